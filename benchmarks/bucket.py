@@ -34,7 +34,7 @@ def bytes_below(folder: Path, pattern: str) -> int:
     return sum(path.stat().st_size for path in folder.rglob(pattern) if path.is_file())
 
 
-async def measure(count: int, folder: Path) -> list[Figure]:
+async def measure(count: int, folder: Path, repetitions: int = REPETITIONS) -> list[Figure]:
     """Append the entries, publish them, and clone them."""
     rng, load = random.Random(SEED), [os.getloadavg()[0]]
     bucket = folder / "bucket"
@@ -54,7 +54,7 @@ async def measure(count: int, folder: Path) -> list[Figure]:
         for _ in range(200):
             check_proof(Proof.parse(proof))
     clones, inserts, ratios = [], [], []
-    for turn in range(REPETITIONS):
+    for turn in range(repetitions):
         async with gossiplog.open(folder / f"insert-{turn}.db", topic=TOPIC) as other:
             with Stopwatch() as inserting:
                 for at in range(0, len(values), 4_096):
@@ -103,10 +103,11 @@ def main() -> None:
         prog="python -m benchmarks.bucket", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--count", type=int, default=1_000_000)
+    parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="of cloning and inserting")
     parser.add_argument("--dry", action="store_true", help="write no results")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        figures = trio.run(measure, options.count, Path(folder))
+        figures = trio.run(measure, options.count, Path(folder), options.repetitions)
     if options.dry:
         return
     header = {

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from log_support import SIGNERS, TOPIC
+from s3_support import s3, s3_server  # noqa: F401  fixtures
 
 import gossiplog
 from gossiplog.gossip_log import GossipLog

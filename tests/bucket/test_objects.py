@@ -1,18 +1,15 @@
 """Buckets in S3, on moto's server, and behind nginx for those who read."""
 
 import os
-import re
 import shutil
-import socket
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import trio
 from log_support import SIGNERS, TOPIC
+from s3_support import free_port, wait_for
 
 import gossiplog
 from gossiplog.bucket import open_storage
@@ -21,50 +18,6 @@ from gossiplog.gossip_log import GossipLog, clone
 from gossiplog.tlog import publisher_of
 
 OURS = publisher_of(SIGNERS[0])
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def wait_for(port: int) -> None:
-    for _ in range(600):
-        with socket.socket() as client:
-            if client.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise TimeoutError(port)
-
-
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[int]:
-    port = free_port()
-    program = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for(port)
-    yield port
-    process.terminate()
-    process.wait()
-
-
-@pytest.fixture
-def s3(s3_server: int, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    import urllib.request
-
-    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:60].strip("-")
-    for key, value in {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT": f"http://127.0.0.1:{s3_server}",
-        "AWS_ALLOW_HTTP": "true",
-    }.items():
-        monkeypatch.setenv(key, value)
-    urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{s3_server}/{name}", method="PUT")).close()
-    return f"s3://{name}/logs/app"
 
 
 @pytest.fixture
