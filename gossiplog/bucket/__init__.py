@@ -5,8 +5,7 @@ Source: docs/spec/bucket.md.
 
 from .cosigning import Cosigned, WitnessPlace, cosign_published
 from .evidence import prove
-from .exchange import Exchanged, exchange
-from .peer import BucketPeer, keep_exchanging, peers_of
+from .peer import BucketPeer, Exchanged, exchange, keep_exchanging, peers_of
 from .publish import Published, publish
 from .storage import Storage, is_bucket, is_published, open_storage
 from .take import Fault, Taken, TakenFrom, find_topic, read_checkpoints, take

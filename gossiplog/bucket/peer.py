@@ -1,6 +1,6 @@
-"""A bucket as one more peer of a log that is open: what is new here is published within seconds, and what others publish comes in.
+"""Exchanging with a bucket: once, or again and again as one more peer of an open log.
 
-Whatever the bucket does, it costs nobody anything but this exchange: errors are told once, kept for whoever asks, and tried again.
+Nothing else waits for the bucket: errors are told once, kept for whoever asks, and tried again.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -17,14 +18,14 @@ from ..entry.signing import Signer
 from ..errors import GossipLogError
 from ..tasks.nursery import open_service_nursery
 from .cosigning import WITNESS_S, AskWitness, Cosigned, WitnessPlace, cosign_published
-from .exchange import exchange
 from .publish import Published, publish
 from .storage import Storage
+from .take import Taken, take
 
 if TYPE_CHECKING:
     from ..replica.log import Replica
 
-__all__ = ["EXCHANGE_S", "BucketPeer", "keep_exchanging", "peers_of"]
+__all__ = ["EXCHANGE_S", "BucketPeer", "Exchanged", "exchange", "keep_exchanging", "peers_of"]
 
 EXCHANGE_S = 5.0
 """How often a bucket is looked at, unless its user says otherwise."""
@@ -34,6 +35,27 @@ _LAST_S = 2.0
 """At the end, for what came since the last time."""
 
 _PEERS: WeakKeyDictionary[Replica, list[BucketPeer]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """What an exchange with a bucket came to.
+
+    Attributes:
+        taken: What was taken from each publisher.
+        published: What was published; None if there is no signer.
+    """
+
+    taken: Taken
+    published: Published | None
+
+
+async def exchange(
+    log: Replica, storage: Storage, signer: Signer | None, *, on_progress: Callable[[int, int], None] | None = None
+) -> Exchanged:
+    """Take, and then publish. Raises as `take` and `publish`."""
+    taken = await take(log, storage, on_progress=on_progress)
+    return Exchanged(taken, None if signer is None else await publish(log, storage, signer))
 
 
 class BucketPeer:

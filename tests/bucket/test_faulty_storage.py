@@ -238,6 +238,25 @@ async def test_two_logs_of_one_key_that_start_at_once_without_locks(bucket: Path
                 assert await reader.root() == await (one if outcomes == ["one"] else other).root()
 
 
+async def test_one_log_that_is_published_twice_at_once_without_locks(log: GossipLog, bucket: Path) -> None:
+    async def start(seed: int) -> None:
+        try:
+            await publish(log, Faulty(bucket, seed), SIGNERS[0])
+        except BucketError as error:
+            assert "changed by another publisher" in str(error)
+            assert error.hint == "run it again"
+
+    for turn in range(5):
+        await log.append({"turn": turn})
+        async with trio.open_nursery() as nursery:
+            for seed in range(3):
+                nursery.start_soon(start, seed)
+    await publish(log, Faulty(bucket, 9), SIGNERS[0])
+    async with gossiplog.open(":memory:", topic=TOPIC) as reader:
+        assert (await reader.sync(bucket)).taken.faults == []
+        assert await reader.root() == await log.root()
+
+
 async def test_what_is_kept_beside_a_log_was_lost_and_again_takes_the_place_over(log: GossipLog, bucket: Path) -> None:
     storage = Faulty(bucket, 1)
     await publish(log, storage, SIGNERS[0])
