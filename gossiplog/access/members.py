@@ -144,6 +144,13 @@ class Members:
 
     # Belonging
 
+    def find_stranger(self, said: Said, author: str, view: View) -> str | None:
+        """Say why an author may not sign under the node that a control entry names; a part of `find_refusal` that asks for nothing."""
+        under = self._find(said.under, view)
+        if under is None or under.did != author:
+            return f"{author} does not hold the node {said.under[:80]} before this entry"
+        return None
+
     def find_refusal(self, said: Said, author: str, view: View, kept: View, named: Mapping[str, bool]) -> str | None:
         """Say why a control entry does not belong; None if it does.
 
@@ -154,9 +161,10 @@ class Members:
             kept: What a revocation keeps, as a view: the union over the ids of its `keep`, each with itself; else its own view.
             named: Of the ids that `named_in` lists those that are ancestors, and whether each is data.
         """
-        under = self._find(said.under, view)
-        if under is None or under.did != author:
-            return f"{author} does not hold the node {said.under[:80]} before this entry"
+        stranger = self.find_stranger(said, author, view)
+        if stranger is not None:
+            return stranger
+        under = self.nodes[said.under]
         missing = next((id for id in named_in(said) if id not in named), None)
         if missing is not None:
             return f"{missing} is not among its ancestors"

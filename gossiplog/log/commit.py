@@ -289,7 +289,7 @@ class _Batch:
         if record is not None and not is_retry and record.stays_out:
             return Verdict(Outcome.IGNORE, Rule.QUARANTINED, record.reason, entry)
         missing = [parent for parent in entry.parent_keys if parent not in self._leaves]
-        if self._has_rules:
+        if self._has_rules and not (self._rule is None and not missing and self._is_of_a_member(entry)):
             reason = yield from self._find_refusal(entry, missing)
             if reason is not None:
                 return Verdict(Outcome.IGNORE, Rule.ACCESS, reason, entry)
@@ -308,6 +308,13 @@ class _Batch:
         self._set_aside.append(Quarantined(key, entry.value, *aside))
         self._quarantined[key] = aside
         return Verdict(Outcome.IGNORE, Rule.QUARANTINED, reason, entry)
+
+    def _is_of_a_member(self, entry: Entry) -> bool:
+        """Whether an entry is data that belongs, so that nothing more is to be asked: by far the most frequent case."""
+        if self._membership is None or self._membership.judge(entry, self._leaves) is not True:
+            return False
+        self._new[entry.key] = entry
+        return True
 
     def _find_refusal(self, entry: Entry, missing: Sequence[bytes]) -> Plan[str | None]:
         """Say why an entry has no place in the log; None if it has one, as far as can be told without those parents that are missing."""

@@ -174,6 +174,10 @@ class Membership:
             said = parse_said(entry)
         except DecodeError as error:
             return f"a control entry without a form: {error}"
+        # Before anything is looked for that a stranger names.
+        stranger = members.find_stranger(said, author, view)
+        if stranger is not None:
+            return stranger
         named: dict[str, bool] = {}
         for id in named_in(said):
             key = decode_id(id)

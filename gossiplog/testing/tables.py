@@ -92,7 +92,7 @@ class Tables:
         finally:
             tables.release()
 
-    def commit(self, work: Callable[[Transaction], None], *, aborted_after: int | None = None) -> None:
+    def commit(self, work: Callable[[Transaction], object], *, aborted_after: int | None = None) -> None:
         """Run a function in a transaction that is committed at its end, or rolled back when it raises.
 
         Args:
@@ -104,7 +104,7 @@ class Tables:
                 self._attempt(work, aborted_after, "ROLLBACK")
         self._attempt(work, None, "COMMIT")
 
-    def _attempt(self, work: Callable[[Transaction], None], aborted_after: int | None, end: str) -> None:
+    def _attempt(self, work: Callable[[Transaction], object], aborted_after: int | None, end: str) -> None:
         tables = ApplicationTables(self._db)
         self._db.execute("BEGIN")
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -174,14 +174,40 @@ class HistoryWorld:
             difference = self._compare(expected, self.rebuilt(is_reversed=True))
             if difference:
                 raise Found("order_free", f"order_free is said, but applied in reverse it comes to something else:\n{difference}")
+        if self._rules.application.undo is not None:
+            gone = frozenset(entry.id for entry in self.entries[:: len(self.replicas)])
+            difference = self._compare(self.rebuilt(without=gone), self.rebuilt(undone=gone))
+            if difference:
+                raise Found("undo", f"after undo the tables are others than without the entries that were undone:\n{difference}")
 
-    def rebuilt(self, *, is_watched: bool = False, is_reversed: bool = False) -> dict[str, list[str]]:
-        """Return what the tables come to when all entries are applied in the order of ids, or the other way round, from nothing."""
+    def rebuilt(
+        self,
+        *,
+        is_watched: bool = False,
+        is_reversed: bool = False,
+        without: frozenset[str] = frozenset(),
+        undone: frozenset[str] = frozenset(),
+    ) -> dict[str, list[str]]:
+        """Return what the tables come to when entries are applied in the order of ids, or the other way round, from nothing.
+
+        Args:
+            is_watched: Look for what is not repeatable.
+            is_reversed: The highest id first.
+            without: Ids of entries that the application never gets, as if they had been void before they came.
+            undone: Ids of entries that it has to take back afterwards, as if they became void then.
+        """
         oracle = self._make_replica(is_reversed=False)
+
+        def work(tx: Transaction) -> None:
+            refused = self._apply_all(oracle.known, tx, 1_000, is_reversed=is_reversed, without=without)
+            lost = [entry for id, entry in sorted(oracle.known.entries.items(), reverse=True) if id in undone - refused]
+            if lost and self._rules.application.undo is not None:
+                tx.call(self._rules.application.undo, Batch(lost))
+
         try:
             for entry in self.entries:
                 oracle.known.add(entry)
-            self._commit(oracle, lambda tx: self._apply_all(oracle.known, tx, 1_000, is_reversed=is_reversed), None, is_watched=is_watched)
+            self._commit(oracle, work, None, is_watched=is_watched)
             return oracle.tables.contents(self._rules.shown)
         finally:
             oracle.tables.close()
@@ -217,7 +243,7 @@ class HistoryWorld:
         return [self._first_of(parent) for parent in self._written[number].parents]
 
     def _commit(
-        self, replica: _Replica, work: Callable[[Transaction], None], aborted_after: int | None, *, is_watched: bool = False
+        self, replica: _Replica, work: Callable[[Transaction], object], aborted_after: int | None, *, is_watched: bool = False
     ) -> None:
         try:
             with watching() if is_watched else nullcontext():
@@ -233,18 +259,28 @@ class HistoryWorld:
         self._reset(tx)
         self._apply_all(known, tx, batch)
 
-    def _apply_all(self, known: Known, tx: Transaction, batch: int, *, is_reversed: bool = False) -> None:
-        ordered = [known.entries[id] for id in sorted(known.entries, reverse=is_reversed)]
+    def _apply_all(
+        self, known: Known, tx: Transaction, batch: int, *, is_reversed: bool = False, without: frozenset[str] = frozenset()
+    ) -> set[str]:
+        ordered = [known.entries[id] for id in sorted(known.entries.keys() - without, reverse=is_reversed)]
+        refused: set[str] = set()
         for start in range(0, len(ordered), batch):
-            self._apply(ordered[start : start + batch], tx)
+            refused |= self._apply(ordered[start : start + batch], tx)
+        return refused
 
-    def _apply(self, entries: Sequence[Entry], tx: Transaction) -> None:
-        """Have the application apply entries, as a log does: what it refuses is found among the others, and has no effect."""
+    def _apply(self, entries: Sequence[Entry], tx: Transaction) -> set[str]:
+        """Have the application apply entries, as a log does: what it refuses is found among the others, and has no effect.
+
+        Returns:
+            The ids of what it refused.
+        """
         attempts = isolate(entries)
-        with suppress(StopIteration):
+        try:
             batch = next(attempts)
             while True:
                 batch = attempts.send(self._try(batch, tx))
+        except StopIteration as stop:
+            return {failure.entry.id for failure in stop.value}
 
     def _try(self, batch: Batch, tx: Transaction) -> Exception | None:
         try:

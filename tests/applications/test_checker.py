@@ -188,3 +188,36 @@ def test_shrinking_that_makes_two_entries_equal_goes_on() -> None:
 def test_refusals_are_what_the_caller_says() -> None:
     application = FAULTS["unguarded_payload"].application
     check_convergence(application, SETS, refusals=(Exception,), other_processes=False)
+
+
+def counting(undo_entries) -> Application:
+    """Counts what is said; `undo_entries` takes some of it back."""
+
+    def reset(tx) -> None:
+        tx.execute("DROP TABLE IF EXISTS counts")
+        tx.execute("CREATE TABLE counts (word TEXT PRIMARY KEY, number INTEGER)")
+
+    def apply(entries, tx) -> None:
+        for entry in entries:
+            if isinstance(entry.payload, str):
+                add = "INSERT INTO counts VALUES ($1, 1) ON CONFLICT (word) DO UPDATE SET number = number + 1"
+                tx.execute(add, (entry.payload,))
+
+    return Application("counts", 1, apply, reset, order_free=True, undo=undo_entries)
+
+
+def test_undo_must_leave_what_would_be_there_without_the_entries() -> None:
+    def undo(entries, tx) -> None:
+        for entry in entries:
+            if isinstance(entry.payload, str):
+                tx.execute("UPDATE counts SET number = number - 1 WHERE word = $1", (entry.payload,))
+
+    def undo_wholly(entries, tx) -> None:
+        undo(entries, tx)
+        tx.execute("DELETE FROM counts WHERE number = 0")
+
+    check_convergence(counting(undo_wholly), ["a", "b"], seeds=range(20))
+    with pytest.raises(NotConvergent) as caught:
+        check_convergence(counting(undo), ["a", "b"], seeds=range(20))
+    assert caught.value.kind == "undo"
+    assert len(caught.value.history.entries) == 1
