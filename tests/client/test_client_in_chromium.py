@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 import trio
 from chromium import CHROMIUM, Browser, Tab
-from network_support import free_port, memory_log, signer
+from network_support import free_port, memory_log, signer, until_count
 from page_support import browsing, served
 
 import gossiplog
@@ -22,6 +24,7 @@ from gossiplog.net.ground.access import Access, hash_token, make_token
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.server import listen
 from gossiplog.web import make_http
+from gossiplog.web.client_file import client_module
 
 pytestmark = [
     pytest.mark.slow,
@@ -266,3 +269,59 @@ async def test_a_hub_that_is_killed_again_and_again_costs_no_entry_and_brings_no
             assert await ids_of(log) == found
             assert set(written) <= set(found)
             assert len(found) == 3_000 + len(written)
+
+
+@contextmanager
+def static(folder: Path, port: int) -> Iterator[None]:
+    """What `python -m http.server` serves."""
+    command = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"]
+    process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def write_note(tab: Tab, text: str) -> None:
+    await tab.run("document.querySelector('input').focus()")
+    await tab.type(text)
+    await tab.run("document.querySelector('form').requestSubmit()")
+
+
+async def test_the_page_of_two_files_in_the_guide_works(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "browser.md").read_text()
+    page = guide.partition("```html\n")[2].partition("```")[0]
+    site, pages = tmp_path / "site", free_port()
+    site.mkdir()
+    (site / "client.js").write_text(client_module())
+    limits = HubLimits(origins=frozenset({f"http://127.0.0.1:{pages}"}))
+    async with memory_log(1, "notes.example.com") as log, browsing(tmp_path) as browser:
+        async with listen([log], "127.0.0.1:0", limits=limits) as hub:
+            port = hub.port
+            (site / "index.html").write_text(page.replace("127.0.0.1:4000", f"127.0.0.1:{port}"))
+            with static(site, pages):
+                await trio.to_thread.run_sync(wait_for, pages)
+                tab = await browser.open(f"http://127.0.0.1:{pages}/")
+                await tab.wait("document.querySelector('output')?.textContent === 'online'")
+                await log.append({"text": "from Python <b>"})
+                await log.append({"text": 7})
+                await tab.wait("document.querySelector('li')?.textContent.endsWith(': from Python <b>')")
+                await write_note(tab, "from a page")
+                await until_count(log, 3)
+                await tab.command("Page.reload")
+                await tab.wait("document.querySelectorAll('li').length === 2")
+        await tab.wait("document.querySelector('output').textContent.startsWith('offline')")
+        await write_note(tab, "while the hub is away")
+        async with listen([log], f"127.0.0.1:{port}", limits=limits):
+            await until_count(log, 4)
+        assert {entry.payload["text"] async for entry in log.iterate()} >= {"from a page", "while the hub is away"}
+
+
+def wait_for(port: int) -> None:
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            time.sleep(0.02)

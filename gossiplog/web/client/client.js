@@ -1,7 +1,6 @@
 // GossipLog in a browser: logs in memory and IndexedDB, connected to hubs of ours. Source: docs/browser.md.
 
-export { Entry } from "./entry.js"
 export { ClosedError, DecodeError, EncodeError, GossipLogError, ProtocolError, StorageError } from "./errors.js"
 export { Link } from "./link.js"
 export { open } from "./log.js"
-export { Signer, generateSigner, keptSigner, signerFromSeed } from "./signer.js"
+export { generateSigner, keptSigner, signerFromSeed } from "./signer.js"

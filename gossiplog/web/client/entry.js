@@ -9,6 +9,8 @@ import { DecodeError, EncodeError, GossipLogError, inWords } from "./errors.js"
 import { sha256 } from "./sha256.js"
 import { CLOCK_MAX, decodeClock, decodePaddedVarint, encodeClock } from "./varint.js"
 
+/** @typedef {import("./client.js").Entry} TypedEntry What client.d.ts says of it. */
+
 export const KEY_BYTES = 20
 const VALUE_BYTES_MAX = 4_194_294
 /** The largest entry that we make. */
@@ -33,7 +35,7 @@ class InvalidEntry extends DecodeError {
 	}
 }
 
-/** One entry: a signed message, its bytes, and the key that follows from them. The payload is decoded when it is first asked for. */
+/** One entry: a signed message, its bytes, and the key that follows from them. The payload is decoded when it is first asked for. @implements {TypedEntry} */
 export class Entry {
 	/** @type {any} */
 	#payload

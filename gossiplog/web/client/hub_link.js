@@ -11,6 +11,7 @@ import { Muxer } from "./muxer.js"
 import { Reconciliation, Unreconciled, putAside } from "./reconcile.js"
 import { Sketch } from "./sketch.js"
 
+/** @typedef {import("./client.js").HubLink} TypedHubLink What client.d.ts says of it. */
 /** @typedef {import("./reconcile.js").Source & { topic: string, keysSince: (seq: number, limit: number) => Promise<Uint8Array[]>, tell: (told: import("./tabs.js").Told) => void, alone: <T>(what: string, act: () => Promise<T>, signal: AbortSignal) => Promise<T> }} LogView */
 /** What the hub does not take. @typedef {{ rule: string, reason: string, ids: string[] }} Refused */
 
@@ -28,6 +29,7 @@ const CROSSING = "a session that the other side began is running"
 /** Before all keys but those of snapshots, which are not read here. */
 const FIRST_KEY = new Uint8Array(20)
 
+/** @implements {TypedHubLink} */
 export class HubLink {
 	/** @param {LogView} log @param {string} url @param {string} [token] */
 	constructor(log, url, token) {

@@ -8,6 +8,7 @@ import { IndexedDbStore } from "./indexeddb_store.js"
 import { MemoryStore } from "./memory_store.js"
 import { OneTab, Tabs } from "./tabs.js"
 
+/** @typedef {import("./client.js").Log} TypedLog What client.d.ts says of it. */
 /** @typedef {import("./insertion.js").Stored} Stored */
 /** @typedef {import("./reconcile.js").Verdict} Verdict */
 /** @typedef {{ did: string, codec?: string, sign: (data: Uint8Array) => Promise<Uint8Array> | Uint8Array }} AnySigner */
@@ -30,6 +31,7 @@ export async function open(topic, { signer, storage = "indexeddb", name = topic,
 	return new Log(topic, signer, store, await store.lastSeq(), apply, storage === "memory" ? null : `gossiplog/${name}`)
 }
 
+/** @implements {TypedLog} */
 export class Log {
 	#store
 	#apply

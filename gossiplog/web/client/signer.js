@@ -5,10 +5,12 @@ import { view } from "./ed25519.js"
 import { GossipLogError, inWords } from "./errors.js"
 import { answered, openDatabase } from "./indexeddb_store.js"
 
+/** @typedef {import("./client.js").Signer} TypedSigner What client.d.ts says of it. */
+
 /** PKCS #8 before an Ed25519 seed. */
 const PKCS8 = Uint8Array.of(0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20)
 
-/** Signs as one did. */
+/** Signs as one did. @implements {TypedSigner} */
 export class Signer {
 	/** @param {CryptoKeyPair} pair @param {string} did @param {"dag-cbor" | "dag-json"} codec How what it signs is encoded. */
 	constructor(pair, did, codec) {
