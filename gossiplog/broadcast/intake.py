@@ -32,8 +32,9 @@ Source: docs/spec/sync.md, "The way in"; docs/spec/limits.md.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Generic, TypeAlias, TypeVar, assert_never
 
 from ..entry.message import Entry
@@ -81,39 +82,35 @@ class FairQueue(Generic[T]):
     """Lanes that are taken from in turn, one item each. O(1) an item; a lane is there for as long as something is in it."""
 
     def __init__(self) -> None:
-        # Each item with its number in the order of arrival.
-        self._lanes: OrderedDict[Hashable, deque[tuple[int, T]]] = OrderedDict()
+        # Each item with its number in the order of arrival, and its weight.
+        self._lanes: OrderedDict[Hashable, deque[tuple[int, int, T]]] = OrderedDict()
         self._arrived = 0
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    def put(self, lane: Hashable, item: T) -> None:
+    def put(self, lane: Hashable, item: T, weight: int = 0) -> None:
         """Put an item at the end of a lane."""
-        self._lanes.setdefault(lane, deque()).append((self._arrived, item))
+        self._lanes.setdefault(lane, deque()).append((self._arrived, weight, item))
         self._arrived += 1
         self._size += 1
 
-    def take(self, is_full: Callable[[T], bool]) -> list[T]:
-        """Take items from the lanes in turn, at least one, and return them in the order in which they arrived.
-
-        Args:
-            is_full: Told of each item that is taken; says whether that was enough.
-        """
-        taken: list[tuple[int, T]] = []
-        while self._lanes:
+    def take(self, items_max: int, weight_max: int) -> list[T]:
+        """Take items from the lanes in turn until they are so many or weigh so much, at least one; return them as they arrived."""
+        taken: list[tuple[int, int, T]] = []
+        weight = 0
+        while self._lanes and len(taken) < items_max and weight < weight_max:
             lane, items = next(iter(self._lanes.items()))
             taken.append(items.popleft())
+            weight += taken[-1][1]
             if items:
                 self._lanes.move_to_end(lane)
             else:
                 del self._lanes[lane]
-            if is_full(taken[-1][1]):
-                break
         self._size -= len(taken)
-        taken.sort(key=lambda each: each[0])
-        return [item for _, item in taken]
+        taken.sort(key=itemgetter(0))
+        return [item for _, _, item in taken]
 
 
 @dataclass(slots=True, eq=False)
@@ -192,7 +189,7 @@ class Intake:
         steps: list[Step] = []
         match event:
             case InsertEntry():
-                self._queue.put(event.source if event.bringer.is_client else None, event)
+                self._queue.put(event.source if event.bringer.is_client else None, event, len(event.value))
                 self._verify_next(steps)
             case BatchVerified(token, verdicts):
                 self._on_verified(self._out.pop(token, None), verdicts, steps)
@@ -211,7 +208,7 @@ class Intake:
     def _verify_next(self, steps: list[Step]) -> None:
         """Take the queue's next batch, if the last one is out of the way."""
         if self._queue and self._verifying is None and self._waiting is None:
-            entries = self._queue.take(_until_full())
+            entries = self._queue.take(BATCH_ENTRIES, BATCH_BYTES)
             bringers = [entry.bringer for entry in entries]
             refusals = [entry.bringer.refuse(entry.key, entry.value, self._now) for entry in entries]
             batch = _Batch("queue", bringers, refusals, entries)
@@ -371,19 +368,6 @@ class Intake:
             self._is_learning = True
             steps.append(SetTimer(LEARN_TIMER, self._now + self._learn_s))
             self._learn_s = min(2 * self._learn_s, LEARN_MOST_S)
-
-
-def _until_full() -> Callable[[InsertEntry], bool]:
-    """Say of one entry after the other whether a batch is full with it."""
-    entries = size = 0
-
-    def is_full(entry: InsertEntry) -> bool:
-        nonlocal entries, size
-        entries += 1
-        size += len(entry.value)
-        return entries >= BATCH_ENTRIES or size >= BATCH_BYTES
-
-    return is_full
 
 
 def _check_key(entry: InsertEntry, verdict: Verdict) -> Verdict:
