@@ -56,6 +56,9 @@ def test_forgeries_count_over_connections_and_names_from_one_place(kind: PeerKin
     connect(node, "two", kind)
     (ban,) = forge_from(node, "two", 1, start=4)
     assert (ban.peer, ban.origin, ban.until) == ("two", ORIGIN, 600.0)
+    # It is banned by its name as well, for it may come back from elsewhere.
+    assert node.machine.banned_until("two", node.now) == 600.0
+    assert node.machine.banned_until("one", node.now) is None
 
 
 def test_forger_by_pubsub_is_banned_once_nothing_more_of_it_is_read():
