@@ -15,6 +15,7 @@ from gossiplog.bucket.kept import Kept, TakenState
 from gossiplog.entry import Ed25519Signer
 from gossiplog.gossip_log import GossipLog
 from gossiplog.tlog import publisher_of
+from gossiplog.tlog.segment import parse_index, unpack
 
 REPLICAS = 5
 SIZES = [200, pytest.param(20_000, marks=pytest.mark.slow)]
@@ -65,6 +66,11 @@ async def test_five_replicas_converge_in_two_polls_of_folders_that_another_progr
     await converge(tmp_path, size, lambda number: str(folders[number]), copy)
 
 
+def values_in(segment: bytes) -> list[bytes]:
+    frames = parse_index(segment, len(segment), 300)
+    return [value for frame in frames for value in unpack(segment[frame.offset : frame.offset + frame.length], frame)]
+
+
 @pytest.mark.parametrize("damages", [150, pytest.param(int(os.environ.get("DAMAGES", "10000")), marks=pytest.mark.slow)])
 async def test_flips_truncations_omissions_and_rollbacks_are_named_and_change_nothing(bucket: Path, tmp_path: Path, damages: int) -> None:
     signer, random = Ed25519Signer.from_seed(b"d" * 32), Random(damages)
@@ -83,6 +89,7 @@ async def test_flips_truncations_omissions_and_rollbacks_are_named_and_change_no
         root, kept = await reader.root(), Kept.beside(reader)
         # What a reader of the newest checkpoint reads.
         live = [bucket / ours / name for name in ("head", "1/tile/0/001.p/44", "1/tile/1/000.p/1", "1/values/000.p/300")]
+        same = 0
         for turn in range(damages):
             path = random.choice(live)
             data = path.read_bytes()
@@ -102,9 +109,13 @@ async def test_flips_truncations_omissions_and_rollbacks_are_named_and_change_no
             taken = (await reader.sync(bucket)).taken
             kinds = {fault.kind for fault in taken.faults}
             wanted = {"flip": {"damaged"}, "cut": {"damaged"}, "omit": {"missing"}, "back": {"rolled-back"}}[damage]
-            assert kinds == wanted, (turn, damage, path, taken.faults)
+            # The bits after the end of a frame's stream, up to the next whole byte, mean nothing.
+            is_same = damage == "flip" and path.name == "300" and not kinds and values_in(path.read_bytes()) == values_in(data)
+            assert kinds == wanted or is_same, (turn, damage, path, taken.faults)
             assert all(str(bucket) in fault.reason for fault in taken.faults)
+            same += is_same
             assert (await reader.root(), taken.entries) == (root, 0)
             path.write_bytes(data)
+        assert same <= damages // 1_000 + 1
         kept.keep_taken(str(bucket), {})
         assert (await reader.sync(bucket)).taken.faults == []
