@@ -212,7 +212,8 @@ def _parse_usual(value: bytes) -> Envelope | None:
     try:
         did = value[_DID_AT:_DID_END].decode()
         size = value[_TOPIC_AT] - 0x60
-        at = _TOPIC_AT + 1 + size
+        # 24 says that the size is in the next byte, as it is of a topic that ends in a policy's hash.
+        at = _TOPIC_AT + (2 + value[_TOPIC_AT + 1] if size == 24 else 1 + size)
         topic = _usual_topic(value[_TOPIC_AT:at])
         if topic is None:
             return None
@@ -254,10 +255,10 @@ def _parse_usual(value: bytes) -> Envelope | None:
 
 @lru_cache(maxsize=256)
 def _usual_topic(item: bytes) -> str | None:
-    """Return the topic in a text item of at most 23 characters, None if it is anything else."""
-    if not 1 < len(item) <= 24 or item[0] != 0x60 + len(item) - 1 or not item[1:].isascii():
+    """Return the topic in a text item in its shortest form, None if it is anything else."""
+    text = item[1:] if len(item) <= 24 else item[2:]
+    if not text.isascii() or item != _text_item(topic := text.decode()):
         return None
-    topic = item[1:].decode()
     return topic if is_topic(topic) else None
 
 
