@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from gossiplog.sim.measure.metrics import Metrics, percentile
 from gossiplog.sim.routing.faults import Script
 from gossiplog.sim.routing.network import Network
-from gossiplog.sim.routing.run import Run
+from gossiplog.sim.routing.run import ScenarioRun
 from gossiplog.sim.scenario import Fault, Kill, LatencySpec, PublishSpec, Scenario, TopologySpec, load_scenario
 
 from .sim_record import parse, write
@@ -45,14 +45,14 @@ FOUR_REGIONS = LatencySpec(
 BASE = Scenario("episub", router="episub", nodes=1000, publish=ONE)
 
 
-def warmed(scenario: Scenario, seed: int) -> Run:
+def warmed(scenario: Scenario, seed: int) -> ScenarioRun:
     """A run at the moment before the first publish, with nothing to be published."""
-    run = Run(replace(scenario, publish=replace(scenario.publish, messages=1, start_s=1e6)), seed)
+    run = ScenarioRun(replace(scenario, publish=replace(scenario.publish, messages=1, start_s=1e6)), seed)
     run.network.run(START_S - 0.001)
     return run
 
 
-def publish(run: Run, spec: PublishSpec, *faults: Fault) -> Metrics:
+def publish(run: ScenarioRun, spec: PublishSpec, *faults: Fault) -> Metrics:
     """Publish in a run that is warm, and let it end."""
     script = Script(run.network, run.scenario.nodes, [], random.Random(f"script {run.seed}"), None)
     script.publish_all(spec)
@@ -94,7 +94,7 @@ def settled(metrics: Metrics, first: int) -> dict[str, Any]:
     }
 
 
-def killed(run: Run, share: float) -> dict[str, Any]:
+def killed(run: ScenarioRun, share: float) -> dict[str, Any]:
     """Receipts missed of the first message after the failure, and of all later ones."""
     metrics = publish(run, AFTER_KILL, Kill(KILL_S, share))
     missed = [len(metrics.missing(number)) for number in range(len(metrics.published_s))]
@@ -152,7 +152,7 @@ def proximity(seed: int, regional: LatencySpec, near: int) -> dict[str, Any]:
     return {name: fmean(each[name] for each in found) for name in found[0]}
 
 
-def proximity_of(run: Run) -> dict[str, Any]:
+def proximity_of(run: ScenarioRun) -> dict[str, Any]:
     """Publish from one source; beside the medians that of shortest paths over the links of now, and that of direct links to everybody."""
     latency = run.network.latency
     distances_s = {a: {b: latency.between(a, b) for b in view} for a, view in links(run.network).items()}

@@ -32,7 +32,7 @@ CASES: list[tuple[str, int, int, float]] = [
 
 
 def measure(engine: str, nodes: int, messages: int, interval_s: float) -> dict[str, Any]:
-    from gossiplog.sim.routing.run import Run
+    from gossiplog.sim.routing.run import ScenarioRun
     from gossiplog.sim.scenario import PublishSpec, Scenario
     from gossiplog.sim.simsub.simsub import RULES_2018, run_simsub
 
@@ -40,7 +40,7 @@ def measure(engine: str, nodes: int, messages: int, interval_s: float) -> dict[s
 
     begun = time.process_time()
     if engine in ROUTERS:
-        run = Run(Scenario("speed", router=engine, nodes=nodes, publish=PublishSpec(messages=messages, interval_s=interval_s)), 1)
+        run = ScenarioRun(Scenario("speed", router=engine, nodes=nodes, publish=PublishSpec(messages=messages, interval_s=interval_s)), 1)
         run.work()
         events = run.network.events
     else:

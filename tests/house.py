@@ -47,9 +47,7 @@ KNOTS = {
 TWICE = {
     "a façade has the name of what it stands for": "Block GossipLog Hub HubLink Pages Snapshot Subscription",
     "a word of the specification in each of its rooms": "Message Disconnected Peer Policy Proof Frame Place Published Refused Schema",
-    "words of machines and of their drivers, to be renamed together": "Answer Application Call Failed "
-    "Gather Host Report Run Tell View Work Writing Written",
-    "no reason but that a better name was not found yet": "Deliver Difference Edge Failure Kind Measure Part SetAside State Transaction Tx",
+    "words of machines and of their drivers": "Tell View Written",
 }
 """Public class names that occur in several files, by the reason. A new one is a defect: give it a name of its own."""
 

@@ -37,7 +37,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class BenchResult:
     """One measurement: how many entries, seconds of wall and of CPU (all threads of this process)."""
 
     what: str
@@ -85,7 +85,7 @@ def bench(entries: int, durability: str, folder: str | None, out: Output) -> Non
     out.note(f"durability {durability}; payloads of {_PAYLOAD_BYTES} bytes; {versions}")
 
 
-async def _measure(place: Path, entries: int, durability: str) -> list[Measure]:
+async def _measure(place: Path, entries: int, durability: str) -> list[BenchResult]:
     import trio
 
     from ..entry import Ed25519Signer
@@ -94,14 +94,14 @@ async def _measure(place: Path, entries: int, durability: str) -> list[Measure]:
     signer = Ed25519Signer.generate()
     payloads = [{"n": number, "text": "x" * (_PAYLOAD_BYTES - 16)} for number in range(entries)]
     few = max(50, entries // 20)
-    out: list[Measure] = []
+    out: list[BenchResult] = []
 
     async def timed(what: str, count: int, task: Callable[[], Awaitable[Any]]) -> None:
         if sys.stderr.isatty():
             click.echo(f"\r\x1b[K{what} …", err=True, nl=False)
         wall, cpu = time.perf_counter(), time.process_time()
         await task()
-        out.append(Measure(what, count, time.perf_counter() - wall, time.process_time() - cpu))
+        out.append(BenchResult(what, count, time.perf_counter() - wall, time.process_time() - cpu))
 
     async def one_by_one(log: GossipLog) -> None:
         for payload in payloads[:few]:

@@ -25,7 +25,7 @@ from .progress import Progress
 
 if TYPE_CHECKING:
     from ..sim.measure.trace import Sink
-    from ..sim.routing.run import Run
+    from ..sim.routing.run import ScenarioRun
     from ..sim.scenario import Scenario
     from ..sim.simsub.reproduce import RunReport
 
@@ -100,14 +100,14 @@ def run(
     Ctrl-C ends the run early; the summary then shows what there is.
     """
     from ..sim.measure import report
-    from ..sim.routing.run import Run
+    from ..sim.routing.run import ScenarioRun
 
     chosen = _load(scenario, router, nodes, settings)
-    result = _work(Run(chosen, seed, _sinks(chosen, seed, trace, transcript)), as_json=as_json)
+    result = _work(ScenarioRun(chosen, seed, _sinks(chosen, seed, trace, transcript)), as_json=as_json)
     row = report.as_row(result)
     say(json.dumps(row) if as_json else report.describe(result))
     if baseline and chosen.attack.nodes:
-        quiet = report.as_row(_work(Run(report.without_attack(chosen), seed), as_json=as_json))
+        quiet = report.as_row(_work(ScenarioRun(report.without_attack(chosen), seed), as_json=as_json))
         if not as_json:
             say("\nwithout the attackers:")
         say(json.dumps(quiet) if as_json else report.compare_table([{**row, "router": "attacked"}, {**quiet, "router": "quiet"}]))
@@ -262,7 +262,7 @@ def _sinks(scenario: Scenario, seed: int, trace: Path | None, transcript: Path |
     return sinks
 
 
-def _work(run: Run, *, as_json: bool) -> Any:
+def _work(run: ScenarioRun, *, as_json: bool) -> Any:
     """Run to the end or to Ctrl-C, with a line that shows simulated time, events a second and time left."""
     begun = time.monotonic()
     with Progress(run.scenario.name, run.scenario.end_s, is_shown=not as_json, is_told=True) as bar, contextlib.suppress(KeyboardInterrupt):

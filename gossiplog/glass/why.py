@@ -18,11 +18,22 @@ from ..errors import DecodeError
 from .advice import advice_on, bare_reason
 from .fact import Fact
 
-__all__ = ["CAUSES", "Answer", "Holding", "PeerLink", "Scene", "SetAside", "explain", "link_from", "scene_from", "with_view_of_peer"]
+__all__ = [
+    "CAUSES",
+    "EntrySetAside",
+    "Holding",
+    "PeerLink",
+    "Scene",
+    "WhyAnswer",
+    "explain",
+    "link_from",
+    "scene_from",
+    "with_view_of_peer",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class EntrySetAside:
     """An application raised on an entry of the log; `since` is Unix time.
 
     Source: docs/glass.md, "Why".
@@ -48,7 +59,7 @@ class Holding:
     """
 
     is_stored: bool = False
-    set_aside: Sequence[SetAside] = ()
+    set_aside: Sequence[EntrySetAside] = ()
     quarantined: tuple[str, str] | None = None
     void: str | None = None
     missing: Sequence[str] = ()
@@ -188,7 +199,7 @@ class _Ground(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WhyAnswer:
     """The answer about one entry at one server.
 
     Attributes:
@@ -229,7 +240,7 @@ class Answer:
         return {name: value for name, value in record.items() if value is not None}
 
     @staticmethod
-    def from_record(record: Mapping[str, Any]) -> Answer:
+    def from_record(record: Mapping[str, Any]) -> WhyAnswer:
         """Read the result of `record`.
 
         Raises:
@@ -239,12 +250,12 @@ class Answer:
             entry, node, state, cause, text = (str(record[name]) for name in ("entry", "node", "state", "cause", "text"))
             since, way = record.get("since"), [dict(step) for step in record.get("way", ())]
             details = dict(record.get("details", {}))
-            return Answer(entry, node, state, cause, text, record.get("peer"), None if since is None else float(since), details, way)
+            return WhyAnswer(entry, node, state, cause, text, record.get("peer"), None if since is None else float(since), details, way)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise DecodeError(f"no answer to why: {error}") from None
 
 
-def explain(entry: str, holding: Holding, facts: Sequence[Fact], scene: Scene, peer: str | None = None) -> Answer:
+def explain(entry: str, holding: Holding, facts: Sequence[Fact], scene: Scene, peer: str | None = None) -> WhyAnswer:
     """Explain how an entry came here, or why it is not here.
 
     Args:
@@ -277,10 +288,10 @@ def explain(entry: str, holding: Holding, facts: Sequence[Fact], scene: Scene, p
         details["link"] |= {"queued_bytes": link.queued_bytes, "dropped": link.dropped}
     way = [_step(fact) for fact in facts[-_STEPS_MAX:]]
     state = "present" if holding.is_stored else "absent"
-    return Answer(entry, scene.node, state, ground.cause, ground.text, peer, ground.since, details, way)
+    return WhyAnswer(entry, scene.node, state, ground.cause, ground.text, peer, ground.since, details, way)
 
 
-def with_view_of_peer(here: Answer, there: Answer | None, towards: Answer | None, topics: tuple[str, str]) -> Answer:
+def with_view_of_peer(here: WhyAnswer, there: WhyAnswer | None, towards: WhyAnswer | None, topics: tuple[str, str]) -> WhyAnswer:
     """Complete the answer of a server with that of a peer.
 
     Args:
@@ -307,7 +318,7 @@ def with_view_of_peer(here: Answer, there: Answer | None, towards: Answer | None
     return here
 
 
-def _of_lack(here: Answer, there: Answer, towards: Answer | None) -> Answer:
+def _of_lack(here: WhyAnswer, there: WhyAnswer, towards: WhyAnswer | None) -> WhyAnswer:
     """Judge an entry that is here: the peer that lacks it knows best what happened to it there."""
     if there.state == "present":
         if there.cause == "set-aside" and here.cause != "set-aside":

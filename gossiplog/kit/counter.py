@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ..entry.message import Entry
-from .part import Key, Readable, Tx
+from .part import Key, PlainTx, Readable
 
 __all__ = ["Counter"]
 
@@ -50,6 +50,6 @@ class Counter:
         """Return all counters that were added to, in order of the keys."""
         return dict(sorted(await log.query(f"SELECT key, value FROM {self.name}_counter")))
 
-    def apply(self, entry: Entry, operation: _Add, tx: Tx) -> None:
+    def apply(self, entry: Entry, operation: _Add, tx: PlainTx) -> None:
         """Add."""
         tx.execute(self._write, (operation.key, operation.by))

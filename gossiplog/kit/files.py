@@ -14,7 +14,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from ..entry.message import Entry
-from .part import Id, Key, Readable, Tx
+from .part import Id, Key, PlainTx, Readable
 
 __all__ = ["CHUNK_BYTES", "Files"]
 
@@ -120,7 +120,7 @@ class Files:
             for _, id in sorted(rows):
                 yield (await log.get(id)).payload["data"]
 
-    def apply(self, entry: Entry, operation: _Begin | _Chunk | _Remove, tx: Tx) -> None:
+    def apply(self, entry: Entry, operation: _Begin | _Chunk | _Remove, tx: PlainTx) -> None:
         """Note a version, where a chunk is, or that a path is free."""
         if isinstance(operation, _Chunk):
             tx.execute(self._write, (operation.file, entry.author, operation.index, entry.id))

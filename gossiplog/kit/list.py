@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from ..entry.message import Entry
-from .part import Id, Readable, Tx, dump, load, plain, to_type
+from .part import Id, PlainTx, Readable, dump, load, plain, to_type
 
 __all__ = ["Element", "List"]
 
@@ -86,7 +86,7 @@ class List(Generic[T]):
             waiting += after.get(id, ())
         return found
 
-    def apply(self, entry: Entry, operation: _Insert | _Remove, tx: Tx) -> None:
+    def apply(self, entry: Entry, operation: _Insert | _Remove, tx: PlainTx) -> None:
         """Note an element, or that it is gone."""
         if isinstance(operation, _Insert):
             tx.execute(self._insert, (entry.id, operation.after, dump(to_type(operation.value, self._type))))

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ..entry.message import Entry
-from .part import Key, Readable, Tx, dump, load, plain, to_type
+from .part import Key, PlainTx, Readable, dump, load, plain, to_type
 
 __all__ = ["Map"]
 
@@ -66,7 +66,7 @@ class Map(Generic[T]):
         rows = await log.query(f"SELECT key, value FROM {self.name}_map WHERE value IS NOT NULL")
         return {key: load(value, self._type) for key, value in sorted(rows)}
 
-    def apply(self, entry: Entry, operation: _Put | _Remove, tx: Tx) -> None:
+    def apply(self, entry: Entry, operation: _Put | _Remove, tx: PlainTx) -> None:
         """Write the value, or that there is none, unless a higher id has written."""
         value = dump(to_type(operation.value, self._type)) if isinstance(operation, _Put) else None
         tx.execute(self._write, (operation.key, value, entry.id))

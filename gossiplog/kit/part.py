@@ -18,7 +18,7 @@ from ..entry.message import Entry
 from ..errors import LocalProtocolError, Reject
 from ..log.application import Application
 
-__all__ = ["Id", "Key", "Part", "Readable", "Tx", "compose", "dump", "load", "plain", "to_type"]
+__all__ = ["Id", "Key", "Part", "PlainTx", "Readable", "compose", "dump", "load", "plain", "to_type"]
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ Id = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-v]{32}\Z")]
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
-class Tx(Protocol):
+class PlainTx(Protocol):
     """The log's transaction, as a plain `apply` gets it."""
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -71,7 +71,7 @@ class Part(Protocol):
         """Whether an operation may be applied after those that build on it."""
         ...
 
-    def apply(self, entry: Entry, operation: Any, tx: Tx) -> None:
+    def apply(self, entry: Entry, operation: Any, tx: PlainTx) -> None:
         """Write one operation, which has its form, to the tables.
 
         Raises:
@@ -99,7 +99,7 @@ def compose(name: str, version: int, *parts: Part) -> Application:
             raise LocalProtocolError(f"two parts are named {part.name}")
         known[part.name] = part
 
-    def apply(entries: Sequence[Entry], tx: Tx) -> None:
+    def apply(entries: Sequence[Entry], tx: PlainTx) -> None:
         for entry in entries:
             payload = entry.payload
             if type(payload) is not dict:
@@ -117,7 +117,7 @@ def compose(name: str, version: int, *parts: Part) -> Application:
             except msgspec.ValidationError as error:
                 raise Reject(f"{part_name}.{op}: {error}", id=entry.id) from None
 
-    def reset(tx: Tx) -> None:
+    def reset(tx: PlainTx) -> None:
         for part in parts:
             for table, columns in part.tables.items():
                 tx.execute(f"DROP TABLE IF EXISTS {table}")

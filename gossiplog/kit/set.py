@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ..entry.message import Entry
-from .part import Key, Readable, Tx
+from .part import Key, PlainTx, Readable
 
 __all__ = ["Set"]
 
@@ -56,7 +56,7 @@ class Set:
         """Return all elements in order."""
         return sorted(element for (element,) in await log.query(f"SELECT DISTINCT element FROM {self.name}_set"))
 
-    def apply(self, entry: Entry, operation: _Add | _Remove, tx: Tx) -> None:
+    def apply(self, entry: Entry, operation: _Add | _Remove, tx: PlainTx) -> None:
         """Take the place of all additions that are ancestors."""
         element, id = operation.element, entry.id
         rows = tx.execute(self._select, (element,))

@@ -31,9 +31,9 @@ from .requests import (
 
 __all__ = [
     "PAGE",
+    "ApplyFailure",
     "Applying",
     "Batch",
-    "Failure",
     "OwnFailure",
     "Shown",
     "apply_entries",
@@ -69,7 +69,7 @@ class Batch(list[Entry]):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ApplyFailure:
     """An entry that could not be applied, and why."""
 
     entry: Entry
@@ -94,13 +94,13 @@ Shown: TypeAlias = Callable[[Sequence[Entry]], Plan[Sequence[Entry]]]
 """Which of some stored entries an application gets to see."""
 
 
-def isolate(entries: Sequence[Entry]) -> Generator[Batch, Exception | None, list[Failure]]:
+def isolate(entries: Sequence[Entry]) -> Generator[Batch, Exception | None, list[ApplyFailure]]:
     """Find the entries that cannot be applied among many that can: yields what to try next, in order, and is sent what it raised.
 
     What has been looked at when something is raised tells nearly always which entry it was: then one bad entry costs what was done
     before it once more. Where all had been looked at, the batch is halved.
     """
-    failures: list[Failure] = []
+    failures: list[ApplyFailure] = []
     queue = deque([Batch(entries)])
     while queue:
         batch = queue.popleft()
@@ -110,10 +110,10 @@ def isolate(entries: Sequence[Entry]) -> Generator[Batch, Exception | None, list
         seen, tried = batch.seen, list(batch)
         named = _find_named(tried, error)
         if named is not None:
-            failures.append(Failure(tried[named], error))
+            failures.append(ApplyFailure(tried[named], error))
             parts = [tried[:named], tried[named + 1 :]]
         elif seen == 1 or len(tried) == 1:
-            failures.append(Failure(tried[0], error))
+            failures.append(ApplyFailure(tried[0], error))
             parts = [tried[1:]]
         elif 0 < seen < len(tried):
             parts = [tried[: seen - 1], tried[seen - 1 :]]
@@ -136,7 +136,7 @@ def _find_named(entries: Sequence[Entry], error: Exception) -> int | None:
 
 def apply_entries(
     application: Application, entries: Sequence[Entry], applying: Applying, now: float, new: Mapping[bytes, Entry]
-) -> Plan[list[Failure]]:
+) -> Plan[list[ApplyFailure]]:
     """Apply entries, and set those aside that raise.
 
     Args:
@@ -155,14 +155,14 @@ def apply_entries(
             error = yield from ask(applying(application, batch, new))
             batch = attempts.send(error)
     except StopIteration as stop:
-        failures: list[Failure] = stop.value
+        failures: list[ApplyFailure] = stop.value
     if failures:
         records = [describe(failure, application.name, now) for failure in failures]
         yield from ask(WriteSetAside(application.name, records, []))
     return failures
 
 
-def describe(failure: Failure, application: str, now: float) -> SetAside:
+def describe(failure: ApplyFailure, application: str, now: float) -> SetAside:
     """Make the record of an entry that was set aside."""
     error = failure.error
     reason = error.reason if isinstance(error, Reject) else str(error)
@@ -180,7 +180,7 @@ def catch_up(
     now: float,
     new: Mapping[bytes, Entry],
     shown: Shown,
-) -> Plan[tuple[int | None, list[Failure]]]:
+) -> Plan[tuple[int | None, list[ApplyFailure]]]:
     """Apply a page of the entries that were stored without the application, and note how far that brought it.
 
     Args:
@@ -258,10 +258,10 @@ def has_applied_children(keys: Collection[bytes]) -> Plan[bool]:
     return False
 
 
-def retry(application: Application, keys: Sequence[bytes], applying: Applying, now: float, shown: Shown) -> Plan[list[Failure]]:
+def retry(application: Application, keys: Sequence[bytes], applying: Applying, now: float, shown: Shown) -> Plan[list[ApplyFailure]]:
     """Apply entries that were set aside, and that nothing that was applied comes after."""
     yield from ask(WriteSetAside(application.name, [], keys))
-    failures: list[Failure] = []
+    failures: list[ApplyFailure] = []
     for low in range(0, len(keys), PAGE):
         part = keys[low : low + PAGE]
         while part:

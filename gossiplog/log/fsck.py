@@ -36,14 +36,14 @@ from .fsck_requests import (
 )
 from .requests import BranchLink, Leaf, Position, ReadCount, ReadHeads, ReadLeaves, ReadPositions, ReadQuarantine, ReadSketch, ReadValues
 
-__all__ = ["FINDINGS_MAX", "Audit", "Finding", "FsckReport", "Kind"]
+__all__ = ["FINDINGS_MAX", "Audit", "Finding", "FindingKind", "FsckReport"]
 
 FINDINGS_MAX = 1_000
 """Findings that a report names; the rest are counted."""
 _PAGE = 1_000
 
 
-class Kind:
+class FindingKind:
     """What a finding is about."""
 
     ENTRY = "entry"
@@ -79,7 +79,7 @@ class Finding:
     """One thing that `fsck` found.
 
     Attributes:
-        kind: One of `Kind`.
+        kind: One of `FindingKind`.
         where: The table's row: an id, a seq, a position.
         detail: What is wrong with it.
     """
@@ -166,7 +166,7 @@ class Audit:
 
     def note(self, kind: str, where: str, detail: str) -> None:
         """Add a finding."""
-        if kind == Kind.DUPLICATE:
+        if kind == FindingKind.DUPLICATE:
             self._duplicates += 1
         else:
             self._problems += 1
@@ -185,7 +185,7 @@ class Audit:
                 if is_unsupported:
                     unverified[seq] = verdict
             else:
-                self.note(Kind.ENTRY, f"seq {seq}", f"{verdict.rule}: {verdict.reason}")
+                self.note(FindingKind.ENTRY, f"seq {seq}", f"{verdict.rule}: {verdict.reason}")
                 if verdict.rule == Rule.TOPIC and verdict.entry is not None and len(self._topics) < _TOPICS_MAX:
                     self._topics.add(verdict.entry.envelope.topic)
         wanted = dict.fromkeys(key for _, entry in whole for key in (entry.key, *entry.parent_keys))
@@ -213,11 +213,11 @@ class Audit:
             parents = {Position(leaves[key].branch, clock_of(key)) for key in entry.parent_keys if key in leaves}
             row = positions.get(at)
             if row is None or row.seq != seq:
-                self.note(Kind.POSITION, entry.id, f"not at branch {at.branch}, clock {at.clock}")
+                self.note(FindingKind.POSITION, entry.id, f"not at branch {at.branch}, clock {at.clock}")
             else:
                 before = Position(at.branch, row.previous)
                 if row.previous and before not in parents:
-                    self.note(Kind.POSITION, entry.id, f"follows {before.clock} on branch {at.branch}, which is no parent of it")
+                    self.note(FindingKind.POSITION, entry.id, f"follows {before.clock} on branch {at.branch}, which is no parent of it")
                 self._positions += 1
                 parents.discard(before)
             between += [(at, parent) for parent in parents]
@@ -225,7 +225,7 @@ class Audit:
         linked = yield from ask(ReadLinkRows(between))
         for child, parent in between:
             if (child, parent) not in linked:
-                self.note(Kind.LINK, _edge(child, parent), "missing")
+                self.note(FindingKind.LINK, _edge(child, parent), "missing")
         yield from self._check_duplicates([entry for seq, entry in valid if seq not in unverified])
 
     def begin(self) -> Plan[None]:
@@ -243,15 +243,17 @@ class Audit:
         try:
             sketch = Sketch.from_bytes(kept.symbols)
         except DecodeError as error:
-            self.note(Kind.SKETCH, f"seq {kept.seq}", str(error))
+            self.note(FindingKind.SKETCH, f"seq {kept.seq}", str(error))
             return
         if kept.seq > last or (sketch.sums[0], sketch.counts[0]) != (self._sketch_sum, self._sketch_count):
-            self.note(Kind.SKETCH, f"seq {kept.seq}", f"of {sketch.counts[0]} entries; up to there are {self._sketch_count}, or others")
+            self.note(
+                FindingKind.SKETCH, f"seq {kept.seq}", f"of {sketch.counts[0]} entries; up to there are {self._sketch_count}, or others"
+            )
 
     def check_file(self) -> Plan[None]:
         """Ask the database what it finds wrong with itself."""
         for line in (yield from ask(ReadDefects(_DEFECTS_MAX))):
-            self.note(Kind.FILE, "database", line)
+            self.note(FindingKind.FILE, "database", line)
 
     def count_rows(self) -> Plan[None]:
         """Read how many rows there are, which decides what the pages after it look for."""
@@ -265,7 +267,7 @@ class Audit:
             for row in whole:
                 found = yield from ask(ReadEntryRows(row.seq - 1, 1))
                 if not found or found[0][0] != row.seq or _key_of(found[0][1]) != row.key:
-                    self.note(Kind.LEAF, encode_id(row.key), f"leads to seq {row.seq}, which is not its entry")
+                    self.note(FindingKind.LEAF, encode_id(row.key), f"leads to seq {row.seq}, which is not its entry")
         yield from self._check_nodes(list(self._builder.add((row.key, row.hash) for row in whole)))
         return page[-1].key if len(page) == _PAGE else None
 
@@ -277,7 +279,7 @@ class Audit:
         root = yield from ask(ReadRoot())
         if root != nodes[-1]:
             expected = f"level {nodes[-1].level}, {nodes[-1].hash.hex()}"
-            self.note(Kind.NODE, "root", f"level {root.level}, {root.hash.hex()}; built anew it is {expected}")
+            self.note(FindingKind.NODE, "root", f"level {root.level}, {root.hash.hex()}; built anew it is {expected}")
 
     def node_page(self, after: tuple[int, bytes] | None) -> Plan[tuple[int, bytes] | None]:
         """Look for nodes that should not be there, if there are too many."""
@@ -289,7 +291,7 @@ class Audit:
         for (level, key), node in zip(page, below, strict=True):
             is_due = 1 <= level <= self._root.level and node is not None and (not key or node.hash < limit)
             if not is_due:
-                self.note(Kind.NODE, _place(level, key), "should not be there")
+                self.note(FindingKind.NODE, _place(level, key), "should not be there")
         return page[-1] if len(page) == _PAGE else None
 
     def position_page(self, after: Position | None) -> Plan[Position | None]:
@@ -302,7 +304,7 @@ class Audit:
             key = _key_of(found[0][1]) if found and found[0][0] == seq else None
             leaves = yield from ask(ReadLeaves([key] if key else []))
             if key is None or clock_of(key) != at.clock or key not in leaves or leaves[key] != Leaf(seq, at.branch):
-                self.note(Kind.POSITION, f"branch {at.branch}, clock {at.clock}", f"leads to seq {seq}, which is not there")
+                self.note(FindingKind.POSITION, f"branch {at.branch}, clock {at.clock}", f"leads to seq {seq}, which is not there")
         return page[-1][0] if len(page) == _PAGE else None
 
     def link_page(self, after: BranchLink | None) -> Plan[BranchLink | None]:
@@ -314,27 +316,27 @@ class Audit:
                 self._pair, self._reach = (child.branch, parent.branch), 0
             self._reach = max(self._reach, parent.clock)
             if reach != self._reach:
-                self.note(Kind.LINK, _edge(child, parent), f"reach {reach}, expected {self._reach}")
+                self.note(FindingKind.LINK, _edge(child, parent), f"reach {reach}, expected {self._reach}")
             if self._counts.links != self._links and not (yield from _is_link(link)):
-                self.note(Kind.LINK, _edge(child, parent), "should not be there")
+                self.note(FindingKind.LINK, _edge(child, parent), "should not be there")
         return page[-1] if len(page) == _PAGE else None
 
     def check_heads(self) -> Plan[None]:
         """Compare the heads with the entries that have no children."""
         heads = set((yield from ask(ReadHeads())))
         for key in sorted(self._sinks - heads):
-            self.note(Kind.HEADS, encode_id(key), "has no children and is not among the heads")
+            self.note(FindingKind.HEADS, encode_id(key), "has no children and is not among the heads")
         for key in sorted(heads - self._sinks):
-            self.note(Kind.HEADS, encode_id(key), "is among the heads and has children, or is not there")
+            self.note(FindingKind.HEADS, encode_id(key), "is among the heads and has children, or is not there")
 
     def check_cursors(self) -> Plan[None]:
         """Look for cursors beyond the end."""
         _, last = yield from ask(ReadCount(counted=False))
         for name, seq in (yield from ask(ReadCursors())):
             if seq is None:
-                self.note(Kind.CURSOR, str(name), "stands at what is no number")
+                self.note(FindingKind.CURSOR, str(name), "stands at what is no number")
             elif seq > last:
-                self.note(Kind.CURSOR, str(name), f"stands at seq {seq}, and the last is {last}")
+                self.note(FindingKind.CURSOR, str(name), f"stands at seq {seq}, and the last is {last}")
 
     def quarantine_page(self, after: bytes | None) -> Plan[bytes | None]:
         """Check a page of the quarantine."""
@@ -342,18 +344,18 @@ class Audit:
         leaves = yield from ask(ReadLeaves([record.key for record in page]))
         for record in page:
             if record.key in leaves:
-                self.note(Kind.QUARANTINE, encode_id(record.key), "is in the log, too")
+                self.note(FindingKind.QUARANTINE, encode_id(record.key), "is in the log, too")
             if record.rule != "damaged":
                 verdict = validate(record.value, topic=self._topic, key=record.key, value_bytes_max=VALUE_BYTES_LIMIT)
                 if not verdict.accepted and verdict.rule != Rule.SCHEME:
-                    self.note(Kind.QUARANTINE, encode_id(record.key), f"{verdict.rule}: {verdict.reason}")
+                    self.note(FindingKind.QUARANTINE, encode_id(record.key), f"{verdict.rule}: {verdict.reason}")
         return page[-1].key if page else None
 
     def _is_vouched_for(self, seq: int, entry: Entry, leaves: dict[bytes, Leaf], verdict: Verdict) -> bool:
         """Whether the index has the very bytes of an entry that cannot be verified here: then they are what was once accepted."""
         leaf = leaves.get(entry.key)
         if leaf is None or leaf.seq != seq:
-            self.note(Kind.ENTRY, f"seq {seq}", f"{verdict.rule}: {verdict.reason}")
+            self.note(FindingKind.ENTRY, f"seq {seq}", f"{verdict.rule}: {verdict.reason}")
             return False
         self._unsupported += 1
         self._unsupported_reason = self._unsupported_reason or verdict.reason
@@ -361,22 +363,22 @@ class Audit:
 
     def _check_leaf(self, seq: int, entry: Entry, leaf: Leaf | None, node: Node | None) -> None:
         if leaf is None:
-            self.note(Kind.LEAF, entry.id, "missing")
+            self.note(FindingKind.LEAF, entry.id, "missing")
             return
         if leaf.seq != seq:
-            self.note(Kind.LEAF, entry.id, f"leads to seq {leaf.seq}, and the entry is at {seq}")
+            self.note(FindingKind.LEAF, entry.id, f"leads to seq {leaf.seq}, and the entry is at {seq}")
             return
         self._leaves += 1
         if node is None or node.hash != leaf_hash(entry.key, entry.value):
-            self.note(Kind.LEAF, entry.id, "has another hash than its entry")
+            self.note(FindingKind.LEAF, entry.id, "has another hash than its entry")
 
     def _check_parents(self, seq: int, entry: Entry, leaves: dict[bytes, Leaf]) -> None:
         for key in entry.parent_keys:
             leaf = leaves.get(key)
             if leaf is None:
-                self.note(Kind.PARENTS, entry.id, f"parent {encode_id(key)} is missing")
+                self.note(FindingKind.PARENTS, entry.id, f"parent {encode_id(key)} is missing")
             elif leaf.seq >= seq:
-                self.note(Kind.PARENTS, entry.id, f"parent {encode_id(key)} comes later, at seq {leaf.seq}")
+                self.note(FindingKind.PARENTS, entry.id, f"parent {encode_id(key)} comes later, at seq {leaf.seq}")
 
     def _check_duplicates(self, entries: Sequence[Entry]) -> Plan[None]:
         """A padded did:key is another name of the same signer, under which the same signature makes another entry."""
@@ -390,9 +392,9 @@ class Audit:
             parts = (envelope.codec, did, envelope.signature, envelope.topic, envelope.clock, envelope.parent_keys, entry.payload_bytes)
             twin = message_key(envelope.clock, build_value(*parts))
             if twin in (yield from ask(ReadLeaves([twin]))):
-                self.note(Kind.DUPLICATE, entry.id, f"says what {encode_id(twin)} says, by the same signer")
+                self.note(FindingKind.DUPLICATE, entry.id, f"says what {encode_id(twin)} says, by the same signer")
             elif twin in self._twins:
-                self.note(Kind.DUPLICATE, entry.id, f"says what {self._twins[twin]} says, by the same signer")
+                self.note(FindingKind.DUPLICATE, entry.id, f"says what {self._twins[twin]} says, by the same signer")
             elif len(self._twins) < _TWINS_MAX:
                 self._twins[twin] = entry.id
 
@@ -402,12 +404,14 @@ class Audit:
         stored = yield from ask(ReadNodes([(node.level, node.key) for node in above]))
         for node, found in zip(above, stored, strict=True):
             if found != node:
-                self.note(Kind.NODE, _place(node.level, node.key), "missing" if found is None else "has another hash than when built anew")
+                self.note(
+                    FindingKind.NODE, _place(node.level, node.key), "missing" if found is None else "has another hash than when built anew"
+                )
 
     def _is_leaf(self, row: LeafRow) -> bool:
         is_whole = [type(part) for part in row] == [bytes, bytes, int, int] and len(row.key) == KEY_BYTES and len(row.hash) == HASH_BYTES
         if not is_whole:
-            self.note(Kind.LEAF, repr(row.key)[:80], "the row is damaged")
+            self.note(FindingKind.LEAF, repr(row.key)[:80], "the row is damaged")
         return is_whole
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ..errors import DecodeError
 from ..plan import Request
-from ..tree.node import HASH_BYTES, KEY_BYTES, LEVEL_MAX, Node, ReadRoot, ReadRuns, Run
+from ..tree.node import HASH_BYTES, KEY_BYTES, LEVEL_MAX, Node, NodeRun, ReadRoot, ReadRuns
 from .fsck_requests import LeafRow, ReadEntryRows, ReadLeafPage, ReadLinkPage, ReadNodePage, ReadPositionPage
 from .requests import (
     BranchLink,
@@ -117,7 +117,7 @@ def _check_root(request: ReadRoot, root: Node) -> None:
         raise DecodeError(f"the tree's root is at level {root.level}, at most {LEVEL_MAX} expected")
 
 
-def _check_runs(request: ReadRuns, runs: Sequence[Run]) -> None:
+def _check_runs(request: ReadRuns, runs: Sequence[NodeRun]) -> None:
     for parent, children, _ in runs:
         _check_nodes([parent, *children])
         _check_order([child.key or b"" for child in children])

@@ -20,8 +20,8 @@ from ..entry.message import Entry
 from ..errors import LocalProtocolError, NewerVersion, Reject, shortened
 from ..log.application import Application, SyncTransaction, is_coroutine_function
 from ..log.applying import (
+    ApplyFailure,
     Batch,
-    Failure,
     OwnFailure,
     apply_entries,
     catch_up,
@@ -66,7 +66,7 @@ class Rebuilt:
     set_aside: int
 
 
-Missed: TypeAlias = list[tuple[str, Failure]]
+Missed: TypeAlias = list[tuple[str, ApplyFailure]]
 """What was set aside, with the application's name."""
 
 
@@ -284,7 +284,7 @@ class Applications:
             logger.info("application %s, version %d: %d entries applied, %d set aside", application.name, application.version, count, aside)
         return Rebuilt(application.name, count, aside)
 
-    def _rebuild_page(self, application: Application, after: bytes | None) -> Plan[tuple[bytes, int, list[Failure]] | None]:
+    def _rebuild_page(self, application: Application, after: bytes | None) -> Plan[tuple[bytes, int, list[ApplyFailure]] | None]:
         page = yield from ask(ReadPage(after, None, False, _PAGE))
         if not page:
             return None

@@ -15,7 +15,7 @@ from ..entry.validation import Outcome, Rule, Verdict, kept
 from ..errors import CommitError, DamagedLog, DecodeError, LocalProtocolError, RepairRefused
 from ..log.applying import expire_tables
 from ..log.commit import restore
-from ..log.fsck import Audit, FsckReport, Kind
+from ..log.fsck import Audit, FindingKind, FsckReport
 from ..log.fsck_requests import ClearDerived, ReadCursors, ReadEntryRows, TakeEntries
 from ..log.membership import Membership
 from ..log.requests import Quarantined, ReadCount, WriteCursor, WriteQuarantine
@@ -173,7 +173,7 @@ async def _check_entries(audit: Audit, reader: Reader, verify: Verify, on_progre
     async with aclosing(read_around(reader)) as pages:
         async for rows, gap in pages:
             if gap is not None:
-                audit.note(Kind.UNREADABLE, gap, "the database cannot read them")
+                audit.note(FindingKind.UNREADABLE, gap, "the database cannot read them")
                 continue
             verdicts = await verify_page(verify, [as_bytes(value) for _, value in rows])
             page = [(seq, _of_type(value, verdict)) for (seq, value), verdict in zip(rows, verdicts, strict=True)]
@@ -236,7 +236,7 @@ async def _try(audit: Audit, reader: Reader, where: str, plan: Plan[T]) -> T | N
     try:
         return await reader.run(plan)
     except DAMAGE as error:
-        audit.note(Kind.UNREADABLE, where, str(error) or type(error).__name__)
+        audit.note(FindingKind.UNREADABLE, where, str(error) or type(error).__name__)
         return None
 
 

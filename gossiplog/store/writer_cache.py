@@ -14,7 +14,7 @@ from typing import Any, Final
 from ..entry.message_id import clock_of
 from ..log import fsck_requests, requests
 from ..plan import Request
-from ..tree.node import SIBLINGS_WARN, Node, ReadRoot, ReadRuns, Run
+from ..tree.node import SIBLINGS_WARN, Node, NodeRun, ReadRoot, ReadRuns
 from ..tree.siblings import Siblings
 
 __all__ = ["HEADS_MAX", "UNKNOWN", "WriterCache"]
@@ -42,9 +42,9 @@ class WriterCache:
         self._has_quarantine: bool | None = None
         self._leaves: dict[bytes, requests.Leaf] = {}
         # For each level its last node with that node's children; the levels that are not known are missing.
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, NodeRun] = {}
         # By level and first key, the runs used last that are so long that reading them again is most of a commit: somebody ground them.
-        self._wide: dict[tuple[int, bytes | None], Run] = {}
+        self._wide: dict[tuple[int, bytes | None], NodeRun] = {}
 
     def known(self, request: Request[Any]) -> Any:
         """Answer one request of the writer's transaction from memory, or return UNKNOWN."""
@@ -130,13 +130,13 @@ class WriterCache:
         tips[-1] = self._last_branch
         return tips
 
-    def _learn_runs(self, level: int, runs: list[Run]) -> None:
+    def _learn_runs(self, level: int, runs: list[NodeRun]) -> None:
         if runs and runs[-1].until is None:
             self._runs[level] = runs[-1]
         for run in runs:
             self._learn_wide(run)
 
-    def _learn_wide(self, run: Run) -> None:
+    def _learn_wide(self, run: NodeRun) -> None:
         if SIBLINGS_WARN < len(run.children) <= WIDE_MAX:
             at = run.parent[:2]
             self._wide.pop(at, None)
@@ -189,11 +189,11 @@ class WriterCache:
             self._learn_wide(run)
 
 
-def _is_within(run: Run, key: bytes) -> bool:
+def _is_within(run: NodeRun, key: bytes) -> bool:
     return key >= (run.parent.key or b"") and (run.until is None or key < run.until)
 
 
-def _is_changed(run: Run, written: dict[int, list[Node]], removed: set[tuple[int, bytes | None]]) -> bool:
+def _is_changed(run: NodeRun, written: dict[int, list[Node]], removed: set[tuple[int, bytes | None]]) -> bool:
     """Whether a commit changed anything of a run."""
     level = run.parent.level
     children = chain(written.get(level - 1, ()), (Node(at, key, b"") for at, key in removed if at == level - 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .convergence import NotConvergent, check_convergence, check_history
 from .generate import Author
-from .history import Deliver, History, Rebuild, Written
+from .history import Delivered, History, Rebuild, Written
 from .poison import POISON
 
-__all__ = ["POISON", "Author", "Deliver", "History", "NotConvergent", "Rebuild", "Written", "check_convergence", "check_history"]
+__all__ = ["POISON", "Author", "Delivered", "History", "NotConvergent", "Rebuild", "Written", "check_convergence", "check_history"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, TypeAlias
 
-from .history import Deliver, Rebuild
+from .history import Delivered, Rebuild
 from .poison import name_others, poisoned
 from .world import HistoryWorld, Query, signer_of
 
@@ -71,7 +71,7 @@ def _write(world: HistoryWorld, operations: Operations, random: Random, replica:
         number = world.write(replica, parents, _operation(world, operations, random, replica, replica))
         numbers.append(number)
         parents = [number]
-    world.do(Deliver(replica, tuple(numbers), _aborted(random)))
+    world.do(Delivered(replica, tuple(numbers), _aborted(random)))
 
 
 def _write_strangely(world: HistoryWorld, operations: Operations, random: Random, replica: int) -> None:
@@ -85,7 +85,7 @@ def _write_strangely(world: HistoryWorld, operations: Operations, random: Random
     payload = name_others(random, _operation(world, operations, random, replica, stranger), [entry.id for entry in world.entries])
     if random.random() < _POISONED:
         payload = poisoned(random, payload)
-    world.do(Deliver(replica, (world.write(stranger, parents, payload),), _aborted(random)))
+    world.do(Delivered(replica, (world.write(stranger, parents, payload),), _aborted(random)))
 
 
 def _deliver(world: HistoryWorld, random: Random, replica: int) -> None:
@@ -98,13 +98,13 @@ def _deliver(world: HistoryWorld, random: Random, replica: int) -> None:
         # As a sync brings them.
         missing.sort(key=lambda number: world.entries[number].key)
     elif draw < 0.7:
-        # `Deliver` puts ancestors first, so any order is a causal one.
+        # `Delivered` puts ancestors first, so any order is a causal one.
         random.shuffle(missing)
     if random.random() < 0.3:
         del missing[random.randint(0, len(missing)) :]
     while missing:
         size = random.choice((1, 2, len(missing)))
-        world.do(Deliver(replica, tuple(missing[:size]), _aborted(random)))
+        world.do(Delivered(replica, tuple(missing[:size]), _aborted(random)))
         del missing[:size]
 
 

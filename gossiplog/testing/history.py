@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-__all__ = ["ID", "Deliver", "History", "Rebuild", "Step", "Written", "map_texts", "name_ids", "render", "resolve_ids"]
+__all__ = ["ID", "Delivered", "History", "Rebuild", "Step", "Written", "map_texts", "name_ids", "render", "resolve_ids"]
 
 ID = re.compile(r"[0-9a-v]{32}")
 _NAME = re.compile(r"<entry (\d+)>")
@@ -33,7 +33,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Deliver:
+class Delivered:
     """A replica gets entries, in this order, in one commit; known entries are skipped, and missing ancestors come first.
 
     Attributes:
@@ -54,7 +54,7 @@ class Rebuild:
     Attributes:
         replica: Its number.
         batch: The number of entries given to `apply` at a time.
-        aborted_after: As of `Deliver`.
+        aborted_after: As of `Delivered`.
     """
 
     replica: int
@@ -62,7 +62,7 @@ class Rebuild:
     aborted_after: int | None = None
 
 
-Step: TypeAlias = Deliver | Rebuild
+Step: TypeAlias = Delivered | Rebuild
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class History:
     @property
     def size(self) -> tuple[int, int, int, int]:
         """What shrinking makes smaller, the most important first."""
-        delivered = sum(len(step.entries) for step in self.steps if isinstance(step, Deliver))
+        delivered = sum(len(step.entries) for step in self.steps if isinstance(step, Delivered))
         links = sum(len(entry.parents) + entry.author for entry in self.entries)
         aborted = sum(step.aborted_after is not None for step in self.steps)
         return len(self.entries), len(self.steps) + self.replicas, delivered + links + aborted, len(repr(self.entries))
@@ -136,6 +136,6 @@ def _render_written(entry: Written) -> str:
 
 def _render_step(step: Step) -> str:
     aborted = "" if step.aborted_after is None else f", aborted_after={step.aborted_after}"
-    if isinstance(step, Deliver):
-        return f"Deliver({step.to}, {list(step.entries)}{aborted})"
+    if isinstance(step, Delivered):
+        return f"Delivered({step.to}, {list(step.entries)}{aborted})"
     return f"Rebuild({step.replica}, {step.batch}{aborted})"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from .history import Deliver, History, Step, Written, map_texts
+from .history import Delivered, History, Step, Written, map_texts
 
 __all__ = ["shrink"]
 
@@ -83,7 +83,7 @@ def _with_plainer_steps(history: History) -> Iterator[History]:
         plainer: list[Step] = []
         if step.aborted_after is not None:
             plainer.append(replace(step, aborted_after=None))
-        if isinstance(step, Deliver):
+        if isinstance(step, Delivered):
             plainer += [replace(step, entries=tuple(_without_item(step.entries, at))) for at in range(len(step.entries))]
         for candidate in plainer:
             yield replace(history, steps=_spliced(history.steps, index, candidate))
@@ -113,7 +113,7 @@ def _leave_out(history: History, gone: Sequence[int]) -> History:
         entries.append(Written(entry.author, tuple(parents), _renumbered(entry.payload, numbers)))
     steps: list[Step] = []
     for step in history.steps:
-        if isinstance(step, Deliver):
+        if isinstance(step, Delivered):
             left = tuple(numbers[number] for number in step.entries if number in numbers)
             if left:
                 steps.append(replace(step, entries=left))
@@ -149,11 +149,11 @@ def _plainer_payloads(payload: Any) -> Iterator[Any]:
 
 
 def _replica_of(step: Step) -> int:
-    return step.to if isinstance(step, Deliver) else step.replica
+    return step.to if isinstance(step, Delivered) else step.replica
 
 
 def _for(step: Step, replica: int) -> Step:
-    return replace(step, to=replica) if isinstance(step, Deliver) else replace(step, replica=replica)
+    return replace(step, to=replica) if isinstance(step, Delivered) else replace(step, replica=replica)
 
 
 def _without_item(items: Sequence[Any], index: int) -> list[Any]:

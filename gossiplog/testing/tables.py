@@ -92,7 +92,7 @@ class Tables:
         finally:
             tables.release()
 
-    def commit(self, work: Callable[[Transaction], object], *, aborted_after: int | None = None) -> None:
+    def commit(self, work: Callable[[CheckedTransaction], object], *, aborted_after: int | None = None) -> None:
         """Run a function in a transaction that is committed at its end, or rolled back when it raises.
 
         Args:
@@ -104,11 +104,11 @@ class Tables:
                 self._attempt(work, aborted_after, "ROLLBACK")
         self._attempt(work, None, "COMMIT")
 
-    def _attempt(self, work: Callable[[Transaction], object], aborted_after: int | None, end: str) -> None:
+    def _attempt(self, work: Callable[[CheckedTransaction], object], aborted_after: int | None, end: str) -> None:
         tables = ApplicationTables(self._db)
         self._db.execute("BEGIN")
         try:
-            work(Transaction(self._db, tables, self._known, aborted_after))
+            work(CheckedTransaction(self._db, tables, self._known, aborted_after))
         except BaseException:
             end = "ROLLBACK"
             raise
@@ -128,7 +128,7 @@ class Tables:
         return {sql: sorted(map(repr, self.query(sql))) for sql in shown}
 
 
-class Transaction:
+class CheckedTransaction:
     """What `apply` and `reset` are given when they are plain functions; coroutine functions get an `_AsyncTransaction` around it."""
 
     def __init__(self, db: sqlite3.Connection, tables: ApplicationTables, known: Known, aborted_after: int | None) -> None:
@@ -199,7 +199,7 @@ class Transaction:
 class _AsyncTransaction:
     """The same with methods to await, none of which waits."""
 
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: CheckedTransaction) -> None:
         self._transaction = transaction
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

@@ -14,8 +14,8 @@ from ..entry.rules import next_clock
 from ..entry.signing import Ed25519Signer, sign_entry
 from ..errors import LocalProtocolError, Reject
 from ..log.applying import Batch, isolate
-from .history import Deliver, History, Step, Written, name_ids, resolve_ids
-from .tables import Known, Tables, Transaction, Unrepeatable
+from .history import Delivered, History, Step, Written, name_ids, resolve_ids
+from .tables import CheckedTransaction, Known, Tables, Unrepeatable
 from .watch import watching
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class HistoryWorld:
             Found: Something is wrong.
         """
         self._steps.append(step)
-        if isinstance(step, Deliver):
+        if isinstance(step, Delivered):
             replica = self.replicas[step.to]
             numbers = self._lacking(replica, step.entries)
             if numbers:
@@ -163,7 +163,7 @@ class HistoryWorld:
         """
         steps = list(self._steps)
         for number in range(len(self.replicas)):
-            self.do(Deliver(number, range(len(self.entries))))
+            self.do(Delivered(number, range(len(self.entries))))
         self._steps = steps
         expected = self.rebuilt(is_watched=True)
         for number, replica in enumerate(self.replicas):
@@ -198,7 +198,7 @@ class HistoryWorld:
         """
         oracle = self._make_replica(is_reversed=False)
 
-        def work(tx: Transaction) -> None:
+        def work(tx: CheckedTransaction) -> None:
             refused = self._apply_all(oracle.known, tx, 1_000, is_reversed=is_reversed, without=without)
             lost = [entry for id, entry in sorted(oracle.known.entries.items(), reverse=True) if id in undone - refused]
             if lost and self._rules.application.undo is not None:
@@ -243,7 +243,7 @@ class HistoryWorld:
         return [self._first_of(parent) for parent in self._written[number].parents]
 
     def _commit(
-        self, replica: _Replica, work: Callable[[Transaction], object], aborted_after: int | None, *, is_watched: bool = False
+        self, replica: _Replica, work: Callable[[CheckedTransaction], object], aborted_after: int | None, *, is_watched: bool = False
     ) -> None:
         try:
             with watching() if is_watched else nullcontext():
@@ -251,16 +251,16 @@ class HistoryWorld:
         except Unrepeatable as error:
             raise Found(error.what, str(error)) from error
 
-    def _reset(self, tx: Transaction) -> None:
+    def _reset(self, tx: CheckedTransaction) -> None:
         if self._rules.application.reset is not None:
             tx.call(self._rules.application.reset)
 
-    def _rebuild(self, known: Known, tx: Transaction, batch: int) -> None:
+    def _rebuild(self, known: Known, tx: CheckedTransaction, batch: int) -> None:
         self._reset(tx)
         self._apply_all(known, tx, batch)
 
     def _apply_all(
-        self, known: Known, tx: Transaction, batch: int, *, is_reversed: bool = False, without: frozenset[str] = frozenset()
+        self, known: Known, tx: CheckedTransaction, batch: int, *, is_reversed: bool = False, without: frozenset[str] = frozenset()
     ) -> set[str]:
         ordered = [known.entries[id] for id in sorted(known.entries.keys() - without, reverse=is_reversed)]
         refused: set[str] = set()
@@ -268,7 +268,7 @@ class HistoryWorld:
             refused |= self._apply(ordered[start : start + batch], tx)
         return refused
 
-    def _apply(self, entries: Sequence[Entry], tx: Transaction) -> set[str]:
+    def _apply(self, entries: Sequence[Entry], tx: CheckedTransaction) -> set[str]:
         """Have the application apply entries, as a log does: what it refuses is found among the others, and has no effect.
 
         Returns:
@@ -282,7 +282,7 @@ class HistoryWorld:
         except StopIteration as stop:
             return {failure.entry.id for failure in stop.value}
 
-    def _try(self, batch: Batch, tx: Transaction) -> Exception | None:
+    def _try(self, batch: Batch, tx: CheckedTransaction) -> Exception | None:
         try:
             tx.undoing(lambda: tx.call(self._rules.application.apply, batch))
         except self._rules.refusals as refusal:

@@ -2,7 +2,7 @@
 
 from .builder import Root, build, build_levels, build_stream
 from .check import check_children, check_root
-from .diff import Difference, Question, Side, diff, diff_steps
+from .diff import LeafDifference, Question, Side, diff, diff_steps
 from .memory import MemoryTree
 from .node import (
     ANCHOR_HASH,
@@ -13,10 +13,10 @@ from .node import (
     LEVEL_MAX,
     SIBLINGS_WARN,
     Node,
+    NodeRun,
     ReadNodes,
     ReadRoot,
     ReadRuns,
-    Run,
     TreeChange,
     boundary_limit,
     leaf_hash,
@@ -32,15 +32,15 @@ __all__ = [
     "KEY_BYTES",
     "LEVEL_MAX",
     "SIBLINGS_WARN",
-    "Difference",
+    "LeafDifference",
     "MemoryTree",
     "Node",
+    "NodeRun",
     "Question",
     "ReadNodes",
     "ReadRoot",
     "ReadRuns",
     "Root",
-    "Run",
     "Side",
     "TreeChange",
     "boundary_limit",

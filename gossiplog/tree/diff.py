@@ -7,14 +7,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..errors import DamagedLog
 from ..plan import Request
-from .node import Node, ReadRoot, ReadRuns, Run
+from .node import Node, NodeRun, ReadRoot, ReadRuns
 
-__all__ = ["Difference", "Question", "Side", "diff", "diff_steps"]
+__all__ = ["LeafDifference", "Question", "Side", "diff", "diff_steps"]
 
 Side: TypeAlias = Literal["a", "b"]
 
 
-class Difference(NamedTuple):
+class LeafDifference(NamedTuple):
     """A key whose leaves differ.
 
     Attributes:
@@ -35,7 +35,7 @@ class Question(NamedTuple):
     request: Request[Any]
 
 
-def diff(a: Callable[[Request[Any]], Any], b: Callable[[Request[Any]], Any]) -> Iterator[Difference]:
+def diff(a: Callable[[Request[Any]], Any], b: Callable[[Request[Any]], Any]) -> Iterator[LeafDifference]:
     """Iterate over the keys whose leaves differ, in key order, each once.
 
     Args:
@@ -61,7 +61,7 @@ def diff(a: Callable[[Request[Any]], Any], b: Callable[[Request[Any]], Any]) -> 
             yield step
 
 
-def diff_steps() -> Generator[Question | Difference, Any, None]:
+def diff_steps() -> Generator[Question | LeafDifference, Any, None]:
     """Do the work of `diff` as a generator, for stores that have to be awaited.
 
     Yields:
@@ -83,7 +83,7 @@ def diff_steps() -> Generator[Question | Difference, Any, None]:
                 continue
             lead.rest.pop()
             assert first.key is not None
-            yield Difference(first.key, first.hash, None) if lead is tree_a else Difference(first.key, None, first.hash)
+            yield LeafDifference(first.key, first.hash, None) if lead is tree_a else LeafDifference(first.key, None, first.hash)
             continue
         a, b = tree_a.rest[-1], tree_b.rest[-1]
         if a == b:
@@ -94,7 +94,7 @@ def diff_steps() -> Generator[Question | Difference, Any, None]:
             tree_b.rest.pop()
             if a.key is None:
                 raise DamagedLog("the anchors of level 0 differ")
-            yield Difference(a.key, a.hash, b.hash)
+            yield LeafDifference(a.key, a.hash, b.hash)
         else:
             if a.level >= b.level:
                 tree_a.expand((yield tree_a.ask()))
@@ -116,7 +116,7 @@ class _Frontier:
         first = self.rest[-1]
         return Question(self.side, ReadRuns(first.level, [first.key]))
 
-    def expand(self, runs: list[Run]) -> None:
+    def expand(self, runs: list[NodeRun]) -> None:
         """Replace the first node by its children."""
         first = self.rest.pop()
         children = runs[0].children if runs and runs[0].parent == first else []

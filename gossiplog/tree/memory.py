@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import LocalProtocolError
 from ..plan import Request
 from .builder import build_stream
-from .node import ANCHOR_HASH, Node, ReadNodes, ReadRoot, ReadRuns, Run, TreeChange
+from .node import ANCHOR_HASH, Node, NodeRun, ReadNodes, ReadRoot, ReadRuns, TreeChange
 
 __all__ = ["MemoryTree"]
 
@@ -74,14 +74,14 @@ class MemoryTree:
         # Keys are not empty, so a zero byte is the lowest possible key.
         return self._levels[0].iterate(start or b"\0", until)
 
-    def runs(self, level: int, keys: Sequence[bytes | None], start: bytes | None = None, children_max: int | None = None) -> list[Run]:
+    def runs(self, level: int, keys: Sequence[bytes | None], start: bytes | None = None, children_max: int | None = None) -> list[NodeRun]:
         """Answer `ReadRuns(level, keys, start, children_max)`."""
         if not 1 <= level < len(self._levels):
             return []
         parents = self._levels[level]
         children = self._levels[level - 1]
         wanted = sorted([key or b"" for key in keys])
-        runs: list[Run] = []
+        runs: list[NodeRun] = []
         index = 0
         while index < len(wanted):
             parent, until = parents.floor(wanted[index])
@@ -90,7 +90,7 @@ class MemoryTree:
                 nodes = children.slice(begin, until)
             else:
                 nodes = list(islice(children.iterate(max(begin, start or b""), until), children_max))
-            runs.append(Run(parent, nodes, until))
+            runs.append(NodeRun(parent, nodes, until))
             index = len(wanted) if until is None else bisect_left(wanted, until, index + 1)
         return runs
 

@@ -19,10 +19,10 @@ __all__ = [
     "LEVEL_MAX",
     "SIBLINGS_WARN",
     "Node",
+    "NodeRun",
     "ReadNodes",
     "ReadRoot",
     "ReadRuns",
-    "Run",
     "TreeChange",
     "boundary_limit",
     "leaf_hash",
@@ -56,7 +56,7 @@ class Node(NamedTuple):
     hash: bytes
 
 
-class Run(NamedTuple):
+class NodeRun(NamedTuple):
     """A node with its children, as stored.
 
     Attributes:
@@ -88,8 +88,8 @@ class TreeChange:
     put: list[Node]
     remove: list[tuple[int, bytes | None]]
     siblings_max: int = 0
-    wide: list[Run] = field(default_factory=list, compare=False)
-    last: dict[int, Run] = field(default_factory=dict, compare=False)
+    wide: list[NodeRun] = field(default_factory=list, compare=False)
+    last: dict[int, NodeRun] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class ReadNodes(Request[list[Node | None]]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRuns(Request[list[Run]]):
+class ReadRuns(Request[list[NodeRun]]):
     """For each key the run it falls into: the last node of `level` (≥ 1) at or before the key, and its children.
 
     Runs come in key order, each once even if several keys fall into it. The key None falls into the anchor's run. A

@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from ..errors import DamagedLog, LocalProtocolError
 from ..plan import Plan, ask
-from .node import FANOUT, HASH_BYTES, SIBLINGS_WARN, Node, ReadRoot, ReadRuns, Run, TreeChange, boundary_limit
+from .node import FANOUT, HASH_BYTES, SIBLINGS_WARN, Node, NodeRun, ReadRoot, ReadRuns, TreeChange, boundary_limit
 from .siblings import Siblings
 
 __all__ = ["update"]
@@ -92,7 +92,7 @@ def update(put: Sequence[Node], remove: Sequence[bytes] = (), fanout: int = FANO
     if len(changes) == (None in changes):
         return draft.finish(anchor)
     keys = sorted([key for key in changes if key is not None])
-    spans = _overlay([Run(root, [root], None)], changes, keys, limit)
+    spans = _overlay([NodeRun(root, [root], None)], changes, keys, limit)
     while len(spans[0].nodes) > 1:
         level += 1
         nodes = draft.add(level, _cut(spans))
@@ -110,10 +110,10 @@ class _Draft:
         self._put: list[Node] = []
         self._remove: list[tuple[int, bytes | None]] = []
         self._siblings_max = 0
-        self._wide: list[Run] = []
-        self._last: dict[int, Run] = {}
+        self._wide: list[NodeRun] = []
+        self._last: dict[int, NodeRun] = {}
 
-    def change(self, level: int, runs: Sequence[Run], groups: Sequence[_Group]) -> _Changes:
+    def change(self, level: int, runs: Sequence[NodeRun], groups: Sequence[_Group]) -> _Changes:
         """Replace the parents of `runs` by the nodes over `groups`; return what that changes on `level`."""
         old = {run.parent.key: run.parent.hash for run in runs}
         changes: _Changes = {}
@@ -126,7 +126,7 @@ class _Draft:
             self._remove.append((level, key))
             changes[key] = None
         if runs[-1].until is None:
-            self._last[level] = Run(nodes[-1], groups[-1][1], None)
+            self._last[level] = NodeRun(nodes[-1], groups[-1][1], None)
         if self._siblings_max > SIBLINGS_WARN:
             self._note_wide(nodes, groups, {run.parent.key or b"": run.until for run in runs})
         return changes
@@ -135,12 +135,12 @@ class _Draft:
         """Put the nodes over `groups` on a level that did not exist."""
         nodes = [self._make(level, key, children) for key, children in groups]
         self._put += nodes
-        self._last[level] = Run(nodes[-1], groups[-1][1], None)
+        self._last[level] = NodeRun(nodes[-1], groups[-1][1], None)
         if self._siblings_max > SIBLINGS_WARN:
             self._note_wide(nodes, groups, {b"": None})
         return nodes
 
-    def remove(self, runs: Sequence[Run]) -> None:
+    def remove(self, runs: Sequence[NodeRun]) -> None:
         """Remove the parents of `runs`."""
         self._remove += [(run.parent.level, run.parent.key) for run in runs]
 
@@ -164,7 +164,7 @@ class _Draft:
                     until = ends[until]
                 if after is not None and (until is None or after < until):
                     until = after
-                self._wide.append(Run(node, children if isinstance(children, Siblings) else Siblings(children), until))
+                self._wide.append(NodeRun(node, children if isinstance(children, Siblings) else Siblings(children), until))
 
 
 def _leaf_changes(put: Sequence[Node], remove: Sequence[bytes]) -> _Changes:
@@ -180,7 +180,7 @@ def _leaf_changes(put: Sequence[Node], remove: Sequence[bytes]) -> _Changes:
     return changes
 
 
-def _check_runs(level: int, runs: Sequence[Run], limit: bytes) -> None:
+def _check_runs(level: int, runs: Sequence[NodeRun], limit: bytes) -> None:
     """Refuse an answer that no store with a whole tree gives; otherwise the update would carry the damage into the levels above."""
     if not runs:
         raise DamagedLog(f"the tree has no nodes at level {level}")
@@ -190,7 +190,7 @@ def _check_runs(level: int, runs: Sequence[Run], limit: bytes) -> None:
             raise DamagedLog(f"tree node {name} at level {level} lacks the child that it begins with")
 
 
-def _overlay(runs: Sequence[Run], changes: _Changes, keys: list[bytes], limit: bytes) -> list[_Span]:
+def _overlay(runs: Sequence[NodeRun], changes: _Changes, keys: list[bytes], limit: bytes) -> list[_Span]:
     """Lay changes over the runs they fall into; `keys` are those of `changes`, ascending, without the anchor's."""
     spans: list[_Span] = []
     low = 0
@@ -321,7 +321,7 @@ def _is_whole(spans: Sequence[_Span]) -> bool:
     return spans[0].key is None and spans[-1].until is None and all(a.until == b.key for a, b in pairwise(spans))
 
 
-def _remove_above(level: int, top: int, runs: Sequence[Run], draft: _Draft) -> Plan[None]:
+def _remove_above(level: int, top: int, runs: Sequence[NodeRun], draft: _Draft) -> Plan[None]:
     """Remove everything above `level`, given all runs of it."""
     draft.remove(runs)
     for above in range(level + 2, top + 1):
@@ -336,5 +336,5 @@ def _before(key: bytes) -> bytes | None:
     return (number - 1).to_bytes(len(key)) if number else None
 
 
-def _run_key(run: Run) -> bytes:
+def _run_key(run: NodeRun) -> bytes:
     return run.parent.key or b""

@@ -11,7 +11,7 @@ from right_applications import RIGHT
 
 from gossiplog import Application
 from gossiplog.errors import LocalProtocolError
-from gossiplog.testing import Deliver, History, NotConvergent, Rebuild, Written, check_convergence, check_history
+from gossiplog.testing import Delivered, History, NotConvergent, Rebuild, Written, check_convergence, check_history
 
 KINDS = {
     "wall_clock": "the clock",
@@ -146,7 +146,7 @@ def test_awaiting_anything_else_is_the_callers_mistake() -> None:
 def test_an_abort_leaves_nothing_behind_and_is_made_good() -> None:
     history = History(
         entries=[Written(0, [], SETS[0]), Written(1, [0], SETS[4])],
-        steps=[Deliver(0, [0, 1], aborted_after=1), Rebuild(0, 1, aborted_after=3), Deliver(1, [1], aborted_after=0)],
+        steps=[Delivered(0, [0, 1], aborted_after=1), Rebuild(0, 1, aborted_after=3), Delivered(1, [1], aborted_after=0)],
         replicas=2,
     )
     check_history(RIGHT["last_writer_by_id"].application, history)
@@ -157,7 +157,7 @@ def test_two_equal_entries_of_a_history_are_one_for_the_log_and_keep_their_numbe
     same, last = Written(0, [], SETS[0]), Written(1, [1], {**SETS[4], "over": "<entry 2>"})
     history = History(
         entries=[same, same, Written(0, [0], SETS[1]), last, last],
-        steps=[Deliver(0, [0, 1], aborted_after=1), Deliver(0, [1, 2, 4]), Rebuild(0, size), Deliver(1, [4, 3, 1])],
+        steps=[Delivered(0, [0, 1], aborted_after=1), Delivered(0, [1, 2, 4]), Rebuild(0, size), Delivered(1, [4, 3, 1])],
         replicas=2,
     )
     applied = []

@@ -3,7 +3,7 @@
 import pytest
 from log_support import opened
 
-from gossiplog.log.fsck import Kind
+from gossiplog.log.fsck import FindingKind
 from gossiplog.log.requests import KeptSketch, ReadSketch, WriteSketch
 from gossiplog.plan import ask
 from gossiplog.replica import sketching
@@ -74,7 +74,7 @@ async def test_damage_is_told_by_fsck_and_costs_nothing_but_time(open_durable, k
         await log._store.write(ask(WriteSketch(KeptSketch(seq, wrong.to_bytes() if seq < 100 else b"short"))))
     async with open_durable() as log:
         report = await log.fsck()
-        assert {finding.kind for finding in report.findings} == {Kind.SKETCH}
+        assert {finding.kind for finding in report.findings} == {FindingKind.SKETCH}
         repaired = await log.fsck(repair=True)
         assert repaired.is_clean
         assert repaired.set_aside == 0

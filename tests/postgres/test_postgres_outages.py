@@ -16,7 +16,7 @@ from gossiplog.errors import ClosedError, CommitError, LogBusy, StoreUnavailable
 from gossiplog.log.requests import ReadCount
 from gossiplog.plan import ask
 from gossiplog.store.postgres import pool as postgres_pool
-from gossiplog.store.postgres.errors import Failed
+from gossiplog.store.postgres.errors import DatabaseFailed
 from gossiplog.store.postgres.transactions import Fetcher
 
 
@@ -106,7 +106,7 @@ class Break:
             if is_done:
                 await execute(fetcher, script)
             fetcher._connection.terminate()
-            raise Failed(ConnectionResetError("the cable is cut"))
+            raise DatabaseFailed(ConnectionResetError("the cable is cut"))
 
         monkeypatch.setattr(Fetcher, "execute", breaking)
 
@@ -148,7 +148,7 @@ async def test_a_write_whose_connection_breaks_before_its_commit_is_begun_again(
             left -= 1
             fetcher._connection.terminate()
             # What asyncpg says when the server's last words come between two messages of a request.
-            raise Failed(asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress"))
+            raise DatabaseFailed(asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress"))
 
         monkeypatch.setattr(Fetcher, "__call__", breaking)
         await log.append("second")

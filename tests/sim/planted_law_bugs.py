@@ -13,7 +13,7 @@ from planted_bugs import PlantedBug, around, instead, look
 from gossiplog.entry.message_id import decode_id
 from gossiplog.entry.validation import Outcome, Rule, Verdict
 from gossiplog.log import applying as applying_module
-from gossiplog.log.applying import Failure
+from gossiplog.log.applying import ApplyFailure
 from gossiplog.log.commit import _Batch
 from gossiplog.log.past import Past, find_entry
 from gossiplog.log.requests import Quarantined, WriteQuarantine
@@ -23,8 +23,8 @@ from gossiplog.replica.applications import Applications
 
 
 def quarantine_failures(apply_entries: Any) -> Any:
-    def broken(application: Any, entries: Any, applying: Any, now: float, new: Any) -> Plan[list[Failure]]:
-        failures: list[Failure] = yield from apply_entries(application, entries, applying, now, new)
+    def broken(application: Any, entries: Any, applying: Any, now: float, new: Any) -> Plan[list[ApplyFailure]]:
+        failures: list[ApplyFailure] = yield from apply_entries(application, entries, applying, now, new)
         aside = [Quarantined(failure.entry.key, failure.entry.value, "apply", str(failure.error), now) for failure in failures]
         yield from ask(WriteQuarantine(aside, []))
         return failures
@@ -34,12 +34,12 @@ def quarantine_failures(apply_entries: Any) -> Any:
 
 def drop_descendants(isolate: Any) -> Any:
     def broken(entries: Any) -> Any:
-        failures: list[Failure] = yield from isolate(entries)
+        failures: list[ApplyFailure] = yield from isolate(entries)
         keys = {failure.entry.key for failure in failures}
         for entry in entries:
             if entry.key not in keys and not keys.isdisjoint(entry.parent_keys):
                 keys.add(entry.key)
-                failures.append(Failure(entry, ValueError("its parent was set aside")))
+                failures.append(ApplyFailure(entry, ValueError("its parent was set aside")))
         return failures
 
     return broken
@@ -50,7 +50,7 @@ def give_up_at_the_first(isolate: Any) -> Any:
         attempts = isolate(entries)
         error = yield next(attempts)
         attempts.close()
-        return [] if error is None else [Failure(entry, error) for entry in entries]
+        return [] if error is None else [ApplyFailure(entry, error) for entry in entries]
 
     return broken
 

@@ -173,10 +173,10 @@ async def test_what_cannot_be_is_said_before_anything_starts(tmp_path: Path, cha
 def test_what_only_one_side_can_do_is_refused_by_the_other() -> None:
     with pytest.raises(LocalProtocolError, match=r"link\.reordering: only the simulator"):
         check_scenario(scenario(3, link=LinkSpec(reordering=0.1)))
-    from gossiplog.sim.routing.run import Run
+    from gossiplog.sim.routing.run import ScenarioRun
 
     with pytest.raises(ScenarioError, match="'liar' is for real processes"):
-        Run(scenario(3, fault=(Liar(),)), 0)
+        ScenarioRun(scenario(3, fault=(Liar(),)), 0)
 
 
 def test_faults_may_name_their_nodes_in_the_simulator_too() -> None:

@@ -20,14 +20,14 @@ from gossiplog.gossip_log import GossipLog
 from gossiplog.net.hub.server import Hub, listen
 from gossiplog.net.service.service import open_service
 from gossiplog.web import make_http
-from gossiplog.web.glass import Gather, GlassSettings
+from gossiplog.web.glass import FactGatherer, GlassSettings
 from gossiplog.web.glass.following import _Events
 
 
 @asynccontextmanager
-async def watching(log: GossipLog, *urls: str) -> AsyncIterator[tuple[Hub, Gather]]:
+async def watching(log: GossipLog, *urls: str) -> AsyncIterator[tuple[Hub, FactGatherer]]:
     """Serve a log, and show these servers beside it."""
-    gather = Gather(urls)
+    gather = FactGatherer(urls)
     make = partial(make_http, glass=GlassSettings(has_page=True, gather=gather))
     async with gather.running(), listen([log], "127.0.0.1:0", make_http=make) as hub:
         yield hub, gather

@@ -103,14 +103,14 @@ async def _count(log: GossipLog) -> int | None:
 
 
 def _advise(log: str, report: FsckReport, out: Output, *, is_repair: bool) -> None:
-    from ...log.fsck import Kind
+    from ...log.fsck import FindingKind
 
     if report.entries_topic is not None:
         topic = clean(report.entries_topic)
         out.note(
             f"the entries have topic {topic}: `gossiplog salvage {log} TARGET` and `gossiplog sync --heal` build the log anew under it"
         )
-    elif any(each.kind in (Kind.FILE, Kind.UNREADABLE) for each in report.findings):
+    elif any(each.kind in (FindingKind.FILE, FindingKind.UNREADABLE) for each in report.findings):
         out.note(
             f"`gossiplog sync --heal {log} OTHER` makes it whole from another replica, `gossiplog salvage {log} TARGET` saves what is left"
         )

@@ -102,11 +102,11 @@ class Healing:
 
     async def _is_torn(self) -> bool:
         """Look, without writing, whether the database's own structure is damaged: a repair there would write over what can be saved."""
-        from ...log.fsck import FINDINGS_MAX, Kind
+        from ...log.fsck import FINDINGS_MAX, FindingKind
 
         async with opened(self.log) as log:
             report = await log.fsck()
-        is_torn = any(each.kind in (Kind.FILE, Kind.UNREADABLE) for each in report.findings)
+        is_torn = any(each.kind in (FindingKind.FILE, FindingKind.UNREADABLE) for each in report.findings)
         return is_torn or report.problems > FINDINGS_MAX or report.entries_topic is not None
 
     async def _rebuild(self, topic: str | None) -> None:

@@ -87,9 +87,9 @@ class GlassOptions:
 
     async def settings(self, stack: AsyncExitStack, tls: ssl.SSLContext | None) -> GlassSettings:
         """Return what the HTTP server is to show; whom it shows beside itself is followed for as long as the stack is open."""
-        from ...web.glass import Gather, GlassSettings
+        from ...web.glass import FactGatherer, GlassSettings
 
-        gather = Gather(self.watched, tls) if self.watched else None
+        gather = FactGatherer(self.watched, tls) if self.watched else None
         if gather is not None:
             await stack.enter_async_context(gather.running())
         return GlassSettings(self.dashboard, self.may_append, gather)

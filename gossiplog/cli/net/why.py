@@ -71,7 +71,7 @@ def _is_linked(here: Asker, peer: str) -> bool:
 
 def _ask_both(here: Asker, there: Asker, entry: str) -> Mapping[str, Any]:
     from ...errors import DecodeError
-    from ...glass.why import Answer, with_view_of_peer
+    from ...glass.why import WhyAnswer, with_view_of_peer
 
     ours = here.ask_object("peers")
     try:
@@ -81,9 +81,9 @@ def _ask_both(here: Asker, there: Asker, entry: str) -> Mapping[str, Any]:
         return _without(here.ask_object("why", entry=entry, peer=there.server.url), failure)
     try:
         ids, topics = (str(ours["me"]), str(theirs["me"])), (str(ours["topic"]), str(theirs["topic"]))
-        answer = Answer.from_record(here.ask_object("why", entry=entry, peer=ids[1]))
-        has_entry = Answer.from_record(there.ask_object("why", entry=entry))
-        towards = Answer.from_record(there.ask_object("why", entry=entry, peer=ids[0]))
+        answer = WhyAnswer.from_record(here.ask_object("why", entry=entry, peer=ids[1]))
+        has_entry = WhyAnswer.from_record(there.ask_object("why", entry=entry))
+        towards = WhyAnswer.from_record(there.ask_object("why", entry=entry, peer=ids[0]))
     except (LookupError, DecodeError):
         raise here.nonsense("why") from None
     return with_view_of_peer(answer, has_entry, towards, topics).record()

@@ -16,7 +16,7 @@ from .session import RunJob, Start, job_options, out_option, runs_job, source_op
 
 if TYPE_CHECKING:
     from ...spark.jobs.jobs import Job
-    from ...spark.jobs.results import Report
+    from ...spark.jobs.results import JobReport
 
 __all__ = ["diff", "export", "follow", "import_", "state", "stats", "sweep", "traces", "tree", "verify"]
 
@@ -243,7 +243,7 @@ def traces(location: str, run_job: RunJob) -> int:
       gossiplog spark traces 'runs/*.parquet' -o summed
     """
 
-    def work(_: Any, job: Job) -> Report:
+    def work(_: Any, job: Job) -> JobReport:
         from ...spark.jobs.sim_jobs import traces_job
 
         return traces_job(job, location)
@@ -271,7 +271,7 @@ def sweep(grid: str, x: str, y: str, tasks: int | None, run_job: RunJob) -> int:
       gossiplog spark sweep grid.toml -o swept --x control_bytes --y p99_s
     """
 
-    def work(_: Any, job: Job) -> Report:
+    def work(_: Any, job: Job) -> JobReport:
         from ...spark.jobs.sim_jobs import sweep_job
 
         return sweep_job(job, grid, x=x, y=y, tasks=tasks)

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ...spark.jobs.jobs import Job
-    from ...spark.jobs.results import Report
+    from ...spark.jobs.results import JobReport
 
 __all__ = ["RunJob", "Start", "job_options", "opened_session", "out_option", "runs_job", "source_options", "spark_options"]
 
 R = TypeVar("R")
 Start = Callable[[], AbstractContextManager[Any]]
-RunJob = Callable[[Callable[[Any, "Job"], "Report"]], int]
+RunJob = Callable[[Callable[[Any, "Job"], "JobReport"]], int]
 
 PLAIN = {
     "verify": (300_000, "gossiplog verify {}"),
@@ -196,7 +196,7 @@ def runs_job(command: Callable[..., int]) -> Callable[..., int]:
 
     @functools.wraps(command)
     def run(*args: Any, where: str | None, start: Start, out: Output, options: dict[str, str] | None = None, **rest: Any) -> int:
-        def run_job(work: Callable[[Any, Job], Report]) -> int:
+        def run_job(work: Callable[[Any, Job], JobReport]) -> int:
             _check_out(click.get_current_context().command.name, where)
             _note_plain(click.get_current_context().command.name, rest.get("location"), out)
             with start() as spark:
@@ -219,7 +219,7 @@ def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
     return found
 
 
-def print_report(report: Report, where: str | None, out: Output) -> int:
+def print_report(report: JobReport, where: str | None, out: Output) -> int:
     """Print a job's report; the exit code is 3 if rows failed."""
     if out.is_json:
         out.record(report.as_dict() | {"out": where})

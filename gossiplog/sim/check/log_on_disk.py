@@ -20,7 +20,7 @@ from ...log.requests import Applied, WriteApplication
 from ...plan import Plan, Request, ask, run_plan
 from ...replica.applications import Applications
 from .disk import Disk
-from .tables import Transaction
+from .tables import TablesTransaction
 
 __all__ = ["TOPIC", "LogOnDisk", "Validator"]
 
@@ -132,7 +132,7 @@ class LogOnDisk:
         """Append payloads as another process would, which has none of the applications; nothing while a transaction is under way."""
         if self._is_writing:
             return []
-        transaction = Transaction(self.state)
+        transaction = TablesTransaction(self.state)
         write = writing.Write([writing.Submitted(AppendPayloads(payloads, signer), None)], {})
         committed, _ = transaction.run(self._group(write, Applications([]), None, Void()))
         self._on_signed([entry for _, entry in committed.entries])
@@ -176,7 +176,7 @@ class LogOnDisk:
 
     def _begin(self, write: writing.Write) -> None:
         """Begin a transaction, whose end is reported later."""
-        transaction = Transaction(self.state)
+        transaction = TablesTransaction(self.state)
         try:
             committed = transaction.run(self._plan(write))
         except Exception as error:
@@ -241,11 +241,11 @@ class LogOnDisk:
                 self._run_now(self._applications.follow_page(application))
 
     def _run_now(self, plan: Plan[Any]) -> None:
-        transaction = Transaction(self.state)
+        transaction = TablesTransaction(self.state)
         transaction.run(plan)
         self._write_now(transaction)
 
-    def _write_now(self, transaction: Transaction) -> None:
+    def _write_now(self, transaction: TablesTransaction) -> None:
         self._disk.begin(transaction.writes)
         for request in transaction.writes:
             self.state.write(request)

@@ -29,7 +29,7 @@ from ...sync.events import (
     StoreEntries,
 )
 
-__all__ = ["END", "Host", "Server", "SimulatedSession"]
+__all__ = ["END", "Server", "SessionHost", "SimulatedSession"]
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ _LATE_S = 0.1
 """How soon a session that has nothing to do at its deadline is asked again."""
 
 
-class Host(Protocol):
+class SessionHost(Protocol):
     """What a session needs of the replica that it belongs to."""
 
     @property
@@ -79,7 +79,9 @@ class SimulatedSession:
         done: Called at the end.
     """
 
-    def __init__(self, host: Host, peer: PeerId, session: Session, send: Callable[[bytes | None], None], done: Callable[[], None]) -> None:
+    def __init__(
+        self, host: SessionHost, peer: PeerId, session: Session, send: Callable[[bytes | None], None], done: Callable[[], None]
+    ) -> None:
         self._host = host
         self._peer = peer
         self._session = session

@@ -49,7 +49,7 @@ from ...sync.schedule import SessionSlots
 from ...sync.server import SyncServer
 from .observer import NO_TOKEN, ReplicaObserver, Stream
 from .plan import ReplicaSpec
-from .sessions import END, Host, Server, SimulatedSession
+from .sessions import END, Server, SessionHost, SimulatedSession
 from .world import Inhabitant, SimWire, SimWorld
 
 __all__ = ["Syncs"]
@@ -67,7 +67,7 @@ PHANTOM = b"phantom" + bytes(13)
 MakeServer: TypeAlias = Callable[[SimWire, Stream, TokenBucket], Server]
 
 
-class Owner(Host, Inhabitant, Protocol):
+class Owner(SessionHost, Inhabitant, Protocol):
     """What the syncs need of the replica that they belong to.
 
     Attributes:

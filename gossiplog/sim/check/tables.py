@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from ...plan import Call, Plan, Request, run_plan
 from ...store.memory.state import WRITES, MemoryState
 
-__all__ = ["StateWithTable", "Transaction", "WriteRow"]
+__all__ = ["StateWithTable", "TablesTransaction", "WriteRow"]
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class StateWithTable(MemoryState):
             super().write(request)
 
 
-class Transaction:
+class TablesTransaction:
     """See `SyncTransaction`. Its plans see the state before it; `writes` is what is to be written, in order."""
 
     def __init__(self, state: MemoryState) -> None:

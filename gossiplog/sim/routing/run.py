@@ -25,7 +25,7 @@ from .faults import Script
 from .network import TOPIC, Network, SimNode
 from .topology import Links
 
-__all__ = ["Run", "router_factory", "run_row", "run_scenario"]
+__all__ = ["ScenarioRun", "router_factory", "run_row", "run_scenario"]
 
 Factory = Callable[[random.Random], Router]
 
@@ -56,7 +56,7 @@ def router_factory(name: str, table: Mapping[str, Any], *, is_validating: bool) 
     return partial(make_router, name, params)
 
 
-class Run:
+class ScenarioRun:
     """One run of a scenario, built and ready to start.
 
     Args:
@@ -145,9 +145,9 @@ def run_scenario(
         seed: Determines everything random.
         router: A router to use in place of the scenario's.
         sinks: Where the trace goes.
-        progress: See `Run.work`.
+        progress: See `ScenarioRun.work`.
     """
-    run = Run(replace(scenario, router=router) if router else scenario, seed, sinks)
+    run = ScenarioRun(replace(scenario, router=router) if router else scenario, seed, sinks)
     run.work(progress)
     return run.result()
 

@@ -19,7 +19,7 @@ from ...store.postgres.url import is_postgres_url, without_secrets
 from ..source.locations import NEW_FOLDER, check_export_place, check_local, exists, is_remote
 from ..source.reading import is_table, read_entries, read_work
 from ..tables.columns import SAMPLE_ROWS, with_fields
-from .results import Report, published
+from .results import JobReport, published
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,9 +50,9 @@ class Job:
     note: Callable[[str], None] = lambda _: None
 
     @contextmanager
-    def publishing(self, name: str, *sources: str) -> Iterator[tuple[Report, str | None]]:
+    def publishing(self, name: str, *sources: str) -> Iterator[tuple[JobReport, str | None]]:
         """Give a report to fill, and the folder to write tables to; both are published at the end."""
-        report = Report(name, [_shown(source) for source in sources])
+        report = JobReport(name, [_shown(source) for source in sources])
         if self.out is None:
             yield report, None
             report.finish()
@@ -71,7 +71,7 @@ class Job:
 
 def verify_job(
     job: Job, location: str, *, topic: str | None = None, value_bytes_max: int = VALUE_BYTES_LIMIT, known: str | None = None
-) -> Report:
+) -> JobReport:
     """Verify all entries of a place; tables `verdicts` and `quarantine`.
 
     Args:
@@ -103,7 +103,7 @@ def verify_job(
     return report
 
 
-def tree_job(job: Job, location: str) -> Report:
+def tree_job(job: Job, location: str) -> JobReport:
     """Build the tree over all entries of a place, and compare its root with the one that a log keeps; tables `nodes` and `quarantine`."""
     from ..tables.tree import FOLD, LEAF_COLUMNS, build_tree
 
@@ -131,7 +131,7 @@ def tree_job(job: Job, location: str) -> Report:
     return report
 
 
-def diff_job(job: Job, a: str, b: str) -> Report:
+def diff_job(job: Job, a: str, b: str) -> JobReport:
     """Compare two places; table `differences`."""
     from ...entry.message_id import encode_id
     from ..tables.diff import count_sides, diff
@@ -160,7 +160,7 @@ def diff_job(job: Job, a: str, b: str) -> Report:
 
 def export_job(
     job: Job, location: str, *, columns: Sequence[str] | None = None, clocks_a_folder: int | None = None, schema: str | None = None
-) -> Report:
+) -> JobReport:
     """Add what is new at a place to an export; the report lies beside the tables, in a folder of its own for each run.
 
     Args:
@@ -177,7 +177,7 @@ def export_job(
 
     assert job.out is not None
     check_export_place(job.out, job.spark)
-    report = Report("export", [_shown(location)])
+    report = JobReport("export", [_shown(location)])
     options = {**(job.options or {})}
     follower, end = follower_of(location, options.get("topic")), None
     begin, few, faults = last_place(job.spark, job.out), options, dict[str, str]()
@@ -217,7 +217,7 @@ def export_job(
     return report
 
 
-def import_job(job: Job, location: str, log: str, *, topic: str | None = None, durability: str = "normal") -> Report:
+def import_job(job: Job, location: str, log: str, *, topic: str | None = None, durability: str = "normal") -> JobReport:
     """Insert the entries of a place into a log; what cannot be inserted is listed in `quarantine.jsonl`."""
     import json
     import tempfile
@@ -271,7 +271,7 @@ def check_key(key: str) -> None:
         raise LocalProtocolError(f"{unknown} is none of the columns {', '.join(COLUMNS)}", hint=hint)
 
 
-def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None = None) -> Report:
+def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None = None) -> JobReport:
     """Compute the state by a key; tables `state` and `quarantine`."""
     from ..tables.columns import COLUMNS
     from ..tables.state import PICK, STATE_COLUMNS, last_writers, state
@@ -313,7 +313,7 @@ def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None 
     return report
 
 
-def stats_job(job: Job, location: str) -> Report:
+def stats_job(job: Job, location: str) -> JobReport:
     """Look at the shape of a history; a table for each attribute of `Stats`."""
     from ..tables.stats import STATS_COLUMNS, stats
 

@@ -22,11 +22,11 @@ from ..source.locations import check_new, is_remote, local_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Report", "published"]
+__all__ = ["JobReport", "published"]
 
 
 @dataclass(slots=True)
-class Report:
+class JobReport:
     """One job's report.
 
     Attributes:

@@ -8,14 +8,14 @@ from ..tables.staging import materialise
 from ..tables.sweep import pareto, plot_pareto, sweep
 from ..tables.traces import by_message, by_run, plot_latencies, quarantined, read_traces, summed_up
 from .jobs import Job
-from .results import Report
+from .results import JobReport
 
 __all__ = ["sweep_job", "traces_job"]
 
 _ROWS_SHOWN = 50
 
 
-def traces_job(job: Job, location: str, *, plots: bool = True) -> Report:
+def traces_job(job: Job, location: str, *, plots: bool = True) -> JobReport:
     """Sum up traces; tables `messages`, `runs` and `quarantine`, and the figure `latency.png`."""
     with job.publishing("traces", location) as (report, draft):
         job.note(f"reading {location}")
@@ -40,7 +40,7 @@ def traces_job(job: Job, location: str, *, plots: bool = True) -> Report:
     return report
 
 
-def sweep_job(job: Job, grid: str, *, x: str = "p99_s", y: str = "rmr", tasks: int | None = None, plots: bool = True) -> Report:
+def sweep_job(job: Job, grid: str, *, x: str = "p99_s", y: str = "rmr", tasks: int | None = None, plots: bool = True) -> JobReport:
     """Run a grid; tables `results` and `quarantine`, and the figure `pareto.png`."""
     from ...sim.routing.sweep import load_sweep
 

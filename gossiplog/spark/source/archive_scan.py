@@ -16,7 +16,7 @@ from ...entry.envelope import parse_envelope
 from ...entry.message_id import decode_id, message_key
 from ...entry.rules import VALUE_BYTES_LIMIT
 from ...errors import DecodeError, LocalProtocolError
-from .scan import PARTS_MAX, FaultPart, Part, Selection
+from .scan import PARTS_MAX, FaultPart, ScanPart, Selection
 
 __all__ = ["ArchiveScan", "archive_files"]
 
@@ -28,7 +28,7 @@ _SOURCE_BYTES_MAX = 64 * 1024
 _GZIP = b"\x1f\x8b"
 
 
-class FilePart(Part):
+class FilePart(ScanPart):
     """Bytes of one file, from `start` up to `end`; a line belongs to the part that it begins in. CAR and compressed files are one part."""
 
     def __init__(self, path: str, format: ArchiveFormat, start: int, end: int, *, is_whole: bool = False) -> None:
@@ -54,22 +54,22 @@ class ArchiveScan:
         self._selection = selection
         self._expanded_bytes_max = expanded_bytes_max
 
-    def parts(self, count: int | None) -> list[Part]:
+    def parts(self, count: int | None) -> list[ScanPart]:
         """Cut the files into about `count` parts in all, of 16 MiB for None."""
         files = archive_files(self._location)
         total = sum(file.stat().st_size for file in files) or 1
         count = min(PARTS_MAX, 1 + total // _PART_BYTES) if count is None else count
-        parts: list[Part] = []
+        parts: list[ScanPart] = []
         for file in files:
             share = max(1, round(count * file.stat().st_size / total))
             parts += _cut(file, share)
         return parts
 
-    def read(self, part: Part) -> Iterator[Page]:
+    def read(self, part: ScanPart) -> Iterator[Page]:
         """Yield a part's rows in the file's order; a line or block that is no entry is a row with a fault."""
         return part.pages() if isinstance(part, FaultPart) else paged(self._wanted_rows(part))
 
-    def _wanted_rows(self, part: Part) -> Iterator[SourceRow]:
+    def _wanted_rows(self, part: ScanPart) -> Iterator[SourceRow]:
         assert isinstance(part, FilePart), part
         name = Path(part.path).name
         for row in self._rows(part):
@@ -119,7 +119,7 @@ def archive_files(location: str) -> list[Path]:
     return found
 
 
-def _cut(file: Path, count: int) -> list[Part]:
+def _cut(file: Path, count: int) -> list[ScanPart]:
     with file.open("rb") as opened:
         start = opened.read(64)
     size = file.stat().st_size

@@ -12,12 +12,12 @@ from ...arrow.columns import Page
 from ...bucket import open_storage
 from ...bucket.scan import BucketPlace, Extent, extents, look
 from ...bucket.table import read_pages
-from .scan import FaultPart, Part, Selection
+from .scan import FaultPart, ScanPart, Selection
 
 __all__ = ["BucketFollower", "BucketScan"]
 
 
-class ExtentPart(Part):
+class ExtentPart(ScanPart):
     """Leaves of one publisher's tree."""
 
     def __init__(self, extent: Extent) -> None:
@@ -51,7 +51,7 @@ class BucketScan:
         self._since = since or BucketPlace()
         self._until = until
 
-    def parts(self, count: int | None) -> list[Part]:
+    def parts(self, count: int | None) -> list[ScanPart]:
         """Cut it into parts of whole segments, about 50,000 entries each for None; checkpoints alone are read."""
         selection, since = self._selection, self._since
         until = self._until or trio.run(look, self._storage, selection.topic, since)
@@ -59,7 +59,7 @@ class BucketScan:
         found = extents(since, until, count, low=selection.seq_min - 1, high=selection.seq_max)
         return [*([FaultPart(new)] if new else []), *map(ExtentPart, found)]
 
-    def read(self, part: Part) -> Iterator[Page]:
+    def read(self, part: ScanPart) -> Iterator[Page]:
         """Yield a part's rows in the order in which the publisher got them; what is missing or damaged is a row with a fault."""
         if isinstance(part, FaultPart):
             return part.pages()
@@ -94,11 +94,11 @@ class BucketFollower:
         """See `Follower`."""
         return latest.within(since, target, rows_max)
 
-    def parts(self, since: BucketPlace, until: BucketPlace, count: int | None) -> list[Part]:
+    def parts(self, since: BucketPlace, until: BucketPlace, count: int | None) -> list[ScanPart]:
         """See `Follower`."""
         return self._scan(since, until).parts(count)
 
-    def read(self, part: Part) -> Iterator[Page]:
+    def read(self, part: ScanPart) -> Iterator[Page]:
         """See `Follower`."""
         return self._scan().read(part)
 

@@ -20,7 +20,7 @@ from .run_plan import is_log, is_url
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..tables.task_function import Work
+    from ..tables.task_function import TaskWork
 
 __all__ = ["finished_runs", "is_table", "read_entries", "read_table", "read_work"]
 
@@ -105,7 +105,7 @@ def is_table(location: str) -> bool:
     return folder.is_dir() and next(folder.rglob("*.parquet"), None) is not None
 
 
-def read_work(spark: SparkSession, work: Work, location: str, *arguments: Any, options: Mapping[str, str] | None = None) -> DataFrame:
+def read_work(spark: SparkSession, work: TaskWork, location: str, *arguments: Any, options: Mapping[str, str] | None = None) -> DataFrame:
     """Run a work over the entries of a place, in the processes that read them: they need not go through the JVM twice.
 
     Args:

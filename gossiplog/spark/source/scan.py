@@ -24,8 +24,8 @@ __all__ = [
     "WRITE_OPTIONS",
     "FaultPart",
     "Follower",
-    "Part",
     "Scan",
+    "ScanPart",
     "Selection",
     "check_options",
     "selection_of",
@@ -54,14 +54,14 @@ _INTERNAL = frozenset({"work", "workwith", "since", "until", "paths"})
 """What `read_work` and an export alone give, and what Spark itself adds for `load([…])`."""
 
 
-class Part(InputPartition):
+class ScanPart(InputPartition):
     """A part of a scan that one task reads; small, and sent to the executor as a pickle."""
 
     def __init__(self) -> None:
         super().__init__(None)
 
 
-class FaultPart(Part):
+class FaultPart(ScanPart):
     """What the planning found wrong: `(place, fault)`."""
 
     def __init__(self, faults: Iterable[tuple[str, str]]) -> None:
@@ -76,12 +76,12 @@ class FaultPart(Part):
 class Scan(Protocol):
     """One place that entries can be read from."""
 
-    def parts(self, count: int | None) -> list[Part]:
+    def parts(self, count: int | None) -> list[ScanPart]:
         """Cut the place into about `count` parts, None for as many as are usual, in key order where it has one; runs on the driver and
         reads no values."""
         ...
 
-    def read(self, part: Part) -> Iterator[Page]:
+    def read(self, part: ScanPart) -> Iterator[Page]:
         """Yield a part's rows; runs on an executor. Rows that hold no entry come too."""
         ...
 
@@ -102,11 +102,11 @@ class Follower(Protocol):
         is nothing new."""
         ...
 
-    def parts(self, since: Any, until: Any, count: int | None) -> Sequence[Part]:
+    def parts(self, since: Any, until: Any, count: int | None) -> Sequence[ScanPart]:
         """Cut what lies between two places into parts; runs on the driver."""
         ...
 
-    def read(self, part: Part) -> Iterator[Page]:
+    def read(self, part: ScanPart) -> Iterator[Page]:
         """Yield a part's rows; runs on an executor."""
         ...
 

@@ -15,14 +15,14 @@ from ...errors import LocalProtocolError
 from ..tables.columns import COLUMNS, schema_of
 from .locations import is_remote
 from .places import follower_of, scan_of
-from .scan import LOAD_OPTIONS, PARTS_MAX, STREAM_OPTIONS, WRITE_OPTIONS, Part, Scan, check_options
+from .scan import LOAD_OPTIONS, PARTS_MAX, STREAM_OPTIONS, WRITE_OPTIONS, Scan, ScanPart, check_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from ..tables.task_function import Work
+    from ..tables.task_function import TaskWork
 
 __all__ = ["GossipLogSource", "register"]
 
@@ -112,7 +112,7 @@ def location_of(options: Mapping[str, str]) -> str:
     return found[0]
 
 
-def find_work(name: str) -> Work:
+def find_work(name: str) -> TaskWork:
     """Return the function over the batches of a task that has this name in the option `work`.
 
     Raises:
@@ -147,7 +147,7 @@ class _BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a part's rows as record batches."""
-        if not isinstance(partition, Part):
+        if not isinstance(partition, ScanPart):
             # There are no parts, and so no rows: Spark asks for one all the same.
             return
         yield from to_batches(self._scan().read(partition), self._names)

@@ -23,7 +23,7 @@ from ...plan import Plan, ask
 from ...store.postgres.url import without_secrets
 from ...tree.node import ReadRoot
 from .run_plan import PlanRunner, is_url, opened_store
-from .scan import PARTS_MAX, Part, Selection
+from .scan import PARTS_MAX, ScanPart, Selection
 
 __all__ = ["KeyRange", "LogFollower", "SeqRange", "StoreScan", "cut_evenly"]
 
@@ -35,7 +35,7 @@ _NODES_A_PART = 8
 """Parts are cut at nodes of a level that has at least so many for each, so that they come out about even."""
 
 
-class KeyRange(Part):
+class KeyRange(ScanPart):
     """The entries of a log whose keys lie between two bounds, both exclusive, up to an insertion number."""
 
     def __init__(self, selection: Selection) -> None:
@@ -43,7 +43,7 @@ class KeyRange(Part):
         self.selection = selection
 
 
-class SeqRange(Part):
+class SeqRange(ScanPart):
     """The entries of a log by insertion number, from after one up to and including another."""
 
     def __init__(self, after: int, until: int) -> None:
@@ -71,7 +71,7 @@ class StoreScan:
         self._location = location
         self._selection = selection
 
-    def parts(self, count: int | None) -> list[Part]:
+    def parts(self, count: int | None) -> list[ScanPart]:
         """Cut the log into about `count` key ranges, of 50,000 entries for None, or what is new in it by insertion number."""
         with opened_store(self._location, self._selection.topic) as run:
             until = run(ask(ReadCount(counted=False)))[1]
@@ -90,7 +90,7 @@ class StoreScan:
         lows = [bounds[0], *[_below(key) for key in cuts]]
         return [KeyRange(replace(selection, after=low, before=high)) for low, high in zip(lows, bounds[1:], strict=True)]
 
-    def read(self, part: Part) -> Iterator[Page]:
+    def read(self, part: ScanPart) -> Iterator[Page]:
         """Yield a part's rows in its own order; of a leaf whose entry is missing or damaged there is a row with a fault."""
         if isinstance(part, SeqRange):
             with opened_store(self._location, self._selection.topic) as run:
@@ -157,7 +157,7 @@ class LogFollower:
         """See `Follower`."""
         return cut_evenly(since.seq, until.seq, count or 1 + max(0, until.seq - since.seq) // _ROWS_A_PART)
 
-    def read(self, part: Part) -> Iterator[Page]:
+    def read(self, part: ScanPart) -> Iterator[Page]:
         """See `Follower`; keys are computed, as nothing else is looked up."""
         assert isinstance(part, SeqRange), part
         with opened_store(self._location) as run:

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from ...arrow.columns import to_batches
 from ...errors import LocalProtocolError
 from .places import place_of, resumed
-from .scan import Follower, Part
+from .scan import Follower, ScanPart
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a range's rows as record batches."""
-        assert isinstance(partition, Part), partition
+        assert isinstance(partition, ScanPart), partition
         yield from to_batches(self._follower.read(partition), self._names)
 
     def _place(self, offset: dict[str, Any]) -> Any:

@@ -18,13 +18,13 @@ from blake3 import blake3
 
 from ...tree.node import ANCHOR_HASH, FANOUT, HASH_BYTES, Node, boundary_limit
 
-__all__ = ["Edge", "Segment", "fold", "stitch"]
+__all__ = ["Segment", "SegmentEdge", "fold", "stitch"]
 
 _LIMIT = boundary_limit(FANOUT)
 
 
 @dataclass(slots=True)
-class Edge:
+class SegmentEdge:
     """What a segment leaves over on one level.
 
     Attributes:
@@ -52,14 +52,14 @@ class Segment:
     first: bytes
     last: bytes
     leaves: int = 0
-    edges: list[Edge] = field(default_factory=list)
+    edges: list[SegmentEdge] = field(default_factory=list)
 
 
 def fold(segment: Segment, leaves: Iterable[tuple[bytes, bytes]]) -> Iterator[Node]:
     """Add `(key, hash)` pairs to a segment, keys strictly ascending and above its last, and yield the nodes that they finish."""
     edges = segment.edges
     if not edges:
-        edges.append(Edge())
+        edges.append(SegmentEdge())
     bottom = edges[0]
     for key, digest in leaves:
         segment.leaves += 1
@@ -72,7 +72,7 @@ def fold(segment: Segment, leaves: Iterable[tuple[bytes, bytes]]) -> Iterator[No
             bottom.open.append(digest)
 
 
-def _begin(edges: list[Edge], key: bytes, digest: bytes) -> Iterator[Node]:
+def _begin(edges: list[SegmentEdge], key: bytes, digest: bytes) -> Iterator[Node]:
     """Begin a new run of leaves at a boundary, and pass the node of the run before it up the levels."""
     level = 0
     while True:
@@ -86,7 +86,7 @@ def _begin(edges: list[Edge], key: bytes, digest: bytes) -> Iterator[Node]:
         key, digest = finished_key, blake3(b"".join(finished)).digest(HASH_BYTES)
         yield Node(level, key, digest)
         if level == len(edges):
-            edges.append(Edge())
+            edges.append(SegmentEdge())
         if not digest < _LIMIT:
             (edges[level].before if edges[level].key is None else edges[level].open).append(digest)
             return

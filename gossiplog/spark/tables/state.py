@@ -22,7 +22,7 @@ from ...entry.message_id import decode_id, encode_id, message_key
 from ...entry.rules import VALUE_BYTES_LIMIT
 from ...errors import DecodeError, EncodeError, LocalProtocolError
 from .staging import materialise, observed
-from .task_function import Work, row_batches
+from .task_function import TaskWork, row_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -262,5 +262,5 @@ def _handed_on(winners: _Winners) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(full + empty, schema=_PICKED)
 
 
-PICK = Work("pick", STATE_COLUMNS, _PICKED, _pick)
+PICK = TaskWork("pick", STATE_COLUMNS, _PICKED, _pick)
 """Picks the winners of each task, given a path; `last_writers` does the rest."""

@@ -15,13 +15,13 @@ from .columns import with_columns
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Work", "row_batches"]
+__all__ = ["TaskWork", "row_batches"]
 
 _ROWS = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TaskWork:
     """A function over the record batches of a task.
 
     Attributes:

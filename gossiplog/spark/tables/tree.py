@@ -17,9 +17,9 @@ import pyarrow as pa
 from ...tree.builder import Root
 from ...tree.node import HASH_BYTES
 from .columns import with_columns
-from .fold import Edge, Segment, fold, stitch
+from .fold import Segment, SegmentEdge, fold, stitch
 from .staging import materialise
-from .task_function import Work, row_batches
+from .task_function import TaskWork, row_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -184,7 +184,7 @@ def _segment(row: Any) -> Segment:
         bytes(row["last"]),
         row["leaves"],
         [
-            Edge(_hashes(edge["before"]), None if edge["key"] is None else bytes(edge["key"]), _hashes(edge["open"]))
+            SegmentEdge(_hashes(edge["before"]), None if edge["key"] is None else bytes(edge["key"]), _hashes(edge["open"]))
             for edge in row["edges"]
         ],
     )
@@ -195,5 +195,5 @@ def _hashes(joined: Iterable[int]) -> list[bytes]:
     return [data[at : at + HASH_BYTES] for at in range(0, len(data), HASH_BYTES)]
 
 
-FOLD = Work("fold", LEAF_COLUMNS, _FOLDED, _fold)
+FOLD = TaskWork("fold", LEAF_COLUMNS, _FOLDED, _fold)
 """Folds each task's leaves, for `build_tree`."""

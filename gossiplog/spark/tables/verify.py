@@ -16,7 +16,7 @@ from ...entry.rules import VALUE_BYTES_LIMIT, Rule
 from ...entry.schemes import accepted_schemes
 from ...entry.validation import Outcome, judge
 from .staging import materialise, small
-from .task_function import Work
+from .task_function import TaskWork
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -215,5 +215,5 @@ class _Judge:
 
 _ACCEPT = Outcome.ACCEPT.value
 _REJECT = Outcome.REJECT.value
-JUDGE = Work("judge", INPUT_COLUMNS, _JUDGED, _judge)
+JUDGE = TaskWork("judge", INPUT_COLUMNS, _JUDGED, _judge)
 """Judges each row on its own, given a topic or None, the size that a VALUE may have, and the schemes to accept; `settle` does the rest."""

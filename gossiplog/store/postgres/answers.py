@@ -9,13 +9,13 @@ from ...errors import DamagedLog, DecodeError
 from ...log import requests
 from ...log.row_checks import check_answer
 from ...plan import Request
-from ...tree.node import ANCHOR_HASH, Node, ReadNodes, ReadRoot, ReadRuns, Run
+from ...tree.node import ANCHOR_HASH, Node, NodeRun, ReadNodes, ReadRoot, ReadRuns
 from ..writer_cache import HEADS_MAX, WriterCache
 from .fsck import FSCK_ANSWERS
 from .pages import TAIL, cut
 from .writes import check_name
 
-__all__ = ["ANSWERS", "Fetch", "State", "answer", "catch_up"]
+__all__ = ["ANSWERS", "Fetch", "LogState", "answer", "catch_up"]
 
 Fetch: TypeAlias = Callable[..., Awaitable[list[Any]]]
 """`fetch(statement, *parameters)`: executes a statement, in which `{log}` stands for the log's schema, and returns its rows."""
@@ -236,7 +236,7 @@ _LEAF_RUNS = _RUNS.replace("CHILDREN", "{log}.entries c WHERE c.key >= p.key AND
 _NODE_RUNS = _RUNS.replace("CHILDREN", "{log}.nodes c WHERE c.level = $1 - 1 AND c.key >= p.key AND c.key < coalesce(u.key, $3)")
 
 
-async def _runs(fetch: Fetch, request: ReadRuns) -> list[Run]:
+async def _runs(fetch: Fetch, request: ReadRuns) -> list[NodeRun]:
     statement = _LEAF_RUNS if request.level == 1 else _NODE_RUNS
     start = request.start or b""
     rows = await fetch(statement, request.level, [key or b"" for key in request.keys], _KEY_END, start, request.children_max)
@@ -251,14 +251,14 @@ def _run(
     keys: list[bytes] | None,
     hashes: list[bytes] | None,
     start: bytes = b"",
-) -> Run:
+) -> NodeRun:
     below = level - 1
     children = [Node(below, child, child_hash) for child, child_hash in zip(keys or [], hashes or [], strict=True)]
     if not key and not start and below == 0:
         children.insert(0, Node(0, None, ANCHOR_HASH))
     elif not key and not start and children:
         children[0] = Node(below, None, children[0].hash)
-    return Run(Node(level, key or None, node_hash), children, until)
+    return NodeRun(Node(level, key or None, node_hash), children, until)
 
 
 ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
@@ -315,7 +315,7 @@ _CATCH_UP = f"""
         ) c"""
 
 
-class State(NamedTuple):
+class LogState(NamedTuple):
     """What tells whether anybody has written: the epoch, with what changed of applications, the last `seq`, and the schema's version."""
 
     epoch: int
@@ -323,7 +323,7 @@ class State(NamedTuple):
     schema: int
 
 
-async def catch_up(fetch: Fetch, tail: WriterCache, known: State, listener_lock: tuple[int, int]) -> tuple[State, bool]:
+async def catch_up(fetch: Fetch, tail: WriterCache, known: LogState, listener_lock: tuple[int, int]) -> tuple[LogState, bool]:
     """Bring what is remembered of the log's end up to date, in one round trip.
 
     Args:
@@ -337,7 +337,7 @@ async def catch_up(fetch: Fetch, tail: WriterCache, known: State, listener_lock:
     """
     rows = await fetch(_CATCH_UP, known.epoch, known.seq, *listener_lock)
     now = next(row for row in rows if row["level"] == -1)
-    found = State(now["number"], now["seq"], now["branch"])
+    found = LogState(now["number"], now["seq"], now["branch"])
     if found == known:
         return found, now["is_heard"]
     tail.forget()

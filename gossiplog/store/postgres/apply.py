@@ -12,7 +12,7 @@ from ...errors import CommitError, LocalProtocolError, StatementError
 from .connection import Connection
 from .errors import is_lost
 
-__all__ = ["Application", "query"]
+__all__ = ["ApplicationStatements", "query"]
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ _CHECK = """
 """Rows changed in the log's tables by this transaction so far, what its schema holds, and locks that only a change of tables takes."""
 
 
-class Application:
+class ApplicationStatements:
     """Executes the application's statements on the connection of a transaction.
 
     Each has a savepoint, so that one that fails can be dealt with by the application; and after each the server is asked whether it

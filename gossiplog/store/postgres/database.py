@@ -17,19 +17,19 @@ from ..base import Durability
 from ..migrate import load_migrations
 from ..writer_cache import WriterCache
 from . import pool as postgres_pool
-from .apply import Application, query
+from .apply import ApplicationStatements, query
 from .connection import Connection, connect, is_so, settings_for
-from .errors import DATABASE_ERRORS, Failed, is_lost, translate
+from .errors import DATABASE_ERRORS, DatabaseFailed, is_lost, translate
 from .notify import Listener, Notifier
 from .pool import Pool
 from .schema import Schema, find_writer, open_schema
 from .sync_calls import SyncCalls
-from .thread import Call
+from .thread import TrioCall
 from .transactions import (
     NOTHING_KNOWN,
     RETURN_S,
     Fetcher,
-    Writing,
+    WriteTransaction,
     begin_as_guest,
     begin_reading,
     begin_snapshot,
@@ -53,7 +53,7 @@ _BACKOFF_FIRST_S, _BACKOFF_LAST_S = 0.05, 2.0
 
 
 class Database:
-    """One log, for as long as it is open. Every method runs in the thread's loop; those that take a `Call` are called from trio."""
+    """One log, for as long as it is open. Every method runs in the thread's loop; those that take a `TrioCall` are called from trio."""
 
     def __init__(self, url: PostgresUrl, durability: Durability, wake: Callable[[], None]) -> None:
         self.url = url
@@ -72,7 +72,7 @@ class Database:
         self._notifier: Notifier
         self._listener: Listener
 
-    async def open(self, call: Call, topic: str | None, create: bool, read_only: bool) -> str:
+    async def open(self, call: TrioCall, topic: str | None, create: bool, read_only: bool) -> str:
         """Connect, check or make the log, and return its topic. Raises as `PostgresStore.open`."""
         try:
             connection = await self._connect_first(call)
@@ -94,7 +94,7 @@ class Database:
         for pool in (self._readers, self._snapshots, self._writer):
             pool.give_up()
 
-    async def close(self, call: Call) -> None:
+    async def close(self, call: TrioCall) -> None:
         """Finish what is under way and close all connections."""
         if hasattr(self, "_notifier"):
             await self._notifier.finish()
@@ -112,7 +112,7 @@ class Database:
         if not self._is_pooled:
             self._listener.start()
 
-    async def read(self, call: Call, plan: Plan[T]) -> T:
+    async def read(self, call: TrioCall, plan: Plan[T]) -> T:
         """Run a plan on a snapshot of its own."""
         # One statement is a snapshot by itself, if nothing has to be set for it.
         script = "" if is_single(plan) and not self._is_pooled else begin_reading(self._settings)
@@ -122,7 +122,7 @@ class Database:
             try:
                 with call.interrupted_by(connection.terminate):
                     return await run_reading(Fetcher(connection, self.url.quoted_schema), resumable.run())
-            except Failed as failed:
+            except DatabaseFailed as failed:
                 error = failed.error
                 if resumable.has_answer or not is_lost(error) or isinstance(error, TimeoutError):
                     raise translate(self.url.location, error) from error
@@ -131,24 +131,24 @@ class Database:
                 self._end_later(self._readers, connection)
         raise translate(self.url.location, error) from error
 
-    async def begin_snapshot(self, call: Call) -> Connection:
+    async def begin_snapshot(self, call: TrioCall) -> Connection:
         """Take a connection and a snapshot; `end_snapshot` is owed."""
         return await self._begin(call, self._snapshots, begin_snapshot(self._settings))
 
-    async def run_snapshot(self, call: Call, connection: Connection, plan: Plan[T]) -> T:
+    async def run_snapshot(self, call: TrioCall, connection: Connection, plan: Plan[T]) -> T:
         """Run a plan on a snapshot, which an error does not end."""
         try:
             return await run_reading(Fetcher(connection, self.url.quoted_schema), plan)
-        except Failed as failed:
+        except DatabaseFailed as failed:
             with contextlib.suppress(*DATABASE_ERRORS):
                 await connection.execute("ROLLBACK TO SAVEPOINT gossiplog_start")
             raise translate(self.url.location, failed.error) from failed.error
 
-    async def end_snapshot(self, call: Call, connection: Connection) -> None:
+    async def end_snapshot(self, call: TrioCall, connection: Connection) -> None:
         """Give a snapshot back."""
         await self._end(self._snapshots, connection)
 
-    async def write(self, call: Call, plan: Plan[T]) -> T:
+    async def write(self, call: TrioCall, plan: Plan[T]) -> T:
         """Run a plan as one transaction."""
         writing = await self.begin(call)
         try:
@@ -159,13 +159,13 @@ class Database:
         await self.commit(call, writing, may_repeat=not writing.has_executed)
         return result
 
-    async def begin(self, call: Call) -> Writing:
+    async def begin(self, call: TrioCall) -> WriteTransaction:
         """Begin the transaction that writes; `commit` or `rollback` is owed."""
         has_returned = asyncio.get_running_loop().time() - self._committed_at < RETURN_S
         script = (begin_turn if has_returned else begin_as_guest)(self._settings, self._schema.locks)
         connection = await self._begin(call, self._writer, script)
-        application = Application(connection, self.url.schema, self._schema.oid, self._schema.relations)
-        writing = Writing(connection, self.url.quoted_schema, self._tail, application)
+        application = ApplicationStatements(connection, self.url.schema, self._schema.oid, self._schema.relations)
+        writing = WriteTransaction(connection, self.url.quoted_schema, self._tail, application)
         calls: list[Any] = [partial(method, call, writing) for method in (self.run, self.execute, self.undo_attempt)]
         writing.sync = SyncCalls(calls, application.begin_attempt)
         try:
@@ -174,20 +174,20 @@ class Database:
                 raise NewerVersion(f"{self.url.location} was migrated by a newer gossiplog", hint="upgrade gossiplog")
         except BaseException as error:
             await self.rollback(call, writing)
-            if isinstance(error, Failed):
+            if isinstance(error, DatabaseFailed):
                 raise self._explain(error.error) from error.error
             raise
         return writing
 
-    async def run(self, call: Call, writing: Writing, plan: Plan[T]) -> T:
+    async def run(self, call: TrioCall, writing: WriteTransaction, plan: Plan[T]) -> T:
         """Run a plan within the transaction."""
         try:
             return await writing.run(plan)
-        except Failed as failed:
+        except DatabaseFailed as failed:
             raise self._explain(failed.error) from failed.error
 
     async def execute(
-        self, call: Call, writing: Writing, statement: str, parameters: Sequence[Any], is_many: bool
+        self, call: TrioCall, writing: WriteTransaction, statement: str, parameters: Sequence[Any], is_many: bool
     ) -> list[tuple[Any, ...]]:
         """Execute a statement of the application's within the transaction."""
         writing.has_executed = True
@@ -197,19 +197,19 @@ class Database:
                 await writing.application.execute_many(statement, parameters)
                 return []
             return await writing.application.execute(statement, parameters)
-        except Failed as failed:
+        except DatabaseFailed as failed:
             raise self._explain(failed.error) from failed.error
         except DATABASE_ERRORS as error:
             raise self._explain(error) from error
 
-    async def undo_attempt(self, call: Call, writing: Writing) -> None:
+    async def undo_attempt(self, call: TrioCall, writing: WriteTransaction) -> None:
         """Undo what the application executed since its attempt began."""
         try:
             await writing.application.undo_attempt()
         except DATABASE_ERRORS as error:
             raise self._explain(error) from error
 
-    async def query(self, call: Call, connection: Connection, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    async def query(self, call: TrioCall, connection: Connection, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Execute a statement that only reads on a snapshot, which an error does not end."""
         try:
             return await query(connection, statement, parameters)
@@ -221,7 +221,7 @@ class Database:
                 with contextlib.suppress(*DATABASE_ERRORS):
                     await connection.execute("ROLLBACK TO SAVEPOINT gossiplog_start")
 
-    async def commit(self, call: Call, writing: Writing, may_repeat: bool) -> None:
+    async def commit(self, call: TrioCall, writing: WriteTransaction, may_repeat: bool) -> None:
         """Commit.
 
         Args:
@@ -235,7 +235,7 @@ class Database:
         """
         try:
             self._state = await writing.commit()
-        except Failed as failed:
+        except DatabaseFailed as failed:
             is_unknown = writing.is_committing and is_lost(failed.error)
             await self.rollback(call, writing)
             if not is_unknown:
@@ -249,13 +249,13 @@ class Database:
         if writing.is_heard:
             self._notifier.note()
 
-    async def rollback(self, call: Call, writing: Writing) -> None:
+    async def rollback(self, call: TrioCall, writing: WriteTransaction) -> None:
         """Roll back; nothing that was read or written is remembered."""
         self._tail.forget()
         self._state = NOTHING_KNOWN
         await self._end(self._writer, writing.connection)
 
-    async def size_bytes(self, call: Call) -> int:
+    async def size_bytes(self, call: TrioCall) -> int:
         """Return what the log's tables and indexes take."""
         statement = "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class WHERE relnamespace = $1 AND relkind = 'r'"
         connection = await self.begin_snapshot(call)
@@ -274,7 +274,7 @@ class Database:
             return ConnectionLost(message, hint="nothing of it was stored; try again")
         return translate(self.url.location, error)
 
-    async def _settle(self, call: Call, lost: Writing, error: BaseException, *, may_repeat: bool) -> None:
+    async def _settle(self, call: TrioCall, lost: WriteTransaction, error: BaseException, *, may_repeat: bool) -> None:
         """Find out what became of a COMMIT whose answer never came, and do it again if nothing did.
 
         The lock is free only when the lost transaction is over, whichever way, so what is there then is the answer.
@@ -297,13 +297,13 @@ class Database:
                 # What the plan taught was forgotten with the first attempt.
                 await self.rollback(call, writing)
                 return
-            except Failed as again:
+            except DatabaseFailed as again:
                 await self.rollback(call, writing)
                 if not is_lost(again.error):
                     raise translate(self.url.location, again.error) from again.error
         raise translate(self.url.location, error) from error
 
-    async def _begin(self, call: Call, pool: Pool, script: str) -> Connection:
+    async def _begin(self, call: TrioCall, pool: Pool, script: str) -> Connection:
         """Begin a transaction, on another connection if the first one turns out to be broken.
 
         A pooler lets us in while its server is away, so it is here that we wait for one behind it.
@@ -325,7 +325,7 @@ class Database:
             else:
                 return connection
 
-    async def _name_writer(self, call: Call | None, error: GossipLogError) -> GossipLogError:
+    async def _name_writer(self, call: TrioCall | None, error: GossipLogError) -> GossipLogError:
         """Put who has it into the error of a lock that was waited for in vain, if that can be found out."""
         if not isinstance(error, LogBusy):
             return error
@@ -363,7 +363,7 @@ class Database:
             finally:
                 await self._end(self._readers, connection)
 
-    async def _connect_first(self, call: Call) -> Connection:
+    async def _connect_first(self, call: TrioCall) -> Connection:
         """Connect, waiting only for a server that is about to start; and see what is at the other end."""
         for attempt in range(_ATTEMPTS):
             try:

@@ -18,7 +18,7 @@ from ...errors import (
     StoreUnavailable,
 )
 
-__all__ = ["DATABASE_ERRORS", "Failed", "is_lost", "may_return", "translate"]
+__all__ = ["DATABASE_ERRORS", "DatabaseFailed", "is_lost", "may_return", "translate"]
 
 DATABASE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 """What asyncpg raises: the server's errors, its own, and those of the connection, TLS included."""
@@ -31,7 +31,7 @@ _RETURNING_CODES = (*_LOST_CODES, "53300")
 _DAMAGED_CODES = ("XX001", "XX002", "22P03", "42P01", "42703", "42883")
 
 
-class Failed(Exception):
+class DatabaseFailed(Exception):
     """What the database raised while a plan ran, told apart from what the plan raises itself, which may be an OSError too.
 
     Attributes:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from ...errors import ClosedError, StoreUnavailable
 from .connection import Connection
 from .errors import DATABASE_ERRORS, may_return, translate
-from .thread import Call
+from .thread import TrioCall
 
 __all__ = ["PATIENCE_S", "Pool"]
 
@@ -46,7 +46,7 @@ class Pool:
         """How many connections are open, and how many of them are idle."""
         return len(self._busy) + len(self._idle), len(self._idle)
 
-    async def acquire(self, call: Call | None) -> Connection:
+    async def acquire(self, call: TrioCall | None) -> Connection:
         """Take a connection, for which `release` is owed.
 
         Raises:

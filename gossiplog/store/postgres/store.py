@@ -20,7 +20,7 @@ from .database import Database
 from .errors import DATABASE_ERRORS, translate
 from .schema import find_version, reading
 from .thread import AsyncioThread
-from .transactions import Writing
+from .transactions import WriteTransaction
 from .url import PostgresUrl
 
 __all__ = ["PostgresStore", "find_postgres_pending"]
@@ -201,7 +201,7 @@ class _Snapshot:
 class _Transaction:
     """The open transaction of the connection that writes."""
 
-    def __init__(self, store: PostgresStore, writing: Writing) -> None:
+    def __init__(self, store: PostgresStore, writing: WriteTransaction) -> None:
         self._store = store
         self._writing = writing
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import outcome
 import trio
 
-__all__ = ["Abandoned", "AsyncioThread", "Call"]
+__all__ = ["Abandoned", "AsyncioThread", "TrioCall"]
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class Abandoned(Exception):
     """Raised in the thread, at a place where nothing is under way, when the caller in trio was cancelled."""
 
 
-class Call:
+class TrioCall:
     """One call from trio. What is under way for it is not interrupted, but a wait for something to begin, and a read that hangs."""
 
     __slots__ = ("_interrupt", "_is_cancelled", "_is_interrupted", "_raise_cancel", "_task", "_token", "_waiting")
@@ -145,10 +145,10 @@ class AsyncioThread:
         """Run `function(call, *args)` in the thread, in one hop, and return or raise what it does.
 
         A caller that was cancelled before begins nothing. One that is cancelled later gets the result nevertheless, and is cancelled at its
-        next checkpoint; only where the function waits by `Call.wait_for` is it given up.
+        next checkpoint; only where the function waits by `TrioCall.wait_for` is it given up.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        call = Call()
+        call = TrioCall()
         self.loop.call_soon_threadsafe(self._begin, call, function, args)
         result: T = await trio.lowlevel.wait_task_rescheduled(lambda raise_cancel: call.cancel(self.loop, raise_cancel))
         return result
@@ -175,12 +175,12 @@ class AsyncioThread:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
-    def _begin(self, call: Call, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
+    def _begin(self, call: TrioCall, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
         task = self.loop.create_task(self._answer(call, function, args))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, call: Call, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
+    async def _answer(self, call: TrioCall, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
         result: outcome.Outcome[Any]
         try:
             result = outcome.Value(await function(call, *args))

@@ -11,10 +11,10 @@ from ...log.fsck_requests import ClearDerived
 from ...log.requests import Row, WriteApplication, WriteEntries
 from ...plan import Call, Plan, Request, run_plan_async
 from ..writer_cache import UNKNOWN, WriterCache
-from .answers import State, answer, catch_up
-from .apply import Application
+from .answers import LogState, answer, catch_up
+from .apply import ApplicationStatements
 from .connection import Connection
-from .errors import DATABASE_ERRORS, Failed
+from .errors import DATABASE_ERRORS, DatabaseFailed
 from .sync_calls import SyncCalls
 from .writes import Statement, as_script, is_write, statements_of
 
@@ -22,8 +22,8 @@ __all__ = [
     "NOTHING_KNOWN",
     "RETURN_S",
     "Fetcher",
+    "WriteTransaction",
     "WriterLocks",
-    "Writing",
     "begin_as_guest",
     "begin_reading",
     "begin_snapshot",
@@ -35,7 +35,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-NOTHING_KNOWN = State(-1, -1, -1)
+NOTHING_KNOWN = LogState(-1, -1, -1)
 RETURN_S = 0.003
 """A process that wants to write again so soon after its last commit writes without a pause, and takes turns with others that do."""
 TURN_S = 0.05
@@ -67,7 +67,7 @@ class WriterLocks:
 
 
 class Fetcher:
-    """`fetch(statement, *parameters)` on one connection, with the log's schema in the place of `{log}`. It raises `Failed`.
+    """`fetch(statement, *parameters)` on one connection, with the log's schema in the place of `{log}`. It raises `DatabaseFailed`.
 
     Attributes:
         schema: The schema, quoted.
@@ -84,7 +84,7 @@ class Fetcher:
         try:
             rows: list[Any] = await self._connection.fetch(_fill(statement, self.schema), *parameters)
         except DATABASE_ERRORS as error:
-            raise Failed(error) from error
+            raise DatabaseFailed(error) from error
         return rows
 
     async def execute(self, script: str) -> None:
@@ -92,7 +92,7 @@ class Fetcher:
         try:
             await self._connection.execute(script.replace("{log}", self.schema))
         except DATABASE_ERRORS as error:
-            raise Failed(error) from error
+            raise DatabaseFailed(error) from error
 
 
 @lru_cache(maxsize=4096)
@@ -153,7 +153,7 @@ def _halves(lock: tuple[int, int]) -> str:
     return f"{lock[0]}, {lock[1]}"
 
 
-class Writing:
+class WriteTransaction:
     """A transaction that is open, and has the log to itself.
 
     What a plan writes is sent only when something else must be read, or with the COMMIT: a single append so takes three round trips, to
@@ -173,7 +173,7 @@ class Writing:
 
     sync: SyncCalls
 
-    def __init__(self, connection: Connection, schema: str, tail: WriterCache, application: Application) -> None:
+    def __init__(self, connection: Connection, schema: str, tail: WriterCache, application: ApplicationStatements) -> None:
         self.connection = connection
         self.fetch = Fetcher(connection, schema)
         self.before = NOTHING_KNOWN
@@ -188,7 +188,7 @@ class Writing:
         self._sent = 0
         self._is_rebuilt = False
 
-    async def begin(self, known: State, listener_lock: tuple[int, int]) -> None:
+    async def begin(self, known: LogState, listener_lock: tuple[int, int]) -> None:
         """Learn what others have written since `known`, and whether they listen; the connection's transaction has begun."""
         self.before, self.is_heard = await catch_up(self.fetch, self._tail, known, listener_lock)
 
@@ -213,7 +213,7 @@ class Writing:
         for statement, parameters in statements:
             await self.fetch(statement, *parameters)
 
-    async def commit(self) -> State:
+    async def commit(self) -> LogState:
         """Send what is left and commit; return the state after it."""
         statements = self.statements[self._sent :]
         script = as_script(statements)
@@ -226,7 +226,7 @@ class Writing:
             return NOTHING_KNOWN
         return self.before if self.last is None else self.before._replace(seq=self.last.seq)
 
-    async def repeat(self, statements: list[Statement], last: Row | None) -> State:
+    async def repeat(self, statements: list[Statement], last: Row | None) -> LogState:
         """Do again, and commit, what a lost transaction was to do that began from the same state."""
         self.statements, self.last, self._sent = list(statements), last, 0
         return await self.commit()
@@ -250,7 +250,7 @@ class Writing:
         return found
 
 
-async def is_there(writing: Writing, row: Row) -> bool:
+async def is_there(writing: WriteTransaction, row: Row) -> bool:
     """Look within a transaction whether an entry was written by one whose end is not known."""
     rows = await writing.fetch("SELECT key FROM {log}.entries WHERE seq = $1", row.seq)
     return bool(rows) and rows[0][0] == row.key

@@ -14,7 +14,7 @@ from ...log import requests
 from ...log.page import PAGE_BYTES_MAX, cut_page
 from ...log.row_checks import check_answer
 from ...plan import Request
-from ...tree.node import ANCHOR_HASH, Node, ReadNodes, ReadRoot, ReadRuns, Run
+from ...tree.node import ANCHOR_HASH, Node, NodeRun, ReadNodes, ReadRoot, ReadRuns
 from .bounds import NODES_SURE, BoundedConnection
 from .fsck import FSCK_ANSWERS
 
@@ -355,9 +355,9 @@ _LEAF_RANGE = "SELECT 0, key, hash FROM gossiplog_leaves WHERE key >= ? AND key 
 _NODE_RANGE = "SELECT level, key, hash FROM gossiplog_nodes WHERE level = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
 
 
-def _runs(db: BoundedConnection, request: ReadRuns) -> list[Run]:
+def _runs(db: BoundedConnection, request: ReadRuns) -> list[NodeRun]:
     level, most = request.level, NODES_SURE if request.children_max is None else request.children_max
-    runs: list[Run] = []
+    runs: list[NodeRun] = []
     until: bytes | None = b""
     for wanted in sorted([key or b"" for key in request.keys]):
         if until is None or wanted < until:
@@ -375,7 +375,7 @@ def _runs(db: BoundedConnection, request: ReadRuns) -> list[Run]:
             children = _children(db, level, low, end, most)
             if len(children) >= most:
                 raise DecodeError(f"a node at level {level} has more children than a file of its size can hold")
-        runs.append(Run(Node(level, begin or None, parent_hash), children, until))
+        runs.append(NodeRun(Node(level, begin or None, parent_hash), children, until))
     return runs
 
 

@@ -2,8 +2,8 @@
 
 from .diagnosis import DiagnosisApi
 from .facts import FactsApi
-from .gather import Gather, GatherApi
+from .gather import FactGatherer, GatherApi
 from .log_api import NO_GLASS, GlassSettings
 from .peers import PeersApi
 
-__all__ = ["NO_GLASS", "DiagnosisApi", "FactsApi", "Gather", "GatherApi", "GlassSettings", "PeersApi"]
+__all__ = ["NO_GLASS", "DiagnosisApi", "FactGatherer", "FactsApi", "GatherApi", "GlassSettings", "PeersApi"]

@@ -18,7 +18,7 @@ from ...entry.rules import Rule
 from ...errors import GossipLogError
 from ...glass.doctor import NetworkFigures, PeerFigures, Vitals, examine
 from ...glass.fact import Fact
-from ...glass.why import Holding, SetAside, explain, scene_from
+from ...glass.why import EntrySetAside, Holding, explain, scene_from
 from ...log.requests import ReadLeaves, ReadQuarantined, ReadSetAside
 from ...net.service.push_stream import QUEUE_BYTES_MAX
 from ...net.service.service import Service
@@ -100,7 +100,7 @@ def _find(key: bytes) -> Plan[Holding]:
     # Just before the key, so that the page begins with it.
     before = (int.from_bytes(key) - 1).to_bytes(len(key)) if any(key) else None
     page = yield from ask(ReadSetAside(None if before is None else (before, "\U0010ffff"), _SET_ASIDE_MAX))
-    found = [SetAside(record.application, f"{record.kind}: {record.reason}", record.since) for record in page if record.key == key]
+    found = [EntrySetAside(record.application, f"{record.kind}: {record.reason}", record.since) for record in page if record.key == key]
     held = aside.get(key)
     if held is not None and held.rule == Rule.ACCESS:
         return Holding(void=held.reason)

@@ -25,12 +25,12 @@ from ..http.requests import check_parameters
 from .facts import hello_of, observer_of, stream
 from .following import FollowedServer, follow
 
-__all__ = ["Gather", "GatherApi"]
+__all__ = ["FactGatherer", "GatherApi"]
 
 _FACTS_A_TURN = 256
 
 
-class Gather:
+class FactGatherer:
     """Merges facts by topic, in the order in which they arrive.
 
     Args:
@@ -104,7 +104,7 @@ class GatherApi:
         gather: Follows other servers; None for none.
     """
 
-    def __init__(self, service: Service, gather: Gather | None) -> None:
+    def __init__(self, service: Service, gather: FactGatherer | None) -> None:
         self._service = service
         self._gather = gather
         if gather is not None:

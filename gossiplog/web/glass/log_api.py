@@ -30,7 +30,7 @@ from ...tree.node import ReadRoot
 from ...version import VERSION
 from ..http.doors import MakeDoor, check_own_page
 from ..http.requests import reading, without_parameters
-from .gather import Gather
+from .gather import FactGatherer
 from .log_graph import LogGraph
 from .search import Search
 
@@ -62,7 +62,7 @@ class GlassSettings:
 
     has_page: bool = False
     may_append: bool = False
-    gather: Gather | None = None
+    gather: FactGatherer | None = None
 
 
 NO_GLASS = GlassSettings()

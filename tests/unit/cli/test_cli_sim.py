@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from gossiplog.cli.sim import sim
 from gossiplog.errors import LocalProtocolError
 from gossiplog.sim.measure.plots import plot_run
-from gossiplog.sim.routing.run import Run, run_scenario
+from gossiplog.sim.routing.run import ScenarioRun, run_scenario
 from gossiplog.sim.scenario import Attack, PublishSpec, Scenario
 
 SVG = ("--format", "svg")
@@ -107,16 +107,16 @@ def test_attack_is_compared_with_its_absence() -> None:
 
 
 def test_interrupted_run_prints_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    work = Run.work
+    work = ScenarioRun.work
 
-    def interrupted(self: Run, progress: object = None) -> None:
+    def interrupted(self: ScenarioRun, progress: object = None) -> None:
         def stop(now: float) -> None:
             raise KeyboardInterrupt
 
         self.network.at(5.15, stop)
         work(self)
 
-    monkeypatch.setattr(Run, "work", interrupted)
+    monkeypatch.setattr(ScenarioRun, "work", interrupted)
     result = call("run", "dense", *SMALL)
     assert result.exit_code == 130
     assert "interrupted at 5.15 s of 7.30 s" in result.output
@@ -213,7 +213,7 @@ def test_a_comparison_has_all_seeds_and_a_band_of_their_spread(tmp_path: Path) -
 
 def test_figure_of_an_attack_that_lets_nothing_through_can_be_drawn(tmp_path: Path) -> None:
     scenario = Scenario("void", nodes=2, publish=PublishSpec(messages=1, start_s=1.0, linger_s=0.0), attack=Attack(nodes=2))
-    run = Run(scenario, 1)
+    run = ScenarioRun(scenario, 1)
     run.network.at(0.9, lambda _: run.network.crash(run.network.nodes[0]))
     run.work()
     assert len(plot_run(run.result(), tmp_path)) == 4

@@ -7,7 +7,7 @@ import pytest
 
 from gossiplog.errors import DecodeError
 from gossiplog.glass.fact import Fact
-from gossiplog.glass.why import CAUSES, Answer, Holding, PeerLink, Scene, SetAside, explain, scene_from, with_view_of_peer
+from gossiplog.glass.why import CAUSES, EntrySetAside, Holding, PeerLink, Scene, WhyAnswer, explain, scene_from, with_view_of_peer
 
 TOPIC, ME, PEER, OTHER, ENTRY = "glass.example.com", "me", "12D3KooWpeer", "12D3KooWother", "0" * 32
 MESH = PeerLink(PEER, "mesh", "/meshsub/1.1.0", (TOPIC,), "full", is_pushing=True, score=1.0)
@@ -31,7 +31,7 @@ ALONE = [
     ("here", HERE, [], scene()),
     ("here", HERE, [fact("deliver", peer=PEER, way="gossip")], scene(MESH)),
     ("void", Holding(is_stored=True, void="void: the node n was removed by r, which it has not seen"), [], scene(MESH)),
-    ("set-aside", Holding(is_stored=True, set_aside=[SetAside("app", "no such thing", 3.0)]), [], scene(MESH)),
+    ("set-aside", Holding(is_stored=True, set_aside=[EntrySetAside("app", "no such thing", 3.0)]), [], scene(MESH)),
     ("void", Holding(void="access: alice alone may"), [], scene(MESH)),
     ("void", ABSENT, [verdict("access")], scene(MESH)),
     ("rejected", Holding(quarantined=("damaged", "no entry")), [], scene(MESH)),
@@ -124,8 +124,8 @@ def test_every_cause_is_tried() -> None:
     assert tried == set(CAUSES)
 
 
-def answer(cause: str, state: str = "absent") -> Answer:
-    return Answer(ENTRY, ME, state, cause, f"{cause} it is")
+def answer(cause: str, state: str = "absent") -> WhyAnswer:
+    return WhyAnswer(ENTRY, ME, state, cause, f"{cause} it is")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def answer(cause: str, state: str = "absent") -> Answer:
         (answer("set-aside", "present"), answer("here", "present"), None, "set-aside"),
     ],
 )
-def test_what_the_peer_knows_completes_what_is_vague_alone(here: Answer, there: Answer, towards: Answer, cause: str) -> None:
+def test_what_the_peer_knows_completes_what_is_vague_alone(here: WhyAnswer, there: WhyAnswer, towards: WhyAnswer, cause: str) -> None:
     there, towards = (None if one is None else replace(one, node=OTHER) for one in (there, towards))
     assert with_view_of_peer(here, there, towards, (TOPIC, TOPIC)).cause == cause
     assert with_view_of_peer(here, there, towards, (TOPIC, "other.example.com")).cause == "other-topic"

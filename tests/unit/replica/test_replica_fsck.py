@@ -15,7 +15,7 @@ from gossiplog.codec.did import ED25519_CODE, decode_did, encode_base58
 from gossiplog.entry import encode_id, message_key
 from gossiplog.entry.envelope import build_value
 from gossiplog.errors import DamagedLog, LocalProtocolError, ReadOnlyLog
-from gossiplog.log.fsck import FINDINGS_MAX, Kind
+from gossiplog.log.fsck import FINDINGS_MAX, FindingKind
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 HISTORY = make_history(Random(11), 150)
@@ -70,48 +70,60 @@ def allow_null(path: Path, *, is_allowed: bool) -> None:
 
 
 DAMAGES = {
-    "a head too few": ("DELETE FROM gossiplog_heads", {Kind.HEADS}),
-    "a head too many": ("INSERT INTO gossiplog_heads SELECT key FROM gossiplog_leaves WHERE seq = 9", {Kind.HEADS}),
-    "a head of nothing": ("INSERT INTO gossiplog_heads VALUES (zeroblob(20))", {Kind.HEADS}),
+    "a head too few": ("DELETE FROM gossiplog_heads", {FindingKind.HEADS}),
+    "a head too many": ("INSERT INTO gossiplog_heads SELECT key FROM gossiplog_leaves WHERE seq = 9", {FindingKind.HEADS}),
+    "a head of nothing": ("INSERT INTO gossiplog_heads VALUES (zeroblob(20))", {FindingKind.HEADS}),
     "a node too few": (
         "DELETE FROM gossiplog_nodes WHERE level = 1 AND key = (SELECT max(key) FROM gossiplog_nodes WHERE level = 1)",
-        {Kind.NODE},
+        {FindingKind.NODE},
     ),
     "a node too many": (
         "INSERT INTO gossiplog_nodes SELECT 1, key, hash FROM gossiplog_leaves WHERE seq = 77 AND hash >= x'08'",
-        {Kind.NODE},
+        {FindingKind.NODE},
     ),
     "a level too many": (
         "INSERT INTO gossiplog_nodes SELECT level + 1, x'', hash FROM gossiplog_nodes ORDER BY level DESC LIMIT 1",
-        {Kind.NODE},
+        {FindingKind.NODE},
     ),
-    "a level below": ("INSERT INTO gossiplog_nodes VALUES (-1, x'', zeroblob(16))", {Kind.NODE}),
-    "a wrong hash above": ("UPDATE gossiplog_nodes SET hash = zeroblob(16) WHERE level = 1 AND key > x''", {Kind.NODE}),
-    "a wrong root": ("UPDATE gossiplog_nodes SET hash = zeroblob(16) WHERE level = (SELECT max(level) FROM gossiplog_nodes)", {Kind.NODE}),
-    "no tree": ("DELETE FROM gossiplog_nodes", {Kind.NODE}),
-    "a wrong hash of a leaf": ("UPDATE gossiplog_leaves SET hash = zeroblob(16) WHERE seq = 100", {Kind.LEAF, Kind.NODE}),
-    "a leaf too many": ("INSERT INTO gossiplog_leaves VALUES (zeroblob(20), zeroblob(16), 9, 0)", {Kind.LEAF, Kind.NODE}),
-    "a leaf of no entry": ("INSERT INTO gossiplog_leaves VALUES (zeroblob(20), zeroblob(16), 99999, 0)", {Kind.LEAF, Kind.NODE}),
-    "a leaf of another type": ("INSERT INTO gossiplog_leaves VALUES ('text', zeroblob(16), 9, 0)", {Kind.LEAF}),
-    "a leaf of another length": ("INSERT INTO gossiplog_leaves VALUES (x'01', zeroblob(16), 9, 0)", {Kind.LEAF}),
-    "a leaf too few": ("DELETE FROM gossiplog_leaves WHERE seq = 100", {Kind.LEAF, Kind.PARENTS, Kind.NODE, Kind.POSITION}),
-    "a leaf of another entry": ("UPDATE gossiplog_leaves SET seq = 101 WHERE seq = 100", {Kind.LEAF, Kind.POSITION}),
-    "a leaf on another branch": ("UPDATE gossiplog_leaves SET branch = 900 WHERE seq = 100", {Kind.POSITION, Kind.LINK}),
-    "no leaves": ("DELETE FROM gossiplog_leaves", {Kind.LEAF}),
-    "a position too few": ("DELETE FROM gossiplog_positions WHERE seq = 100", {Kind.POSITION, Kind.LINK}),
-    "a position too many": ("INSERT INTO gossiplog_positions VALUES (900, 1, 5)", {Kind.POSITION}),
-    "a position of no entry": ("INSERT INTO gossiplog_positions VALUES (900, 1, 99999)", {Kind.POSITION}),
-    "a link too few": ("DELETE FROM gossiplog_links WHERE child_clock = (SELECT max(child_clock) FROM gossiplog_links)", {Kind.LINK}),
-    "a link too many": ("INSERT INTO gossiplog_links VALUES (900, 901, 5, 4, 4)", {Kind.LINK}),
-    "a wrong reach": ("UPDATE gossiplog_links SET reach = reach + 1", {Kind.LINK}),
-    "no links": ("DELETE FROM gossiplog_links", {Kind.LINK}),
-    "a cursor beyond the end": ("INSERT INTO gossiplog_cursors VALUES ('late', 99999)", {Kind.CURSOR}),
-    "a sketch of other bytes": ("INSERT INTO gossiplog_sketch VALUES (1, 9, zeroblob(589856))", {Kind.SKETCH}),
-    "a sketch of another type": ("INSERT INTO gossiplog_sketch VALUES (1, 'nine', 'text')", {Kind.UNREADABLE}),
+    "a level below": ("INSERT INTO gossiplog_nodes VALUES (-1, x'', zeroblob(16))", {FindingKind.NODE}),
+    "a wrong hash above": ("UPDATE gossiplog_nodes SET hash = zeroblob(16) WHERE level = 1 AND key > x''", {FindingKind.NODE}),
+    "a wrong root": (
+        "UPDATE gossiplog_nodes SET hash = zeroblob(16) WHERE level = (SELECT max(level) FROM gossiplog_nodes)",
+        {FindingKind.NODE},
+    ),
+    "no tree": ("DELETE FROM gossiplog_nodes", {FindingKind.NODE}),
+    "a wrong hash of a leaf": ("UPDATE gossiplog_leaves SET hash = zeroblob(16) WHERE seq = 100", {FindingKind.LEAF, FindingKind.NODE}),
+    "a leaf too many": ("INSERT INTO gossiplog_leaves VALUES (zeroblob(20), zeroblob(16), 9, 0)", {FindingKind.LEAF, FindingKind.NODE}),
+    "a leaf of no entry": (
+        "INSERT INTO gossiplog_leaves VALUES (zeroblob(20), zeroblob(16), 99999, 0)",
+        {FindingKind.LEAF, FindingKind.NODE},
+    ),
+    "a leaf of another type": ("INSERT INTO gossiplog_leaves VALUES ('text', zeroblob(16), 9, 0)", {FindingKind.LEAF}),
+    "a leaf of another length": ("INSERT INTO gossiplog_leaves VALUES (x'01', zeroblob(16), 9, 0)", {FindingKind.LEAF}),
+    "a leaf too few": (
+        "DELETE FROM gossiplog_leaves WHERE seq = 100",
+        {FindingKind.LEAF, FindingKind.PARENTS, FindingKind.NODE, FindingKind.POSITION},
+    ),
+    "a leaf of another entry": ("UPDATE gossiplog_leaves SET seq = 101 WHERE seq = 100", {FindingKind.LEAF, FindingKind.POSITION}),
+    "a leaf on another branch": ("UPDATE gossiplog_leaves SET branch = 900 WHERE seq = 100", {FindingKind.POSITION, FindingKind.LINK}),
+    "no leaves": ("DELETE FROM gossiplog_leaves", {FindingKind.LEAF}),
+    "a position too few": ("DELETE FROM gossiplog_positions WHERE seq = 100", {FindingKind.POSITION, FindingKind.LINK}),
+    "a position too many": ("INSERT INTO gossiplog_positions VALUES (900, 1, 5)", {FindingKind.POSITION}),
+    "a position of no entry": ("INSERT INTO gossiplog_positions VALUES (900, 1, 99999)", {FindingKind.POSITION}),
+    "a link too few": (
+        "DELETE FROM gossiplog_links WHERE child_clock = (SELECT max(child_clock) FROM gossiplog_links)",
+        {FindingKind.LINK},
+    ),
+    "a link too many": ("INSERT INTO gossiplog_links VALUES (900, 901, 5, 4, 4)", {FindingKind.LINK}),
+    "a wrong reach": ("UPDATE gossiplog_links SET reach = reach + 1", {FindingKind.LINK}),
+    "no links": ("DELETE FROM gossiplog_links", {FindingKind.LINK}),
+    "a cursor beyond the end": ("INSERT INTO gossiplog_cursors VALUES ('late', 99999)", {FindingKind.CURSOR}),
+    "a sketch of other bytes": ("INSERT INTO gossiplog_sketch VALUES (1, 9, zeroblob(589856))", {FindingKind.SKETCH}),
+    "a sketch of another type": ("INSERT INTO gossiplog_sketch VALUES (1, 'nine', 'text')", {FindingKind.UNREADABLE}),
     "a quarantined entry that is in the log": (
         "INSERT INTO gossiplog_quarantine SELECT key, value, 'apply', '', 0 "
         "FROM gossiplog_leaves JOIN gossiplog_entries USING (seq) WHERE seq = 100",
-        {Kind.QUARANTINE},
+        {FindingKind.QUARANTINE},
     ),
 }
 
@@ -156,7 +168,7 @@ async def test_a_damaged_entry_goes_to_the_quarantine_with_its_descendants_and_c
         report = await log.fsck(repair=True)
         assert report.is_clean
         assert report.repaired is not None
-        assert report.repaired.findings[0].kind == Kind.ENTRY
+        assert report.repaired.findings[0].kind == FindingKind.ENTRY
         assert report.repaired.findings[0].where == "seq 100"
         assert any(encode_id(damaged.key) in finding.where for finding in report.repaired.findings)
         records = [record async for record in log.quarantine()]
@@ -325,7 +337,10 @@ async def test_the_same_content_under_another_id_is_reported_and_is_no_problem(t
         report = await log.fsck()
         assert report.is_clean
         assert (report.problems, report.duplicates) == (0, 2)
-        assert [(finding.kind, finding.where) for finding in report.findings] == [(Kind.DUPLICATE, twin_id), (Kind.DUPLICATE, third_id)]
+        assert [(finding.kind, finding.where) for finding in report.findings] == [
+            (FindingKind.DUPLICATE, twin_id),
+            (FindingKind.DUPLICATE, third_id),
+        ]
         assert entry.id in report.findings[0].detail
 
 
@@ -358,7 +373,9 @@ async def test_pages_that_cannot_be_read_are_reported_with_what_lies_behind_them
     long_path.write_bytes(bytes(broken))
     async with gossiplog.open(long_path, read_only=True) as log:
         report = await log.fsck()
-        gaps = [finding for finding in report.findings if finding.kind == Kind.UNREADABLE and finding.where.startswith("entries after")]
+        gaps = [
+            finding for finding in report.findings if finding.kind == FindingKind.UNREADABLE and finding.where.startswith("entries after")
+        ]
         assert len(gaps) == 2
         assert LONG - 100 < report.entries < LONG
         assert report.valid == report.entries

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gossiplog.sim.routing.run import Run
+from gossiplog.sim.routing.run import ScenarioRun
 from gossiplog.sim.routing.sweep import load_sweep, run_sweep
 from gossiplog.sim.scenario import Churn, Kill, Scenario, ScenarioError, load_scenario, parse_scenario, ready_scenarios, set_key
 
@@ -30,7 +30,7 @@ def test_ready_scenarios_are_all_there_and_say_what_they_show() -> None:
 def test_ready_scenario_can_be_built(name: str) -> None:
     scenario = load_scenario(name)
     assert scenario.name == name
-    assert Run(set_key(scenario, "nodes", 20), 1).network.nodes
+    assert ScenarioRun(set_key(scenario, "nodes", 20), 1).network.nodes
 
 
 def test_faults_are_told_apart_by_kind() -> None:
@@ -85,7 +85,7 @@ def test_mistake_is_named_by_its_key(text: str, message: str) -> None:
 )
 def test_wrong_router_parameter_is_named(key: str, value: object, message: str) -> None:
     with pytest.raises(ScenarioError, match="params") as caught:
-        Run(set_key(Scenario("x"), key, value), 1)
+        ScenarioRun(set_key(Scenario("x"), key, value), 1)
     assert message in str(caught.value)
 
 
@@ -102,10 +102,10 @@ def test_unknown_scenario_gets_a_suggestion() -> None:
 def test_topology_file_lies_beside_the_scenario(tmp_path: Path) -> None:
     (tmp_path / "links.txt").write_text("0 1\n1 2\n")
     (tmp_path / "mine.toml").write_text('name = "mine"\nnodes = 3\n[topology]\nkind = "file"\nfile = "links.txt"\n')
-    assert len(Run(load_scenario(str(tmp_path / "mine.toml")), 1).network.nodes) == 3
+    assert len(ScenarioRun(load_scenario(str(tmp_path / "mine.toml")), 1).network.nodes) == 3
     (tmp_path / "links.txt").unlink()
     with pytest.raises(ScenarioError, match=r"topology\.file"):
-        Run(load_scenario(str(tmp_path / "mine.toml")), 1)
+        ScenarioRun(load_scenario(str(tmp_path / "mine.toml")), 1)
 
 
 def test_key_is_set_by_its_path() -> None:

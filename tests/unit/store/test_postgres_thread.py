@@ -11,7 +11,7 @@ from pathlib import Path
 import trio
 from network_support import make_certificate
 
-from gossiplog.store.postgres.thread import AsyncioThread, Call
+from gossiplog.store.postgres.thread import AsyncioThread, TrioCall
 
 
 async def test_connection_over_tls_is_closed_before_the_loop(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ async def test_connection_over_tls_is_closed_before_the_loop(tmp_path: Path) -> 
             may_answer.wait()
             stream.unwrap().close()
 
-    async def leave(_: Call) -> None:
+    async def leave(_: TrioCall) -> None:
         context = ssl.create_default_context(cafile=str(certificate))
         where = server.getsockname()
         loop = asyncio.get_running_loop()

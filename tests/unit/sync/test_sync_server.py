@@ -27,7 +27,7 @@ from gossiplog.sync.rpc import (
 from gossiplog.sync.server import SyncServer
 from gossiplog.sync.wire import encode_request
 from gossiplog.tree.memory import MemoryTree
-from gossiplog.tree.node import CHILDREN_MAX, Node, ReadRuns, Run
+from gossiplog.tree.node import CHILDREN_MAX, Node, NodeRun, ReadRuns
 
 LOG = SmallLog(make_history(Random(11), 1_500))
 KEYS = sorted(LOG.values)
@@ -203,7 +203,7 @@ class Giant:
     def run(self, plan):
         def reply(request):
             assert isinstance(request, ReadRuns)
-            return [Run(Node(1, None, bytes(16)), self.children, None)]
+            return [NodeRun(Node(1, None, bytes(16)), self.children, None)]
 
         return run_plan(plan, reply)
 

@@ -4,7 +4,7 @@ import pytest
 
 from gossiplog.errors import DamagedLog
 from gossiplog.plan import Request, run_plan
-from gossiplog.tree import Difference, MemoryTree, Node, Question, ReadRuns, Run, diff, diff_steps, leaf_hash, update
+from gossiplog.tree import LeafDifference, MemoryTree, Node, NodeRun, Question, ReadRuns, diff, diff_steps, leaf_hash, update
 
 
 def key(number: int) -> bytes:
@@ -34,9 +34,9 @@ def test_differences_come_in_key_order_with_the_side_that_has_them() -> None:
     b = tree_of(*range(1_000, 6_000))
     b_changed = [leaf(3_000, b"other")]
     b.apply(run_plan(update(b_changed), b.answer), b_changed)
-    want = [Difference(key(n), leaf(n).hash, None) for n in range(1_000)]
-    want += [Difference(key(3_000), leaf(3_000).hash, b_changed[0].hash)]
-    want += [Difference(key(n), None, leaf(n).hash) for n in range(5_000, 6_000)]
+    want = [LeafDifference(key(n), leaf(n).hash, None) for n in range(1_000)]
+    want += [LeafDifference(key(3_000), leaf(3_000).hash, b_changed[0].hash)]
+    want += [LeafDifference(key(n), None, leaf(n).hash) for n in range(5_000, 6_000)]
     assert list(diff(a.answer, b.answer)) == want
 
 
@@ -55,8 +55,8 @@ def test_one_difference_among_many_is_found_in_few_reads() -> None:
 @pytest.mark.parametrize("numbers", [range(0), range(1), range(3_000)])
 def test_everything_differs_from_nothing(numbers: range) -> None:
     everything, nothing = tree_of(*numbers).answer, MemoryTree().answer
-    assert list(diff(everything, nothing)) == [Difference(key(n), leaf(n).hash, None) for n in numbers]
-    assert list(diff(nothing, everything)) == [Difference(key(n), None, leaf(n).hash) for n in numbers]
+    assert list(diff(everything, nothing)) == [LeafDifference(key(n), leaf(n).hash, None) for n in numbers]
+    assert list(diff(nothing, everything)) == [LeafDifference(key(n), None, leaf(n).hash) for n in numbers]
 
 
 def test_differences_come_before_the_rest_is_read() -> None:
@@ -89,7 +89,7 @@ def test_tree_that_changes_under_the_walk_is_reported() -> None:
 
     def swapped(request: Request[Any]) -> Any:
         runs = a.answer(request)
-        return [Run(run.parent._replace(hash=bytes(16)), *run[1:]) for run in runs] if isinstance(request, ReadRuns) else runs
+        return [NodeRun(run.parent._replace(hash=bytes(16)), *run[1:]) for run in runs] if isinstance(request, ReadRuns) else runs
 
     with pytest.raises(DamagedLog):
         list(diff(swapped, b.answer))

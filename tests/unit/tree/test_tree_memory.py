@@ -8,10 +8,10 @@ from gossiplog.tree import (
     ANCHOR_HASH,
     MemoryTree,
     Node,
+    NodeRun,
     ReadNodes,
     ReadRoot,
     ReadRuns,
-    Run,
     build_levels,
     leaf_hash,
     update,
@@ -35,7 +35,7 @@ LEAVES = [leaf(number) for number in range(0, 60_000, 10)]
 LEVELS = build_levels([node[1:] for node in LEAVES])
 BOUNDS = [*(node.key or b"" for node in LEVELS[1]), None]
 RUNS = [
-    Run(parent, [node for node in LEVELS[0] if (node.key or b"") >= start and (until is None or (node.key or b"") < until)], until)
+    NodeRun(parent, [node for node in LEVELS[0] if (node.key or b"") >= start and (until is None or (node.key or b"") < until)], until)
     for parent, start, until in zip(LEVELS[1], BOUNDS[:-1], BOUNDS[1:], strict=True)
 ]
 

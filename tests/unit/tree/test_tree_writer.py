@@ -11,9 +11,9 @@ from gossiplog.tree import (
     SIBLINGS_WARN,
     MemoryTree,
     Node,
+    NodeRun,
     ReadRoot,
     ReadRuns,
-    Run,
     TreeChange,
     boundary_limit,
     build_levels,
@@ -204,11 +204,11 @@ def test_key_that_is_put_and_removed_is_refused() -> None:
     "runs",
     [
         [],
-        [Run(Node(1, None, PLAIN), [], None)],
-        [Run(Node(1, key(1), PLAIN), [Node(0, key(2), BOUNDARY)], None)],
-        [Run(Node(1, key(1), PLAIN), [Node(0, key(1), PLAIN)], None)],
+        [NodeRun(Node(1, None, PLAIN), [], None)],
+        [NodeRun(Node(1, key(1), PLAIN), [Node(0, key(2), BOUNDARY)], None)],
+        [NodeRun(Node(1, key(1), PLAIN), [Node(0, key(1), PLAIN)], None)],
     ],
 )
-def test_damaged_tree_is_not_built_upon(runs: list[Run]) -> None:
+def test_damaged_tree_is_not_built_upon(runs: list[NodeRun]) -> None:
     with pytest.raises(DamagedLog):
         run_plan(update([leaf(5)]), lambda request: Node(1, None, PLAIN) if isinstance(request, ReadRoot) else runs)

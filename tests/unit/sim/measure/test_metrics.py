@@ -15,7 +15,7 @@ from gossiplog.sim.measure.counters import Counters, parts_of
 from gossiplog.sim.measure.metrics import Metrics, percentile
 from gossiplog.sim.measure.report import as_row, compare_table, describe, mean_rows, without_attack
 from gossiplog.sim.measure.sizes import PEER_ID_BYTES, rpc_bytes
-from gossiplog.sim.routing.run import Run, run_row, run_scenario
+from gossiplog.sim.routing.run import ScenarioRun, run_row, run_scenario
 from gossiplog.sim.scenario import Attack, PublishSpec, Scenario
 
 
@@ -149,7 +149,7 @@ def test_summary_has_the_shape_of_simsub() -> None:
 
 
 def test_interrupted_run_shows_what_it_has() -> None:
-    run = Run(SMALL, 1)
+    run = ScenarioRun(SMALL, 1)
 
     def interrupt(now: float) -> None:
         raise KeyboardInterrupt
