@@ -15,7 +15,9 @@ from native_support import build_go, build_rust
 
 import gossiplog
 from gossiplog import Ed25519Signer, Entry, GossipLog
+from gossiplog.broadcast.spreading import PUBLISHED_BYTES_MAX
 from gossiplog.codec import pcf
+from gossiplog.entry import sign_entry
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh
 from gossiplog.pubsub.actions import SendRpc
@@ -248,6 +250,67 @@ async def test_frames_as_large_as_we_send_cost_no_stream_whatever_follows_them(r
                 mesh.service._act(SendRpc((peer,), Rpc((message,)), False))
         await until(lambda: has(theirs, [message.data for message in large + small]))
         assert "pubsub streams lost" not in mesh.service.links()[0].counts
+
+
+RUST_BUFFER_BYTES, RUST_READ_BYTES = 65_536, 8_192
+WIDE = WireLimits(out_bytes_max=2**20)
+
+
+def frame_of(size: int, mark: int) -> tuple[bytes, bytes]:
+    """A frame with one message, of exactly so many bytes with its length; and that message's data."""
+    data_bytes = size
+    while True:
+        data = mark.to_bytes(8) + bytes(data_bytes - 8)
+        (frame,) = Wire(limits=WIDE).encode(Rpc((message_of(data),)))
+        if len(frame) == size:
+            return frame, data
+        data_bytes -= len(frame) - size
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+@pytest.mark.parametrize("place", ["alone", "followed"])
+async def test_edge_of_the_frames_that_rust_takes_lies_above_those_that_we_send(rust_program: str, place: str, beyond: int) -> None:
+    """Its buffer may hold 65,536 bytes: of a frame alone, or of one and whatever the read that ends it has taken behind it."""
+    is_followed = place == "followed"
+    edge = RUST_BUFFER_BYTES - (RUST_READ_BYTES - 1 if is_followed else 0)
+    assert WireLimits().out_bytes_max <= edge
+    async with our_peer() as (log, mesh), run_program(rust_program) as theirs:
+        peer = await join(mesh, theirs, "it dials")
+
+        async def has_ended(data: bytes) -> bool:
+            return streams_lost(mesh) > 0 or await has(theirs, [data])
+
+        for attempt in range(60 if is_followed else 1):
+            # What went before has been read, so that reads begin with what is sent now: the last but one ends a byte before the frame does.
+            assert await heard_again(log, theirs)
+            frame, data = frame_of(edge + beyond, 1_000 * attempt)
+            around = [frame_of(RUST_READ_BYTES - 1 if not number else 1_024, 1_000 * attempt + 1 + number)[0] for number in range(24)]
+            stream = mesh.service.peers[peer].rpcs._stream
+            assert stream is not None
+            await stream.send_all(b"".join((around[0], frame, *around[1:])) if is_followed else frame)
+            await until(lambda data=data: has_ended(data))
+            if streams_lost(mesh):
+                break
+        assert (streams_lost(mesh) > 0) is bool(beyond)
+
+
+def streams_lost(mesh: Mesh) -> int:
+    return sum(link.counts.get("pubsub streams lost", 0) for link in mesh.service.links())
+
+
+async def test_largest_entries_of_a_mesh_reach_rust_by_iwant_and_cost_no_stream(rust_program: str) -> None:
+    """We have no mesh and push to nobody: it asks for what is announced."""
+    params = replace(MESH_PARAMS["gossipsub"], D=0, D_lo=0, D_hi=0, D_out=0, D_score=0, flood_publish=False)
+    async with our_peer(params=params) as (log, mesh), run_program(rust_program) as theirs:
+        await join(mesh, theirs, "it dials")
+        padding = PUBLISHED_BYTES_MAX - len(event(sign_entry(Ed25519Signer.generate(), TOPIC, 1, [], pcf.encode("x" * 50_000)))) + 50_000
+        for round_ in range(8):
+            sizes = [padding - 300 - number for number in range(3)]
+            entries = [await log.append(f"{round_}{number}".ljust(size, "x")) for number, size in enumerate(sizes)]
+            assert all(PUBLISHED_BYTES_MAX - 1_000 < len(event(entry)) <= PUBLISHED_BYTES_MAX for entry in entries)
+            await until(lambda entries=entries: has(theirs, map(event, entries)))
+        assert mesh.service.links()[0].counts.get("pubsub streams lost", 0) == 0
+        assert peer_state(mesh).peer in mesh.service.peers
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
