@@ -7,9 +7,9 @@ Prints a line of JSON with its URL, as `gossiplog serve --json` does, and serves
 
 from __future__ import annotations
 
+import argparse
 import json
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -24,11 +24,14 @@ __all__: list[str] = []
 
 def main() -> None:
     """Serve the log that the command line names."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.hub_mounted", description=__doc__)
+    parser.add_argument("log", metavar="LOG")
+    path = parser.parse_args().log
     listener = socket.create_server(("127.0.0.1", 0))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with aio.open(sys.argv[1]) as log:
+        async with aio.open(path) as log:
             app.mount("/log", gossiplog.asgi(log))
             print(json.dumps({"urls": [f"ws://127.0.0.1:{listener.getsockname()[1]}/log/{log.topic}"]}), flush=True)
             yield
