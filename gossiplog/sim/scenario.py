@@ -1,8 +1,8 @@
-"""Scenarios: what a simulation consists of, as frozen values that check themselves, and their files in TOML.
+"""Scenarios: descriptions of a simulation, as frozen values that check themselves, and their files in TOML.
 
-A scenario names everything but the seed. Every key is optional except `name`. Files are read strictly: an unknown key, a wrong type and a
-value out of range are errors that name the key. A table of the file is a dataclass, field by field; `[[fault]]` tables say by `kind` which
-of the faults they are.
+A scenario names everything except the seed. Every key is optional except `name`. Files are read strictly: an unknown key, a wrong type or
+a value out of range is an error that names the key. Each table of the file is a dataclass, field by field. In `[[fault]]` tables, `kind`
+names the kind of fault.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ MESSAGES_MAX = 1_000_000
 
 
 class ScenarioError(LocalProtocolError):
-    """A scenario says something that cannot be run; the message begins with the key's path."""
+    """A scenario cannot be run; the message begins with the path of the wrong key."""
 
 
 def need(holds: bool, key: str, value: object, rule: str) -> None:
-    """Raise `ScenarioError` naming the key, its value and the rule, unless it holds."""
+    """Raise `ScenarioError` with the key, its value and the rule unless `holds`."""
     if not holds:
         raise ScenarioError(f"{key}: {value!r}, expected {rule}")
 
@@ -61,11 +61,11 @@ class TopologySpec:
     """Who dials whom at the start.
 
     Attributes:
-        kind: `random` (each node dials `connect` others), `ring`, `star`, `hubs` (`hubs` hubs that know each other, every other
-            node dials one), `full`, or `file`.
-        connect: For `random`.
-        hubs: For `hubs`.
-        file: For `file`: one link a line, two node numbers; relative to the scenario's own directory.
+        kind: `random` (each node dials `connect` others), `ring`, `star`, `hubs` (all hubs are linked, every other node dials
+            one), `full`, or `file`.
+        connect: For `random`: how many others each node dials.
+        hubs: For `hubs`: the number of hubs.
+        file: For `file`: a file with one link per line, two node numbers. The path is relative to the scenario's directory.
     """
 
     kind: str = "random"
@@ -87,13 +87,13 @@ class LatencySpec:
 
     Attributes:
         kind: `uniform`, `heavy_tail` or `regional`.
-        low_s: The smallest; a simulation looks ahead by this much, so not below 0.1 ms.
-        high_s: The largest (`uniform`), or where the tail is cut.
-        median_s: Of `heavy_tail`.
-        shape: Of `heavy_tail`: Pareto's alpha.
-        matrix_s: Of `regional`: a symmetric matrix of base latencies.
-        weights: Of `regional`: each region's share of the nodes.
-        spread: Of `regional`: a pair takes its base latency times U[1, 1 + spread].
+        low_s: The smallest latency. The simulation looks ahead by this much, so it is at least 0.1 ms.
+        high_s: For `uniform` the largest latency, for `heavy_tail` the point where the tail is cut.
+        median_s: For `heavy_tail`: the median.
+        shape: For `heavy_tail`: Pareto's alpha.
+        matrix_s: For `regional`: a symmetric matrix of base latencies.
+        weights: For `regional`: each region's share of the nodes.
+        spread: For `regional`: a pair takes its base latency times U[1, 1 + spread].
     """
 
     kind: str = "uniform"
@@ -123,17 +123,17 @@ class LatencySpec:
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
-    """What happens to what is sent. The defaults are a perfect network.
+    """The faults of links. The defaults are a perfect network.
 
     Attributes:
         jitter: A message takes its link's latency times U[1, 1 + jitter]; the order on a link is kept.
         loss: Probability that an RPC is lost.
         duplication: Probability that an RPC arrives twice.
-        reordering: Probability that an RPC takes up to `reordering_s` longer, and may be overtaken.
-        reordering_s: How much later a reordered message arrives, at most.
-        bandwidth: Bytes a second that a node sends at most, over all its links; 0: no limit.
-        queue_max: RPCs that wait for one link at most; beyond it they are dropped and the router is told.
-        detect_s: After how long a silent peer (a partition) is disconnected. A crash is noticed after the link's latency.
+        reordering: Probability that an RPC takes up to `reordering_s` longer, so that others may overtake it.
+        reordering_s: The largest extra delay of a reordered RPC.
+        bandwidth: The most bytes per second that a node sends over all its links together; 0: no limit.
+        queue_max: The most RPCs that wait for one link. Further ones are dropped, and the router is told.
+        detect_s: A silent peer (in a partition) is disconnected after this time. A crash is noticed after the link's latency.
     """
 
     jitter: float = 0.0
@@ -157,16 +157,16 @@ class LinkSpec:
 
 @dataclass(frozen=True, slots=True)
 class PublishSpec:
-    """What is published, by whom and when.
+    """The messages that are published, their sources and times.
 
     Attributes:
         messages: The number of messages.
-        interval_s: Seconds from one to the next.
-        bytes: Of each message's data.
-        sources: How many nodes take turns at random; 0: each message at a fresh random node.
-        start_s: When the first is published; meshes form before.
-        linger_s: How long the run goes on after the last.
-        validation_s: How long a node takes to validate a message; 0: at once.
+        interval_s: Seconds between messages.
+        bytes: The size of each message's data.
+        sources: The number of nodes that publish, taking turns at random; 0: a new random node for each message.
+        start_s: When the first message is published. Meshes form before that.
+        linger_s: How long the run continues after the last message.
+        validation_s: How long a node takes to validate a message; 0: no time.
     """
 
     messages: int = 100
@@ -193,9 +193,9 @@ class Kill:
 
     Attributes:
         at_s: The time of the crash, in virtual seconds.
-        share: Of all honest nodes, at random.
-        restart_after_s: When they come back, with nothing in memory; 0: never.
-        numbers: These nodes, instead of a share.
+        share: The share of honest nodes that crash, chosen at random.
+        restart_after_s: They restart after this time, with nothing in memory; 0: never.
+        numbers: Crash these nodes instead of a share.
     """
 
     at_s: float = 10.0
@@ -211,13 +211,13 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Let nothing through between two parts of the network for a while.
+    """Cut the network into two parts for a while.
 
     Attributes:
         at_s: When it begins.
-        heal_s: When it ends; links that were given up meanwhile are dialled again within a second.
-        share: Of the nodes, on one of the two sides.
-        numbers: These nodes on one side, instead of a share.
+        heal_s: When it ends. Links lost to it are dialled again within a second.
+        share: The share of nodes on one of the two sides.
+        numbers: Put these nodes on one side instead of a share.
     """
 
     at_s: float = 10.0
@@ -238,8 +238,8 @@ class Churn:
     Attributes:
         at_s: When it begins.
         until_s: When it ends.
-        rate_per_s: Crashes a second, on average (a Poisson process).
-        downtime_s: How long a node is away.
+        rate_per_s: Crashes per second on average (a Poisson process).
+        downtime_s: How long a crashed node stays down.
     """
 
     at_s: float = 5.0
@@ -256,14 +256,14 @@ class Churn:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """Make some nodes slow: what is sent to them and by them trickles.
+    """Limit the bandwidth of some nodes in both directions.
 
     Attributes:
         at_s: When it begins.
         until_s: When it ends.
         nodes: The number of slow nodes.
-        bandwidth: Bytes a second, of each of their links in each direction.
-        numbers: These nodes, instead of a number of them.
+        bandwidth: Bytes per second of each of their links, in each direction.
+        numbers: Slow these nodes down instead of random ones.
     """
 
     at_s: float = 0.0
@@ -281,7 +281,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class Offline:
-    """Take the first fixed source off the network while it goes on publishing, and bring it back with its memory whole.
+    """Take the first fixed source off the network for a while. It keeps publishing and keeps its memory.
 
     Attributes:
         at_s: When it loses its connections.
@@ -298,11 +298,11 @@ class Offline:
 
 @dataclass(frozen=True, slots=True)
 class Liar:
-    """A peer more, which sends forged entries to everybody. Only among real processes: the simulator's messages have nothing to forge.
+    """An additional peer that sends forged entries to every peer. Only for real processes: the simulator's messages are not signed.
 
     Attributes:
-        at_s: When it comes.
-        interval_s: Seconds from one forgery to the next.
+        at_s: When it joins.
+        interval_s: Seconds between forgeries.
     """
 
     at_s: float = 5.0
@@ -326,12 +326,12 @@ FAULTS: dict[str, type[Fault]] = {
 
 @dataclass(frozen=True, slots=True)
 class CastSpec:
-    """What `gossiplog testnet` makes of some of the nodes; in the simulator they are nodes like the others.
+    """Kinds of nodes that `gossiplog testnet` starts. In the simulator all nodes are of one kind.
 
     Attributes:
-        clients: How many are clients of a server's hub, by WebSocket, instead of peers in the mesh. With the topology `hubs` all are that
-            are neither hubs nor browsers.
-        browsers: How many are pages with the reference's client, in Chromium.
+        clients: The number of nodes that are WebSocket clients of a server's hub instead of peers in the mesh. With the topology `hubs`,
+            all nodes are clients except hubs and browsers.
+        browsers: The number of nodes that are pages in Chromium with the reference's client.
     """
 
     clients: int = 0
@@ -344,17 +344,17 @@ class CastSpec:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """Malicious nodes beside the honest ones; they speak the protocol and keep their mesh links, and drop what they should forward.
+    """Malicious nodes besides the honest ones. They speak the protocol and keep their mesh links, but drop messages.
 
     Attributes:
-        nodes: How many; 0: no attack.
-        connect: Honest nodes that each of them dials.
-        join_s: When they dial. 0: together with everybody else (cold boot).
-        attack_s: From when they misbehave; before, they are as honest as the others (covert flash).
-        drop: Share of the messages that they do not forward, and of requests that they do not answer.
-        graft: From `attack_s` they graft every peer at every heartbeat (squatters).
-        victims: Honest nodes that they all dial, and nobody else: eclipse. 0: any.
-        addresses: IP addresses that they share among them.
+        nodes: The number of malicious nodes; 0: no attack.
+        connect: The number of honest nodes that each of them dials.
+        join_s: When they dial; 0: at the start, like all nodes (cold boot).
+        attack_s: When they begin to misbehave. Before, they act honestly (covert flash).
+        drop: The share of messages that they do not forward and of requests that they do not answer.
+        graft: From `attack_s` on, they graft every peer at every heartbeat (squatters).
+        victims: The number of honest nodes that they all dial, and no others (eclipse); 0: they dial any.
+        addresses: The number of IP addresses that they share.
     """
 
     nodes: int = 0
@@ -377,24 +377,24 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Everything about a simulation but its seed.
+    """Everything about a simulation except its seed.
 
     Attributes:
-        name: Shown, and part of file names.
+        name: Its name, shown and used in file names.
         about: What it shows, in a sentence or two.
         router: One of `router_names`.
-        nodes: Honest nodes.
-        start_spread_s: Nodes start within this many seconds, uniformly.
+        nodes: The number of honest nodes.
+        start_spread_s: Nodes start at uniform times within this many seconds.
         clock_drift: Each node's clock runs faster or slower by up to this share.
         topology: Who dials whom.
-        latency: How long it takes.
-        link: What goes wrong on the way.
-        publish: What is published.
+        latency: How long messages take.
+        link: Faults of links.
+        publish: The messages.
         attack: Malicious nodes.
-        fault: What else goes wrong, in any number.
-        params: For each router a table of its parameters, by their names in `gossiplog.pubsub`; `score` is a table in it.
-        testnet: What real processes are, where they are no servers.
-        directory: Where files that it names are looked for; not a key.
+        fault: Other faults, any number of them.
+        params: For each router a table of its parameters, by their names in `gossiplog.pubsub`. `score` is a table within it.
+        testnet: The nodes that are not servers when the scenario runs with real processes.
+        directory: The directory for files that it names; not a key.
     """
 
     name: str
@@ -430,7 +430,7 @@ class Scenario:
 
     @property
     def end_s(self) -> float:
-        """When the run ends."""
+        """Return when the run ends, in virtual seconds."""
         return self.publish.start_s + self.publish.messages * self.publish.interval_s + self.publish.linger_s
 
 
@@ -439,7 +439,7 @@ T = TypeVar("T")
 
 
 def ready_scenarios() -> dict[str, str]:
-    """Name the scenarios that ship with the package, each with its `about`."""
+    """Return the scenarios that ship with the package: name to `about`."""
     found = {}
     for entry in sorted(resources.files(__package__).joinpath("data/scenarios").iterdir(), key=lambda entry: entry.name):
         if entry.name.endswith(".toml"):
@@ -451,7 +451,7 @@ def load_scenario(name: str) -> Scenario:
     """Read a scenario from a file, or one of `ready_scenarios` by its name.
 
     Raises:
-        ScenarioError: There is no such file, it is no TOML, or a key is wrong; the message names file and key.
+        ScenarioError: There is no such file, it is not TOML, or a key is wrong. The message names file and key.
     """
     path = Path(name)
     if path.suffix != ".toml" and not path.exists():
@@ -472,7 +472,7 @@ def parse_scenario(text: str, origin: str = "scenario") -> Scenario:
     """Read a scenario from TOML text.
 
     Raises:
-        ScenarioError: It is no TOML, or a key is wrong; the message begins with `origin`.
+        ScenarioError: The text is not TOML, or a key is wrong. The message begins with `origin`.
     """
     try:
         return _load(Scenario, tomllib.loads(text), "")
@@ -525,7 +525,7 @@ def _load(cls: type[T], table: Any, path: str) -> T:
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
-    """Check one value against its field's type. Whole numbers are taken for floats; nothing else is converted."""
+    """Check one value against its field's type. Whole numbers are accepted as floats; nothing else is converted."""
     if is_dataclass(hint):
         return _load(hint, value, where)  # type: ignore[arg-type]
     origin, args = get_origin(hint), get_args(hint)

@@ -1,6 +1,6 @@
 """Replicas that do not follow the protocol: they speak it well enough to be heard, and use it against the others.
 
-A stranger follows it, but does not have the log's access rule: what others refuse it stores, builds on and passes on.
+A stranger follows the protocol but does not have the log's access rule. It stores, extends and passes on entries that others refuse.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ PERIOD_S = 0.7
 REPLAYS_MAX = 50
 HEARD_MAX = 500
 SPAM_MAX = 12
-"""RPCs of spam to one peer at a time."""
+"""The most RPCs of spam sent to one peer at a time."""
 ECHO_SHARE = 0.5
 ECHOES_MAX = 5
 
@@ -73,46 +73,46 @@ class Vice(Enum):
     """One way not to follow the protocol."""
 
     EQUIVOCATE = "equivocate"
-    """Sign two entries in the same place and send one to each half of the peers."""
+    """Sign two entries with the same parents and send one to each half of the peers."""
     FORGE = "forge"
     """Send entries that break a rule."""
     CENSOR = "censor"
     """Send something else under the key of an entry that is spreading."""
     REPLAY = "replay"
-    """Send what was sent before."""
+    """Send messages again that were sent before."""
     WITHHOLD = "withhold"
-    """Send entries whose parents nobody gets."""
+    """Send entries and withhold their parents."""
     INVENT = "invent"
     """Announce heads that do not exist."""
     GARBAGE = "garbage"
-    """Send bytes that mean nothing."""
+    """Send random bytes."""
     LIE = "lie"
     """Change answers in a sync."""
     GAPS = "gaps"
-    """Serve a well-formed tree from which entries are missing that others descend from."""
+    """Serve a well-formed tree that lacks ancestors of some of its entries."""
     MUTE = "mute"
     """Never answer in a sync, or end it at once."""
     ECHO = "echo"
-    """Send what was heard back to its sender, and to others, as if it were news."""
+    """Send received messages back to their sender, and to others, as if they were new."""
     SPAM = "spam"
-    """Say what is well-formed and of no use: grafts, prunes, announcements, requests, ghosts."""
+    """Send well-formed but useless control messages: grafts, prunes, announcements, requests, unknown ids."""
     FICKLE = "fickle"
-    """End all links in a mesh again and again, for a second."""
+    """Keep ending all links in a mesh, for a second each time."""
 
 
 class Byzantine(SimReplica):
     """A replica with vices. Apart from them it takes part like any other.
 
     Attributes:
-        vices: In a fixed order.
-        on_lie: Told of the stream on which a changed answer was sent.
+        vices: Its vices, in a fixed order.
+        on_lie: Called with each stream on which a changed answer was sent.
     """
 
     vices: Sequence[Vice] = ()
     on_lie: Callable[[Stream], None]
 
     def corrupt(self, vices: Sequence[Vice], on_lie: Callable[[Stream], None]) -> None:
-        """Give it its vices; before it is started."""
+        """Set its vices. To be called before `start`."""
         self.vices = vices
         self.on_lie = on_lie
         self._evil = random.Random(f"evil {self._seed} {self.spec.number}")
@@ -124,7 +124,7 @@ class Byzantine(SimReplica):
         super().start()
         self.world.after(PERIOD_S, self._misbehave, self.epoch)
 
-    # What it sends
+    # Sending
 
     def _misbehave(self, epoch: int) -> None:
         if epoch != self.epoch:
@@ -168,7 +168,7 @@ class Byzantine(SimReplica):
                 self.world.send_rpc(self.wires[peer], self, rpc)
 
     def on_rpc(self, wire: SimWire, rpc: Rpc) -> None:
-        """Take part; spread what was heard as its own."""
+        """Take part in the protocol, and spread received messages as its own."""
         super().on_rpc(wire, rpc)
         if not rpc.messages:
             return
@@ -196,7 +196,7 @@ class Byzantine(SimReplica):
             self._inject(list(self.wires), encode_event(Insert(action.key, other.value)))
 
     def _inject(self, peers: Sequence[PeerId], data: bytes) -> None:
-        """Send a message past its own machine, by pubsub to servers and by push to others."""
+        """Send a message without its own machine: by pubsub to servers, by push to others."""
         message = Message(MessageId(sha256(data).digest()), Topic(TOPIC), data)
         for peer in peers:
             wire = self.wires[peer]
@@ -211,7 +211,7 @@ class Byzantine(SimReplica):
             self.world.send(self.wires[peer], self, stream, data)
 
     def _sign(self, payload: bytes, parents: Sequence[bytes] | None = None) -> Entry:
-        """Make a genuine entry and keep it to itself."""
+        """Make a genuine entry without storing or sending it."""
         if parents is None:
             parents = self.state.answer(ReadHeads(8))
         entry = sign_entry(self.signer, TOPIC, next_clock(parents), parents, pcf.encode(payload))
@@ -238,7 +238,7 @@ class Byzantine(SimReplica):
             key = evil.randbytes(20)
         did, signer = self.signer.did, self.signer
         if flavour == 5:
-            # In the name of somebody whose key it has not.
+            # Claim an author without having that author's key.
             did = Ed25519Signer(evil.randbytes(32)).did
         signature = signer.sign(signed_bytes(codec, topic, clock, parents, payload))
         if flavour == 6:
@@ -246,7 +246,7 @@ class Byzantine(SimReplica):
         value = build_value(codec, did, signature, topic, clock, parents, payload)
         return encode_event(Insert(key or message_key(clock, value), value))
 
-    # What it serves
+    # Serving
 
     def make_server(self, wire: SimWire, stream: Stream, bucket: TokenBucket) -> Server:
         """Serve a peer badly."""
@@ -274,7 +274,7 @@ def _insert(entry: Entry) -> bytes:
 
 
 class _Mute:
-    """A server that answers nothing, or ends the session at its first request."""
+    """A server that never answers, or ends the session at the first request."""
 
     def __init__(self, send: Callable[[bytes], None], evil: random.Random) -> None:
         self._send = send
@@ -296,7 +296,7 @@ class _Liar:
         self._frames = FrameDecoder()
 
     def send(self, data: bytes | None) -> None:
-        """Take what the session writes."""
+        """Take the session's output."""
         if not data:
             self._send(data)
             return
@@ -335,7 +335,7 @@ class _Liar:
 
 
 class _Doctored:
-    """A host whose log lacks some of its entries: every other of those that have children, say."""
+    """A host whose log lacks some of its entries."""
 
     def __init__(self, replica: SimReplica, evil: random.Random) -> None:
         self._replica = replica
@@ -349,15 +349,15 @@ class _Doctored:
 
     @property
     def state(self) -> MemoryState:
-        """What passes for its log."""
+        """Return the doctored log."""
         return self  # type: ignore[return-value]
 
     def snapshot(self) -> _Doctored:
-        """It changes no more."""
+        """Return itself: it never changes."""
         return self
 
     def answer(self, request: Request[Any]) -> Any:
-        """Answer from the doctored tree and the real values."""
+        """Answer a request from the doctored tree and the real values."""
         if isinstance(request, ReadRoot | ReadNodes | ReadRuns):
             return self._tree.answer(request)
         return self._answers.answer(request)
@@ -368,7 +368,7 @@ ANSWERS_SHARE = 0.7
 
 
 class Stranger(SimReplica):
-    """Nobody may blame it, for it cannot know better. Its first entries follow the rule, as it happens.
+    """A replica without the access rule. Nobody may blame it, because it cannot know better. Its first entries happen to obey the rule.
 
     Attributes:
         until_s: When it writes its last entry.
@@ -395,11 +395,11 @@ class Stranger(SimReplica):
             self._refer_ahead()
 
     def _append_unheard(self) -> None:
-        """Refer to what does not exist."""
+        """Append a reference to an entry that does not exist."""
         self.append([pcf.encode({"re": encode_id(b"\1" + self._whim.randbytes(KEY_BYTES - 1))})])
 
     def _refer_ahead(self) -> None:
-        """Refer to what all others have, and what is not in the entry's own past."""
+        """Append a reference to an entry that all others have but that is not in the new entry's past."""
         keys = sorted(Entry.stored(value).key for value in self.state.values)
         if len(keys) < 2:
             return
@@ -411,7 +411,7 @@ class Stranger(SimReplica):
 
 
 def append_answer(writer: SimReplica, rng: random.Random, *, is_poison: bool = False) -> None:
-    """Append an entry that refers to one of the log's, which is in its past as long as the log has few heads."""
+    """Append an entry that refers to another of the log, which is in its past as long as the log has few heads."""
     values: Sequence[bytes] = writer.state.values
     payload: dict[str, bool | str] = {"poison": True} if is_poison else {}
     if values:
@@ -425,14 +425,14 @@ GHOSTS = 8
 
 
 def spam(rng: random.Random, topic: Topic, peers: Sequence[PeerId], heard: Sequence[MessageId], *, has_overlay: bool) -> Rpc:
-    """Make one RPC of spam: well-formed, of no use, and made to fill memory, waste time, or turn a router against others.
+    """Make one RPC of spam. It is well-formed and useless, and meant to fill memory, waste time, or turn a router against its peers.
 
     Args:
-        rng: Chooses what kind of spam it is.
-        topic: The log's.
-        peers: Real ones, to be spoken ill of.
-        heard: Real messages.
-        has_overlay: The receiver understands episub's messages.
+        rng: Chooses the kind of spam.
+        topic: The log's topic.
+        peers: Real peers, to make false claims about.
+        heard: Ids of real messages.
+        has_overlay: Whether the receiver understands episub's messages.
     """
     ghosts = [PeerId(f"ghost {rng.randrange(10**6)}") for _ in range(GHOSTS)]
     ids = tuple(MessageId(rng.randbytes(32)) for _ in range(rng.randint(1, IDS_MAX)))

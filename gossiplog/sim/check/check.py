@@ -1,9 +1,9 @@
 """The whole log under faults: one seed is one network, one history and all that goes wrong in it.
 
-    report = run_check(7)     # raises Failure, which names the seed and the command that replays it
+    report = run_check(7)     # raises SeedFailure, which names the seed and the command that replays it
 
-A seed draws the replicas (servers with a router, WebSocket clients, Byzantine ones), their links, who appends when, and the faults;
-after some seconds everything is healed, and all correct replicas have to agree. `Invariants` watches all the while.
+A seed determines the replicas (servers with a router, WebSocket clients, Byzantine ones), their links, the appends, and the faults. After
+some seconds all faults end, and then all correct replicas have to agree. `Invariants` watches throughout.
 
 Source: docs/spec/simulator.md, "The whole log under faults".
 """
@@ -31,52 +31,52 @@ from .world import LinkFaults, SimWorld
 __all__ = ["CheckReport", "SeedFailure", "SeedOutcome", "check_seed", "run_check"]
 
 CALM_S = 30.0
-"""How long replicas that nothing happened to may take to agree after the last append, with no connection made anew."""
+"""Without faults, replicas must agree within this time after the last append, without a new connection."""
 HEALED_S = 450.0
-"""The same after faults, whose back-offs may still have to pass: up to 375 s with their jitter."""
+"""After faults they must agree within this time: back-offs may have to pass first, up to 375 s with their jitter."""
 STEP_S = 1.0
 PROBES_S = 20.0
-"""How long entries that are appended once all is healed and agreed may take to be everywhere: no connection is made for their sake."""
+"""Entries appended after healing and agreement must be everywhere within this time, without a new connection."""
 QUOTA_PROBES_S = 150.0
-"""The same where a writer may be over its quota, and where who does not show that a sync was cut short is told after a minute."""
+"""The same time with quotas: a writer may be over its quota, and a client that hides that its sync was cut short is told after a minute."""
 PROBES_WITHIN_S = 3.0
 PROMISING = ("gossipsub", "choke", "floodsub", "episub")
-"""Routers that bring every message to every peer as long as no connection loses anything; the others need a new connection for that."""
+"""Routers that bring every message to every peer as long as no connection loses anything. Others need a new connection for that."""
 GRAFTING = ("gossipsub", "choke")
-"""Of those the ones that neither push nor announce, to a peer that joins the mesh between two heartbeats, what came since the first of
-them: it was no peer to be pushed to then, and is none to be told at the second. A live peer is told heads after 15 s; here such a link is
-made anew.
+"""Of these routers, the ones with a gap: a peer that joins the mesh between two heartbeats gets no message of the time since the first
+heartbeat. It was not yet in the mesh to be sent it, and at the second heartbeat it is in the mesh and gets no announcement. Live nodes
+tell heads again after 15 s; here such a connection is closed and opened again.
 """
 HEARTBEAT_S = 1.0
 GRAFTED_S = 3.0
-"""How long after the last entries the last such link was made."""
+"""This long after the last entries, the last such link has been made."""
 LARGE_BYTES = 500
-"""Enough for IDONTWANT to be said of an entry."""
+"""An entry of this size is large enough for IDONTWANT."""
 DRAWN: list[Vice] = [vice for vice in Vice if vice is not Vice.FICKLE]
-"""The vices of all seeds; that one is for long histories."""
+"""The vices drawn for every seed; `FICKLE` is only for long histories."""
 ANSWERS_MAX = 40
 TROUBLE_S, LATE_S = 4.0, 2.0
-"""How long a disk is in trouble, and how late it is, at most."""
+"""The longest time that a disk is in trouble, and its largest delay."""
 BURST_MAX = 12
-"""Appends that come meanwhile, several of them at once: they share commits, some of which fail for one of them."""
+"""The most appends during that time. Several come at once, so they share commits, and some commits fail because of one append."""
 ELSEWHERE_MAX = 8
 POISON_SHARE = 0.3
-"""Of answers: their authors' own applications raise about them."""
+"""The share of answers on which their authors' own applications raise."""
 LATE_CLIENTS = 0.5
-"""Of the clients of hubs with quotas, those that connect for the first time when the history is half over."""
+"""The share of clients of hubs with quotas that first connect in the second half of the history."""
 VISIT_S = 6.0
-"""How long after everything else a guest comes: what is made up for on new connections and after faults has been by then."""
+"""A guest comes this long after healing. By then, everything missed because of faults has been made up for."""
 SPREADING_S = 5.0
 SPREADING = LinkFaults(hang_up=0.04, cut_short=0.5)
-"""For how long the syncs by which a guest's entries spread break, and how: those that were put off have to take their place."""
+"""While a guest's entries spread, syncs break for this long and with these faults, so that postponed syncs have to replace them."""
 
 
 class SeedFailure(Exception):
-    """A seed on which something does not hold.
+    """A seed on which an invariant does not hold.
 
     Attributes:
-        seed: The number that the run was drawn from.
-        command: Replays it.
+        seed: The seed of the run.
+        command: The command that replays it.
     """
 
     def __init__(self, seed: int, plan: str, reason: str) -> None:
@@ -87,15 +87,15 @@ class SeedFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a seed was like that passed.
+    """A description of a seed that passed.
 
     Attributes:
         seed: The seed.
-        plan: What it drew, in words.
-        nodes: Replicas, Byzantine ones and guests included.
-        replicas: Correct ones.
-        entries: Entries that all of them hold in the end.
-        events: Events worked off.
+        plan: Its plan, in words.
+        nodes: The number of replicas, including Byzantine ones and guests.
+        replicas: The number of correct replicas.
+        entries: The number of entries that each of them holds in the end.
+        events: The number of events processed.
         until_s: Virtual seconds until they agreed.
     """
 
@@ -114,13 +114,13 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class SeedOutcome:
-    """What became of one seed, in a form that travels between processes.
+    """The outcome of one seed, in a form that can be sent between processes.
 
     Attributes:
-        seed: The number that the run was drawn from.
+        seed: The seed of the run.
         cpu_s: CPU seconds that it took.
-        report: What it was like; None when it failed.
-        failure: What does not hold, and how to replay it; None when it passed.
+        report: Its description; None if it failed.
+        failure: The invariant that does not hold, and how to replay the run; None if it passed.
     """
 
     seed: int
@@ -133,7 +133,7 @@ def run_check(seed: int) -> CheckReport:
     """Run one seed to its end.
 
     Raises:
-        Failure: An invariant does not hold, or something raised.
+        SeedFailure: An invariant does not hold, or something raised.
     """
     run = _Run(seed)
     try:
@@ -141,12 +141,12 @@ def run_check(seed: int) -> CheckReport:
     except Violation as violation:
         raise SeedFailure(seed, str(run.plan), str(violation)) from violation
     except Exception as error:
-        # Whatever a bug raises is a finding about this seed; the cause has its traceback.
+        # Any exception is a finding about this seed; the cause has its traceback.
         raise SeedFailure(seed, str(run.plan), f"{type(error).__name__}: {error}") from error
 
 
 def check_seed(seed: int) -> SeedOutcome:
-    """Run one seed and say what became of it; raises nothing."""
+    """Run one seed and return its outcome; never raises."""
     started_s = time.process_time()
     try:
         report = run_check(seed)
@@ -156,7 +156,7 @@ def check_seed(seed: int) -> SeedOutcome:
 
 
 class _Run:
-    """One seed under way."""
+    """The run of one seed."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(f"check {seed}")
@@ -197,7 +197,7 @@ class _Run:
             self.watch.strangers.add(stranger.id)
 
     def work(self) -> CheckReport:
-        """Let everything happen."""
+        """Run the seed to its end."""
         plan, world = self.plan, self.world
         for replica in (*self.replicas, *self.byzantine, *self.strangers):
             replica.start()
@@ -223,9 +223,9 @@ class _Run:
         return CheckReport(self.seed, str(plan), nodes, len(self.replicas), entries, world.events, world.now)
 
     def _probe(self) -> None:
-        """Append once more, now that all is well: what the network has been through must not keep anything from anybody.
+        """Append once more now that all is well: past faults must not keep any entry from any replica.
 
-        Routers that promise nothing are let off.
+        This is skipped for routers that do not promise delivery.
         """
         if self.plan.router not in PROMISING:
             return
@@ -258,7 +258,7 @@ class _Run:
     # The network
 
     def _link(self) -> None:
-        """Servers form a connected graph, correct ones alone too; clients hang on one or two correct servers."""
+        """Link the servers to a connected graph, which stays connected without faulty ones. Clients have one or two correct servers."""
         rng, plan, world = self.rng, self.plan, self.world
         servers, clients = self.replicas[: plan.servers], self.replicas[plan.servers :]
         mesh = (PeerKind.MESH, PeerKind.MESH)
@@ -304,7 +304,7 @@ class _Run:
             number += count
 
     def _plan_answers(self) -> None:
-        """Have correct replicas write what the access rule has to look at, some of it such that their own applications raise."""
+        """Have correct replicas write entries that the access rule has to judge. On some of them, the authors' own applications raise."""
         for stranger in self.strangers:
             rng, until_s = random.Random(f"answers {self.seed}"), stranger.until_s
             for server in rng.sample(self.replicas[: self.plan.servers], min(self.plan.servers, rng.randint(1, 3))):
@@ -336,7 +336,7 @@ class _Run:
                 world.at(at_s + 1.0 + 6.0 * rng.random(), world.divide, {})
 
     def _plan_trouble(self) -> None:
-        """Have some disks refuse transactions or entries now and then, fill up, break their connections, or be late for a while."""
+        """Have some disks fail for a while: refuse transactions or entries, be full, break connections, or be late."""
         if not self.plan.has_disk_trouble:
             return
         rng, world = random.Random(f"trouble {self.seed}"), self.world
@@ -365,7 +365,7 @@ class _Run:
         replica.disk.trouble = trouble
 
     def _plan_other_processes(self) -> None:
-        """Have other processes append to the logs of some replicas, without their applications."""
+        """Have other processes append to the logs of some replicas without running their applications."""
         if not self.plan.is_shared:
             return
         rng = random.Random(f"elsewhere {self.seed}")
@@ -400,7 +400,7 @@ class _Run:
             replica.start()
 
     def _invite(self, guest: SimReplica) -> None:
-        """Let somebody with a history of its own come by and leave for good, most likely while it is being pulled from."""
+        """Let a replica with a history of its own join briefly. It leaves for good, most likely while others pull from it."""
         rng, world = self.rng, self.world
         guest.start()
         for index in range(rng.randint(5, 20)):
@@ -414,10 +414,10 @@ class _Run:
             world.after(VISIT_S + SPREADING_S, self._spoil_links, LinkFaults())
 
     def _heal(self) -> None:
-        """Take all faults away. Connections on which something got lost without a word are made anew, as time-outs would.
+        """End all faults. Connections that silently lost something are closed and opened again, as time-outs would do.
 
-        So are all those of routers that promise nothing to peers who were not in the mesh, or not drawn. No others: what a replica
-        misses has to reach it on the connections that it has.
+        The same happens to all connections if the router promises nothing to peers outside the mesh or not drawn. All other
+        connections stay: missing entries have to reach a replica on the connections that it has.
         """
         world = self.world
         world.faults = LinkFaults()

@@ -1,4 +1,4 @@
-"""A disk for simulated replicas: what was written survives the process, what was synced survives the loss of power."""
+"""A disk for simulated replicas: written data survives the process, synced data survives a loss of power."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Crash(Enum):
     """How a replica stops."""
 
     KILL = "kill"
-    """The process ends at once; what it had handed to the operating system stays."""
+    """The process ends at once; everything it had handed to the operating system stays."""
     POWER = "power"
-    """The machine loses power; what was not synced is lost from some point on."""
+    """The machine loses power; unsynced transactions are lost from some point on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What a disk has with transactions, each of which it undoes whole.
+    """The faults of a disk. A transaction that fails is undone whole.
 
     Attributes:
-        refused: The share of them for which it has no room; 1.0 is a full disk.
-        late_s: They take up to so much longer.
-        lost: The share of them under which the connection to it breaks.
-        poison: One entry in so many cannot be stored, whatever else is in its transaction; 0: none.
+        refused: The share of transactions for which it has no room; 1.0 is a full disk.
+        late_s: The largest extra time that a transaction takes.
+        lost: The share of transactions during which the connection breaks.
+        poison: One entry in this many cannot be stored, whatever else is in its transaction; 0: none.
     """
 
     refused: float = 0.0
@@ -41,7 +41,7 @@ class Trouble:
     poison: int = 0
 
     def fate(self, keys: Iterable[bytes], rng: random.Random) -> StoreError | None:
-        """Draw what becomes of a transaction that brings entries with these keys: None, or how it fails."""
+        """Draw the fate of a transaction that brings entries with these keys: None, or the error with which it fails."""
         if self.poison and any(key[-1] % self.poison == 0 for key in keys):
             return CommitError("the disk cannot store an entry")
         if self.refused and rng.random() < self.refused:
@@ -52,12 +52,12 @@ class Trouble:
 
 
 class Disk:
-    """One replica's transactions in the order in which they were written, and how many of them are synced.
+    """One replica's transactions in the order of writing, and how many of them are synced.
 
-    A transaction survives whole or not at all, and none survives without all before it: what a write-ahead log gives.
+    A transaction survives whole or not at all, and none survives without all earlier ones. A write-ahead log gives the same.
 
     Attributes:
-        trouble: What it has with transactions; may be changed at any time.
+        trouble: Its faults; may be changed at any time.
     """
 
     def __init__(self) -> None:
@@ -67,25 +67,25 @@ class Disk:
         self._in_flight: Sequence[Request[Any]] | None = None
 
     def begin(self, transaction: Sequence[Request[Any]]) -> None:
-        """Start writing a transaction; until `write` a crash may lose it or keep it."""
+        """Start writing a transaction. Until `write`, a crash may lose it or keep it."""
         self._in_flight = transaction
 
     def write(self) -> None:
-        """The transaction that was begun has been handed over whole."""
+        """Finish writing the transaction begun."""
         assert self._in_flight is not None
         self._transactions.append(self._in_flight)
         self._in_flight = None
 
     def refuse(self) -> None:
-        """The transaction that was begun is undone."""
+        """Undo the transaction begun."""
         self._in_flight = None
 
     def sync(self) -> None:
-        """All that was written is safe."""
+        """Sync all transactions written so far."""
         self._synced = len(self._transactions)
 
     def crash(self, kind: Crash, rng: random.Random) -> None:
-        """Lose what this kind of crash may lose; how much of it is chance."""
+        """Lose a random part of what this kind of crash may lose."""
         if self._in_flight is not None and rng.random() < 0.5:
             self._transactions.append(self._in_flight)
         self._in_flight = None
@@ -94,7 +94,7 @@ class Disk:
         self._synced = len(self._transactions)
 
     def recover(self) -> StateWithTable:
-        """Build the state from what is left. O(entries)."""
+        """Build the state from the transactions that survived. O(entries)."""
         state = StateWithTable()
         for transaction in self._transactions:
             for request in transaction:

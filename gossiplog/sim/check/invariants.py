@@ -1,29 +1,29 @@
-"""What must hold of correct replicas, whatever happens around them, checked while a run goes on and at its end.
+"""Invariants of correct replicas under all faults, checked during a run and at its end.
 
 | invariant | when |
 |---|---|
 | parents before children | every commit |
-| nothing stored that breaks the entry rules, and nothing twice | every commit |
-| nothing sent that is not committed, or about to be: valid, new, its parents committed or sent before | every message that leaves |
-| no acknowledged append lost | every recovery, the end |
-| database set = tree set, heads = true sinks, the tree is the one of its leaves | every recovery, the end |
-| heads are told to whom they are to be told, as they are; what is announced is looked up and synced for (`telling`) | every push; samples |
-| what routers owe each other and their neighbours (`router_invariants`) | every RPC; samples |
-| queues and caches within their limits | samples |
-| at most 4 syncs, one per peer; no push stream opened to a WebSocket client; an entry goes back to nobody who brought it | every action |
+| stored entries obey the entry rules, and none is stored twice | every commit |
+| an entry that is sent is committed, or is valid and new with parents committed or sent before | every message sent |
+| no acknowledged append is lost | every recovery, the end |
+| database and tree hold the same set, the heads are the true sinks, the tree is the one of its leaves | every recovery, the end |
+| the right peers are told the current heads; announced keys are looked up and synced for (`telling`) | every push; samples |
+| routers keep their obligations to each other (`router_invariants`) | every RPC; samples |
+| queues and caches stay within their limits | samples |
+| at most 4 syncs, one per peer; no push stream to a WebSocket client; no entry goes back to a peer that brought it | every action |
 | no correct replica is rejected, blamed, caught lying, or banned by another | every verdict, sync and ban, samples |
-| a lie in a sync is noticed; correct replicas find their difference by symbols, if they look for it so | the end of each sync |
-| what is new is published and pushed at once, to each peer once (`spreading`) | every verdict, acknowledgement and sync; samples |
-| two peers reconcile once at a time; what did not work out is not tried at once; a wrong sketch misleads once (`pulling`) | each sync |
-| orphans' parents are looked for, and no orphan waits for what is decided (`waiting`) | samples |
-| what is invalid is an offence, and five are a ban, which lasts; no correct peer has a bad score (`reputation`) | verdicts; samples |
-| what is accepted or acknowledged is stored, and what a disk refused is synced for | every verdict and acknowledgement; samples |
-| work is committed in its order, and each piece answered once, with an error only if it is to blame (`writing`) | every step; samples |
-| clients bring no more than their quotas, who is within them is let in, and what is stored is counted (`quotas`) | every verdict; samples |
-| who announces what does not exist is synced with less and less | every sync |
-| membership does not depend on `apply`: what cannot be applied is in the log, set aside, and hinders nothing | every recovery, the end |
-| what the access rule refuses is in no log, and nobody is blamed for it | every commit, verdict, sync and ban, samples |
-| same root and ids everywhere | the end |
+| a lie in a sync is noticed; if correct replicas reconcile, symbols find their difference | the end of each sync |
+| new entries are published and pushed at once, to each peer once (`spreading`) | every verdict, acknowledgement and sync; samples |
+| two peers reconcile once at a time; a failure is not repeated at once; a wrong sketch misleads only once (`pulling`) | each sync |
+| orphans' parents are looked for, and no orphan waits for a decided parent (`waiting`) | samples |
+| an invalid entry is an offence; five are a ban, which lasts; no correct peer has a bad score (`reputation`) | verdicts; samples |
+| accepted and acknowledged entries are stored; entries refused by a disk are synced for | every verdict and acknowledgement; samples |
+| work is committed in order; each piece is answered once, with an error only if the piece is to blame (`writing`) | every step; samples |
+| clients stay within their quotas, and entries within a quota are taken; stored entries are counted (`quotas`) | every verdict; samples |
+| a peer that announces entries that do not exist is synced with less and less | every sync |
+| the log does not depend on `apply`: entries it raises on are in the log, set aside, and hinder nothing | every recovery, the end |
+| entries that the access rule refuses are in no log, and no peer is blamed for them | every commit, verdict, sync and ban, samples |
+| all have the same root and ids | the end |
 
 Source: docs/spec/simulator.md, "The whole log under faults".
 """
@@ -69,25 +69,25 @@ __all__ = ["Invariants", "LawInvariants", "Violation"]
 
 FRUITLESS_MAX = 7
 FRUITLESS_S = 10.0
-"""Syncs that went to their end and brought nothing, with one peer in a row within these seconds. Three may follow each other at once, and
-then they are put off by 1, 2, 4 and 8 seconds, which makes six at most. Those during which others brought something do not count: they
-may have been faster with what this was for.
+"""The most complete syncs in a row with one peer that bring nothing, within these seconds. Three may follow each other at once; after that
+they are put off by 1, 2, 4 and 8 seconds, which makes six at most. A sync does not count if another peer brought something during it,
+because that may be what the sync was for.
 """
 REFUSED = ("the store failed", CROSSING)
-"""Why a reconciliation between correct replicas may be left to the merkle sync: their logs only grow, and a sketch is large enough."""
+"""The only reasons for which correct replicas may fall back to merkle sync: logs only grow, and a sketch is large enough."""
 FUTILE = re.compile(r"some (\d+) differences, not found in (\d+) symbols")
 FUTILE_SYMBOLS, LEAST_SYMBOLS = 4, 128
-"""Symbols for each difference, and at the least, before it is given up."""
+"""The least symbols per difference, and in total, before a reconciliation is given up."""
 
 
 class Invariants:
-    """Watches all replicas of a run. What it knows it has from what was signed and committed, never by asking the code it checks.
+    """Watches all replicas of a run. It learns from signed and committed entries, never from the code that it checks.
 
     Attributes:
         correct: The replicas that follow the protocol.
-        strangers: Those that follow it without the access rule that all others have: nobody may blame them either.
-        genuine: VALUE of everything that was ever signed properly, by key.
-        acknowledged: For each correct replica what it has to keep.
+        strangers: Replicas that follow the protocol without the access rule of all others. They must not be blamed either.
+        genuine: The VALUE of every entry that was ever properly signed, by key.
+        acknowledged: For each correct replica, the keys that it must keep.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Invariants:
         self._keys: dict[PeerId, set[bytes]] = {}
         self._foreseen: dict[PeerId, set[bytes]] = {}
         self._passed: dict[PeerId, set[bytes]] = {}
-        self._syncing: dict[PeerId, dict[PeerId, tuple[int, int]]] = {}  # with whom: token, entries at the start
+        self._syncing: dict[PeerId, dict[PeerId, tuple[int, int]]] = {}  # peer to token and the number of entries at the start
         self._fruitless: dict[tuple[PeerId, PeerId], deque[float]] = {}
         self._brought: dict[PeerId, dict[bytes, set[PeerId]]] = {}
         self._trees: set[bytes] = set()
@@ -119,12 +119,12 @@ class Invariants:
     # Commits
 
     def on_signed(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         for entry in entries:
             self.genuine[entry.key] = entry.value
 
     def on_commit(self, replica: SimReplica, entries: Sequence[tuple[int, Entry]]) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id not in self.correct:
             return
         keys = self._keys[replica.id]
@@ -136,12 +136,12 @@ class Invariants:
         self._law.on_commit(replica, [entry for _, entry in entries])
 
     def on_writing(self, replica: SimReplica, step: writing.Event | writing.Action) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id in self.correct:
             self._writing.on_step(replica, step, self._keys[replica.id])
 
     def on_refused_entries(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id in self.correct:
             self._law.on_refused(replica, entries)
             self._waiting.on_refused(replica, entries)
@@ -159,7 +159,7 @@ class Invariants:
                 self._fail("parents before children", replica, f"{entry.id} came before its parent {parent.hex()}")
 
     def on_acknowledged(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id not in self.correct:
             return
         if not self._keys[replica.id].issuperset(entry.key for entry in entries):
@@ -168,14 +168,14 @@ class Invariants:
             self.acknowledged[replica.id].update(dict.fromkeys(entry.key for entry in entries))
 
     def on_appended(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id not in self.correct:
             return
         self._spreading.on_new(replica, entries, self._brought[replica.id], self._telling.version(replica))
         self._spreading.on_unpublished(replica, entries)
 
     def on_recovered(self, replica: SimReplica) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id not in self.correct:
             return
         self._syncing[replica.id] = {}
@@ -204,10 +204,10 @@ class Invariants:
                 self._fail("no acknowledged append lost", replica, f"{key.hex()} is gone after a crash")
         self.check_log(replica)
 
-    # What leaves
+    # Sent messages
 
     def on_action(self, replica: SimReplica, action: Action) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id not in self.correct:
             return
         self.routers.on_action(replica, action)
@@ -255,7 +255,7 @@ class Invariants:
     # Peers
 
     def on_foreseen(self, replica: SimReplica, source: PeerId, entry: Entry) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id not in self.correct:
             return
         keys, foreseen = self._keys[replica.id], self._foreseen[replica.id]
@@ -265,7 +265,7 @@ class Invariants:
         self._brought[replica.id].setdefault(entry.key, set()).add(source)
 
     def on_verdict(self, replica: SimReplica, source: PeerId, key: bytes, verdict: Verdict) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id not in self.correct:
             return
         self._waiting.on_verdict(replica, verdict)
@@ -301,54 +301,54 @@ class Invariants:
         self._telling.on_sync_started(replica, peer, token, self._keys[replica.id])
 
     def on_connected(self, replica: SimReplica, peer: PeerId) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id in self.correct:
             self._reputation.on_connected(replica, peer)
             self._quotas.on_connected(replica, peer)
             self.routers.on_connected(replica, peer)
 
     def on_rpc(self, replica: SimReplica, peer: PeerId, rpc: Rpc) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id in self.correct:
             self._reputation.on_heard(replica, peer)
             self.routers.on_rpc(replica, peer, rpc)
 
     def on_refused(self, replica: SimReplica, peer: PeerId, rpc: Rpc) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id in self.correct:
             self.routers.on_refused(replica, peer, rpc)
 
     def on_rpc_handled(self, replica: SimReplica) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id in self.correct:
             self.routers.on_rpc_handled(replica)
 
     def on_push_opened(self, replica: SimReplica, peer: PeerId) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id in self.correct:
             self._telling.on_push_opened(replica, peer)
             self._spreading.on_push_opened(replica, peer)
 
     def on_push_closed(self, replica: SimReplica, peer: PeerId) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id in self.correct:
             self._telling.on_push_closed(replica, peer)
             self._spreading.on_push_closed(replica, peer)
 
     def on_pushed(self, replica: SimReplica, peer: PeerId, data: bytes) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id in self.correct and peer in self.correct and isinstance(event := decode_event(data), Update):
             self._telling.on_update(replica, peer, event.heads)
             self._telling.on_announced(replica, peer, event.heads, self._keys[replica.id])
 
     def on_looked_up(self, replica: SimReplica, keys: Sequence[bytes]) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id in self.correct:
             self._telling.on_looked_up(replica, keys)
             self._waiting.on_looked_up(replica, keys)
 
     def on_closed(self, replica: SimReplica, peer: PeerId) -> None:
-        """A connection is gone, and the sync on it ends."""
+        """A connection has closed, and the sync on it ends."""
         if replica.id in self.correct:
             self._syncing[replica.id].pop(peer, None)
             self._telling.on_closed(replica, peer)
@@ -357,28 +357,28 @@ class Invariants:
             self.routers.on_closed(replica, peer)
 
     def on_parted(self, replica: SimReplica, peer: PeerId) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id in self.correct:
             self.routers.on_parted(replica, peer)
 
     def on_reconciling(self, replica: SimReplica, peer: PeerId) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id in self.correct:
             self._pulling.on_reconciling(replica, peer)
 
     def on_serving(self, replica: SimReplica, peer: PeerId) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id in self.correct and peer in self.correct:
             self._pulling.on_serving(replica, peer)
 
     def on_reconciled(self, replica: SimReplica, peer: PeerId, outcome: Reconciled) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id not in self.correct or peer not in self.correct:
             return
         self._pulling.on_reconciled(replica, peer, outcome)
         if not outcome.fallback or outcome.fallback in REFUSED or self._pulling.is_misled(replica, peer, outcome):
             return
-        # Two elements may be in the same of the first symbols, once in some ten thousand sessions: then it is right to give up in the end.
+        # Once in some ten thousand sessions two elements are in the same of the first symbols. Then it is right to give up in the end.
         found = FUTILE.match(outcome.fallback)
         differences, symbols = map(int, found.groups()) if found else (0, 0)
         if (
@@ -389,22 +389,22 @@ class Invariants:
             self._fail("correct replicas find their difference", replica, f"with {peer}, by the tree instead: {outcome.fallback}")
 
     def on_let_in(self, replica: SimReplica, peer: PeerId, verdicts: Sequence[Verdict]) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id in self.correct:
             self._quotas.on_decided(replica, peer, verdicts)
 
     def on_sync_begun(self, replica: SimReplica, peer: PeerId) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id in self.correct:
             self._telling.on_sync_begun(replica, peer)
 
     def on_cut_short(self, replica: SimReplica, peer: PeerId) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id in self.correct:
             self._telling.on_cut_short(replica, peer)
 
     def on_synced(self, replica: SimReplica, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
-        """See `Observer`."""
+        """See `ReplicaObserver`."""
         if replica.id not in self.correct:
             return
         count_before = count = len(self._keys[replica.id])
@@ -432,7 +432,7 @@ class Invariants:
     # States
 
     def check_log(self, replica: SimReplica) -> None:
-        """Compare what a replica stores with what it committed, and its parts with each other. O(entries)."""
+        """Compare a replica's stored entries with its commits, and its parts with each other. O(entries)."""
         state, keys = replica.state, self._keys[replica.id]
         stored = {key: leaf_hash(key, value) for key, value in ((Entry.stored(value).key, value) for value in state.values)}
         leaves = list(state.tree.leaves())
@@ -452,7 +452,7 @@ class Invariants:
         self._law.check_log(replica, list(stored))
 
     def check_limits(self, replica: SimReplica) -> None:
-        """Compare the sizes of all containers that peers can feed with their maxima; nor may a correct replica have an offence."""
+        """Compare the sizes of all containers that peers can feed with their maxima. No correct replica may have an offence, either."""
         state = replica.machine.state()
         for peer in state.offences:
             if self._is_blameless(peer):
@@ -466,7 +466,7 @@ class Invariants:
             self._fail("what is over is forgotten", replica, f"nothing is under way, and {left or 'orphan_bytes'} are {state.sizes}")
 
     def sample(self) -> None:
-        """Look at all correct replicas, at a moment when none of them is in the middle of something."""
+        """Check all correct replicas while none of them is in the middle of an event."""
         routers = self.routers.sample()
         for replica in self.correct.values():
             if not replica.is_up:
@@ -482,12 +482,12 @@ class Invariants:
                 self._fail("a sync is over when it is over", replica, f"with {sorted(running)}: of some it does not know that they run")
 
     def has_converged(self) -> bool:
-        """Whether all correct replicas hold the same, as far as their roots tell."""
+        """Return whether the roots of all correct replicas are equal."""
         roots = {replica.state.tree.root for replica in self.correct.values()}
         return len(roots) <= 1
 
     def check_end(self) -> None:
-        """Check what must hold when everything is over."""
+        """Check the invariants of the end."""
         union: set[bytes] = set()
         for replica in self.correct.values():
             self.check_log(replica)
@@ -503,13 +503,13 @@ class Invariants:
 
 
 class LawInvariants:
-    """What must hold of applications and of the access rule, found out from what was signed alone.
+    """Invariants of applications and of the access rule, checked only from signed entries.
 
     Source: docs/spec/applications.md, "The law".
 
     Args:
-        genuine: VALUE of all entries that were signed, by key, kept by the caller.
-        fail: Called with what is wrong; it raises.
+        genuine: The VALUE of every signed entry, by key, kept by the caller.
+        fail: Called with the violation; it raises.
     """
 
     def __init__(self, genuine: Mapping[bytes, bytes], fail: Fail) -> None:
@@ -520,7 +520,7 @@ class LawInvariants:
         self._authors: dict[bytes, str] = {}
 
     def on_commit(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
-        """Look at what came into a correct replica's log."""
+        """Check entries that came into a correct replica's log."""
         log = replica.log
         self.learn(entries)
         for entry in entries:
@@ -530,7 +530,7 @@ class LawInvariants:
                 self._fail("an append that apply raises about is not stored", replica, entry.id)
 
     def learn(self, entries: Sequence[Entry]) -> None:
-        """Note whose entries are and whether they can be applied, wherever they were found."""
+        """Note the authors of entries and whether they can be applied, wherever they were found."""
         for entry in entries:
             if entry.key not in self._authors:
                 self._authors[entry.key] = entry.author
@@ -538,13 +538,13 @@ class LawInvariants:
                     self._poison.add(entry.key)
 
     def on_refused(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
-        """Look at what a correct replica's access rule refused itself, not because of a parent."""
+        """Check entries that a correct replica's access rule itself refused, not because of a parent."""
         for entry in entries:
             if not self._is_refused(entry):
                 self._fail("what the access rule allows is not refused", replica, f"{entry.id} of {entry.author}")
 
     def check_log(self, replica: SimReplica, keys: Sequence[bytes]) -> None:
-        """Compare what a correct replica has applied and set aside with what it holds, in the order of insertion. O(entries)."""
+        """Compare the entries that a correct replica has applied or set aside with those it holds, in order of insertion. O(entries)."""
         state = replica.log.state
         if run_plan(_first_quarantined(), state.answer):
             self._fail("nothing that apply raises about is quarantined", replica, "the quarantine is not empty")
@@ -566,7 +566,7 @@ class LawInvariants:
             self._fail("all other entries are applied, once, in their order", replica, detail)
 
     def _is_refused(self, entry: Entry) -> bool:
-        """Follow the edges of the graph, one after the other, to what an entry refers to."""
+        """Follow the edges of the graph, one after the other, to the entry referred to."""
         known = self._refused.get(entry.key)
         if known is None:
             reference = reference_of(entry.payload)
@@ -580,7 +580,7 @@ class LawInvariants:
             at = queue.pop()
             if at == key:
                 return True
-            # Keys sort in causal order: below the one that is looked for it cannot be.
+            # Keys sort in causal order, so it cannot be an ancestor of a smaller key.
             fresh = {parent for parent in Entry(at, self._genuine[at]).parent_keys if parent >= key} - seen
             seen |= fresh
             queue += fresh

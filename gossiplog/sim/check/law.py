@@ -1,8 +1,8 @@
-"""The law of applications in simulated replicas: who has which application, what it cannot apply, and who may write.
+"""The law of applications in simulated replicas: which replica has which application, what `apply` raises on, and who may write.
 
-An entry that refers to another has to come after it: that is the access rule, a question about the past. It is in force where a `Stranger`
-takes part, who knows no rule. What an application does is a function of its replica's did, and what it cannot apply is one of the entry,
-so that no run is another because of them: an `apply` changes nothing that a peer could see.
+The access rule is a question about the past: an entry that refers to another must come after it. The rule is in force when a `Stranger`,
+which does not have it, takes part. An application's behaviour is a function of its replica's did, and whether `apply` raises is a function
+of the entry. So applications never change the course of a run: an `apply` changes nothing that a peer could see.
 
 Source: docs/spec/applications.md, "The law".
 """
@@ -27,18 +27,18 @@ NAME = "check"
 
 
 class Role(Enum):
-    """What application a replica has."""
+    """The application of a replica."""
 
     WHOLE = "whole"
-    """A right one."""
+    """A correct one."""
     HASTY = "hasty"
-    """The same, and looks at all entries before it applies the first."""
+    """A correct one that looks at all entries before it applies the first."""
     BROKEN = "broken"
-    """It raises about all entries but its replica's own."""
+    """One that raises on every entry except its replica's own."""
     CHANGING = "changing"
-    """The right one when it starts for the first time, none the next time, and so on."""
+    """A correct one at the first start, none at the second, and so on in turn."""
     ABSENT = "absent"
-    """None. Some of the entries that such a replica writes cannot be applied by anybody."""
+    """None. No replica can apply some of the entries that such a replica writes."""
 
 
 _ROLES = (Role.WHOLE, Role.WHOLE, Role.HASTY, Role.BROKEN, Role.CHANGING, Role.CHANGING, Role.ABSENT, Role.ABSENT)
@@ -46,12 +46,12 @@ _ROLES = (Role.WHOLE, Role.WHOLE, Role.HASTY, Role.BROKEN, Role.CHANGING, Role.C
 
 @lru_cache(maxsize=1_024)
 def role_of(did: str) -> Role:
-    """Say what application the replica with this did has."""
+    """Return the role of the replica with this did."""
     return _ROLES[sha256(did.encode()).digest()[0] % len(_ROLES)]
 
 
 def make_application(did: str, epoch: int) -> Application | None:
-    """Make the application of a replica that starts; `epoch` counts its starts and its stops, and is 1, 3, 5, …"""
+    """Make the application of a starting replica. `epoch` counts its starts and stops, so it is 1, 3, 5, …"""
     role = role_of(did)
     if role is Role.ABSENT or (role is Role.CHANGING and epoch % 4 == 3):
         return None
@@ -67,7 +67,7 @@ def make_application(did: str, epoch: int) -> Application | None:
 
 
 def find_poison(entry: Entry) -> str | None:
-    """Say why an entry cannot be applied; None if it can."""
+    """Return why an entry cannot be applied; None if it can."""
     payload = entry.payload
     if isinstance(payload, bytes):
         return "bytes"
@@ -79,7 +79,7 @@ def find_poison(entry: Entry) -> str | None:
 
 
 def authorize(message: Message, did: str, past: Past) -> bool:
-    """Say whether what a message refers to was there before it; whose it is does not matter."""
+    """Return whether the entry that a message refers to is in its past; the author does not matter."""
     reference = reference_of(message.payload)
     return reference is None or (past.get(reference) is not None and past.is_ancestor(reference))
 
@@ -88,5 +88,5 @@ RULE = AccessRule(authorize, asks_past=True)
 
 
 def reference_of(payload: Any) -> str | None:
-    """Return the id that an entry refers to, if it does."""
+    """Return the id that an entry refers to; None if it refers to none."""
     return payload.get("re") if isinstance(payload, dict) else None

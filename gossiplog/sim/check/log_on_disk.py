@@ -1,4 +1,4 @@
-"""A replica's log as the simulator runs it: the writing machine of the live log, each of whose transactions takes its time."""
+"""A replica's log in the simulator: the live log's writing machine, with transactions that take virtual time."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ __all__ = ["TOPIC", "LogOnDisk", "Validator"]
 
 TOPIC = "check.example.com"
 FULL_AGAIN_S = 0.05
-"""When a caller comes again who finds too much waiting."""
+"""A caller that finds the queue full tries again after this time."""
 
 T = TypeVar("T")
 Then: TypeAlias = Callable[[list[Verdict]], None]
 
 
 class Validator:
-    """Validates each distinct VALUE once for all replicas of a run: the rules are a function of the bytes alone."""
+    """Validates each distinct VALUE once for all replicas of a run; the rules are a function of the bytes alone."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Verdict] = {}
 
     def decide(self, value: bytes) -> Verdict:
-        """Say what `validate` says of this VALUE."""
+        """Return the verdict of `validate` on this VALUE."""
         verdict = self._known.get(value)
         if verdict is None:
             verdict = self._known[value] = validate(value, topic=TOPIC)
@@ -49,25 +49,25 @@ class Validator:
 class LogOnDisk:
     """The state that readers see, and the driver of the machine that changes it.
 
-    Nothing of a transaction is seen, acknowledged or forwarded before it is written and, if the log is durable, synced. What was to
-    be inserted and the disk did not take has to come again, and of such an append no more is heard.
+    A transaction is visible, acknowledged and forwarded only once it is written and, if the log is durable, synced. If the disk
+    refuses entries to be inserted, they have to come again. If it refuses an append, nothing more is heard of it.
 
     Args:
-        disk: What it starts from and writes to.
+        disk: The disk to start from and to write to.
         commit_s: How long a transaction takes.
         is_durable: Each transaction is synced before it is acknowledged.
         later: Calls a function after a number of seconds, unless the replica has crashed by then.
-        on_signed: Told of entries of our own before they are committed.
-        on_commit: Told of the new entries of each transaction.
-        on_refused: Told of what the access rule refused itself.
-        on_writing: Told of whatever the machine is told and asks for, each before it is done.
+        on_signed: Called with entries of our own before they are committed.
+        on_commit: Called with the new entries of each transaction.
+        on_refused: Called with entries that the access rule itself refused.
+        on_writing: Called with each event and action of the machine, before it is carried out.
         late: Draws which transactions a disk in trouble refuses, and how late it is.
-        application: What is applied to its tables with each transaction; None: it runs without one.
+        application: The application, whose tables change with each transaction; None for none.
         rule: The access rule; None allows everything.
 
     Attributes:
-        state: What is committed.
-        is_behind: Another process has stored entries since the last transaction here, which applications have not seen.
+        state: The committed state.
+        is_behind: Since the last transaction here, another process has stored entries that the application has not seen.
     """
 
     def __init__(
@@ -108,15 +108,15 @@ class LogOnDisk:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no transaction is under way and no work waits for one."""
+        """Return whether no transaction is under way and no work waits for one."""
         return self._machine.is_idle
 
     def read(self, plan: Plan[T], answer: Callable[[Request[Any]], Any] | None = None) -> T:
-        """Run a plan that reads what is committed; `answer`: in place of the state's, for whoever wants to see the requests."""
+        """Run a plan that reads the committed state. `answer` replaces the state's, for callers that want to see the requests."""
         return run_plan(self._void.complete(plan) if self._void else plan, answer or self.state.answer)
 
     def append(self, payloads: Sequence[bytes], signer: Signer, then: Then) -> None:
-        """Append payloads in PCF; `then` is the acknowledgement, which does not come if rule, `apply` or disk refuses one of them."""
+        """Append payloads in PCF. `then` acknowledges them; it is not called if rule, `apply` or disk refuses one of them."""
 
         def acknowledge(outcome: list[Verdict] | Exception) -> None:
             if not isinstance(outcome, Exception):
@@ -125,11 +125,11 @@ class LogOnDisk:
         self._submit(AppendPayloads(payloads, signer), acknowledge)
 
     def insert(self, entries: Sequence[Entry], then: Callable[[list[Verdict] | Exception], None]) -> None:
-        """Insert entries that were verified; give a verdict each, or what keeps all of them out."""
+        """Insert verified entries. `then` gets a verdict for each, or the error that keeps all of them out."""
         self._submit(InsertEntries(entries), then)
 
     def append_elsewhere(self, payloads: Sequence[bytes], signer: Signer) -> list[tuple[int, Entry]]:
-        """Append payloads as another process would, which has none of the applications; nothing while a transaction is under way."""
+        """Append payloads as another process without the application would. Does nothing while a transaction is under way."""
         if self._is_writing:
             return []
         transaction = TablesTransaction(self.state)
@@ -175,7 +175,7 @@ class LogOnDisk:
                 pass
 
     def _begin(self, write: writing.Write) -> None:
-        """Begin a transaction, whose end is reported later."""
+        """Begin a transaction; its end is reported later."""
         transaction = TablesTransaction(self.state)
         try:
             committed = transaction.run(self._plan(write))
@@ -230,10 +230,10 @@ class LogOnDisk:
             write, topic=TOPIC, now=0.0, rule=rule, void=void, value_bytes_max=VALUE_BYTES_DEFAULT, versions=applications.versions
         )
 
-    # Transactions that nobody waits for
+    # Transactions with no caller waiting
 
     def _open(self) -> None:
-        """Apply what was stored without the application, a page a transaction."""
+        """Apply entries that were stored without the application, one page per transaction."""
         for application in self._applications.find(None):
             if self.read(find_applied(application.name)) is None:
                 self._run_now(ask(WriteApplication(Applied(application.name, application.version, 0))))

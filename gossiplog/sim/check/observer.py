@@ -1,4 +1,4 @@
-"""What a simulated replica tells whoever checks it; `invariants.py` and `router_invariants.py` are that."""
+"""The events that a simulated replica reports to its checkers, `invariants.py` and `router_invariants.py`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ...sync.result import SyncResult
 __all__ = ["NO_TOKEN", "ReplicaObserver", "Stream", "Violation"]
 
 Stream: TypeAlias = tuple[str, PeerId, int]
-"""What a stream is for, who opened it, and its number among the opener's."""
+"""A stream's purpose, its opener, and its number among the opener's streams."""
 
 
 NO_TOKEN = -1
-"""Of a result that is of no session of the replica's own."""
+"""The token of a result that belongs to no session of the replica's own."""
 
 
 class Violation(Exception):
@@ -29,7 +29,7 @@ class Violation(Exception):
 
     Attributes:
         invariant: Its name.
-        replica: The replica on which it does not hold.
+        replica: The replica that breaks it.
         at_s: When, in virtual seconds.
     """
 
@@ -44,85 +44,85 @@ R_contra = TypeVar("R_contra", contravariant=True)
 
 
 class ReplicaObserver(Protocol[R_contra]):
-    """Whoever checks what replicas do."""
+    """Checks the behaviour of replicas."""
 
     def on_signed(self, replica: R_contra, entries: Sequence[Entry]) -> None:
-        """The replica made entries, which may never be committed."""
+        """The replica signed entries, which may never be committed."""
 
     def on_commit(self, replica: R_contra, entries: Sequence[tuple[int, Entry]]) -> None:
         """A transaction was committed."""
 
     def on_writing(self, replica: R_contra, step: writing.Event | writing.Action) -> None:
-        """The machine that writes the replica's log is about to be told something, or asks for something that is about to be done."""
+        """The machine that writes the replica's log is about to get an event, or has returned an action that is about to be carried out."""
 
     def on_acknowledged(self, replica: R_contra, entries: Sequence[Entry]) -> None:
         """An append of the replica's own was acknowledged."""
 
     def on_appended(self, replica: R_contra, entries: Sequence[Entry]) -> None:
-        """The log has entries that no peer brought; the machine is about to tell others of them."""
+        """The log has new entries that no peer brought; the machine is about to tell others of them."""
 
     def on_recovered(self, replica: R_contra) -> None:
         """The replica has started again from its disk."""
 
     def on_foreseen(self, replica: R_contra, source: PeerId, entry: Entry) -> None:
-        """The replica is about to pass on an entry that it has not stored yet."""
+        """The replica is about to forward an entry that it has not stored yet."""
 
     def on_verdict(self, replica: R_contra, source: PeerId, key: bytes, verdict: Verdict) -> None:
-        """An entry that came by pubsub or push under a key, which may not be its own, was decided upon."""
+        """An entry that came by pubsub or push was decided upon. `key` is the key it came under, which may not be its own."""
 
     def on_refused_entries(self, replica: R_contra, entries: Sequence[Entry]) -> None:
-        """The access rule refused entries, not counting those that descend from them."""
+        """The access rule itself refused entries. Their descendants are not included."""
 
     def on_action(self, replica: R_contra, action: Action) -> None:
-        """The machine asks for something that peers will see."""
+        """The machine has returned an action that peers will see."""
 
     def on_connected(self, replica: R_contra, peer: PeerId) -> None:
-        """The replica has a connection, which its machine is about to be told of."""
+        """The replica has a new connection; its machine is about to be told."""
 
     def on_rpc(self, replica: R_contra, peer: PeerId, rpc: Rpc) -> None:
-        """An RPC arrived, which the machine is about to be told of."""
+        """An RPC arrived; the machine is about to be told."""
 
     def on_refused(self, replica: R_contra, peer: PeerId, rpc: Rpc) -> None:
-        """An RPC to a connected peer found the queue full, which the machine is about to be told of."""
+        """An RPC to a connected peer found the queue full; the machine is about to be told."""
 
     def on_rpc_handled(self, replica: R_contra) -> None:
-        """All that follows at once from the last RPC has been done."""
+        """All immediate consequences of the last RPC have been carried out."""
 
     def on_push_opened(self, replica: R_contra, peer: PeerId) -> None:
-        """A push stream stands, which the machine is about to be told of."""
+        """A push stream has opened; the machine is about to be told."""
 
     def on_push_closed(self, replica: R_contra, peer: PeerId) -> None:
-        """It is gone, or came to nothing."""
+        """A push stream has closed, or could not be opened."""
 
     def on_pushed(self, replica: R_contra, peer: PeerId, data: bytes) -> None:
-        """A push arrived, which the machine is about to be told of."""
+        """A push arrived; the machine is about to be told."""
 
     def on_looked_up(self, replica: R_contra, keys: Sequence[bytes]) -> None:
-        """The machine has its log looked through for keys."""
+        """The machine asks the log for keys."""
 
     def on_closed(self, replica: R_contra, peer: PeerId) -> None:
-        """A connection of the replica's is gone; its machine is about to be told."""
+        """A connection of the replica has closed; its machine is about to be told."""
 
     def on_parted(self, replica: R_contra, peer: PeerId) -> None:
-        """The machine was told that the connection is gone."""
+        """The machine has been told that the connection has closed."""
 
     def on_reconciling(self, replica: R_contra, peer: PeerId) -> None:
-        """The replica begins a session by symbols."""
+        """The replica begins a reconciliation."""
 
     def on_serving(self, replica: R_contra, peer: PeerId) -> None:
-        """The replica begins to serve one."""
+        """The replica begins to serve a reconciliation."""
 
     def on_reconciled(self, replica: R_contra, peer: PeerId, outcome: Reconciled) -> None:
-        """A session of the replica's by symbols is over; if `outcome` has a fallback, one by the tree begins."""
+        """A reconciliation begun by the replica is over. If `outcome` has a fallback, a merkle sync follows."""
 
     def on_sync_begun(self, replica: R_contra, peer: PeerId) -> None:
         """A peer has opened a sync stream."""
 
     def on_cut_short(self, replica: R_contra, peer: PeerId) -> None:
-        """A session by trees that a peer began was ended with an abort."""
+        """A merkle sync begun by a peer was aborted here."""
 
     def on_let_in(self, replica: R_contra, peer: PeerId, verdicts: Sequence[Verdict]) -> None:
-        """Entries that a sync with a peer brought were decided upon."""
+        """Entries from a sync with a peer were decided upon."""
 
     def on_synced(self, replica: R_contra, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
-        """A session of the replica's is over, and the machine is about to be told, which may be a while after its end."""
+        """A sync begun by the replica is over, and the machine is about to be told. This may be a while after its end."""

@@ -1,4 +1,4 @@
-"""What a seed of the check draws before anything happens: how many replicas, of what kind, and what goes wrong with them."""
+"""The plan of a seed, drawn before the run: how many replicas, of what kind, and their faults."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ __all__ = ["ReplicaSpec", "SeedPlan", "draw_params", "draw_plan", "draw_spec"]
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:
-    """How one replica is made.
+    """The properties of one replica.
 
     Attributes:
         number: Its number; `n<number>` is its peer id.
-        is_durable: Commits are synced before they are acknowledged; else once a second.
+        is_durable: Commits are synced before they are acknowledged; otherwise once a second.
         commit_s: How long a commit takes.
-        rate: How fast its clock runs; 1.0 is right.
-        offset_s: What its clock shows at 0.
-        limits: Of the syncs in which it pulls.
-        answer_s: Its log answers questions up to so much later, with what it held somewhere in between.
-        ending_s: It notices the end of a sync up to so much later.
-        timer_s: Its timers fire up to so much too late.
+        rate: Speed of its clock; 1.0 is exact.
+        offset_s: Reading of its clock at virtual time 0.
+        limits: Limits of its own pulls.
+        answer_s: The longest delay of its log's answers. An answer is from the state before or after the delay.
+        ending_s: The longest delay until it notices the end of a sync.
+        timer_s: The longest delay of its timers.
         has_rule: It has the access rule.
         reconciles: It speaks the protocol of reconciliation, and tries it first.
         is_shared: Another process writes to its log as well.
-        quota: What its clients may bring; None for a replica without rules for them.
-        cuts: The share of the syncs by trees with it that it ends early, as a server does when others wait.
-        resumes: It goes on by itself with a sync that was cut short; else only when it is told heads again.
+        quota: The quota of its clients; None for a replica without quotas.
+        cuts: The share of merkle syncs that it ends early as the server, as servers do when others wait.
+        resumes: It resumes a sync that was cut short by itself; otherwise only when it is told heads again.
         hangs_up: It closes its side of a sync that was cut short.
     """
 
@@ -57,20 +57,20 @@ class ReplicaSpec:
 
 
 ANSWER_S, ENDING_S, TIMER_S = 0.3, 4.0, 0.2
-"""How late a replica's log may answer it, how late it may notice that a sync is over, and its timers fire."""
+"""The largest delays: of a log's answers, of noticing the end of a sync, and of timers."""
 SMALL_MESH: dict[str, Any] = {"D": 3, "D_lo": 2, "D_hi": 4, "D_out": 1, "D_score": 2, "prune_backoff_s": 4.0}
 LARGE_MESH: dict[str, Any] = {"D": 20, "D_lo": 20, "D_hi": 24, "prune_backoff_s": 4.0}
 WORK = 4_000
-"""Replicas times entries, about, so that large networks have short histories; one seed in ten is not bound by it."""
+"""The usual product of replicas and entries, so that large networks have short histories. One seed in ten exceeds it."""
 KINDS, STRANGER_SEED, RECONCILE_SEED, LONG_SEED, SHARED_SEED, TROUBLE_SEED, QUOTA_SEED = 10, 6, 2, 3, 7, 8, 5
-"""Of ten seeds, the sixth has an access rule and a stranger, in the second replicas reconcile, the third has a long history in which old
-messages come again and queues are full, in the seventh other processes write to logs, in the eighth disks refuse transactions, fill
-up, or are late, and in the fifth hubs have quotas for their clients and cut syncs short.
+"""The last digit of a seed chooses a theme. 6: an access rule and a stranger. 2: replicas reconcile. 3: a long history with repeated old
+messages and full queues. 7: other processes write to logs. 8: disks refuse transactions, fill up, or are late. 5: hubs have quotas for
+their clients and cut syncs short.
 """
 FULL = 0.3
-"""The share of RPCs and pushes that find a full queue there, at most."""
+"""The largest share of RPCs and pushes that find a full queue in a long history."""
 LONG_S = 40.0
-"""What a long history takes, at least: longer than anything that is kept for some heartbeats."""
+"""The least duration of a long history, longer than anything is kept for heartbeats."""
 
 
 QUOTA_ENTRY_BYTES = 400
@@ -172,9 +172,9 @@ def draw_plan(seed: int, rng: random.Random) -> SeedPlan:
 
 
 def draw_params(plan: SeedPlan, rng: random.Random) -> CommonParams:
-    """Parameters of a router; half of the meshes are so small that they are pruned in networks of this size, and gossip matters.
+    """Draw the parameters of a router. Half of the meshes are so small that pruning and gossip matter in networks of this size.
 
-    Those of long histories are never large enough, so that who ends a link is grafted again and again.
+    In long histories the wanted degree is larger than the network, so a peer that ends a link is grafted again and again.
     """
     score = pubsub_params.ScoreParams() if rng.random() < 0.5 else None
     mesh: dict[str, Any] = SMALL_MESH if rng.random() < 0.5 else {}
@@ -195,7 +195,7 @@ def draw_spec(plan: SeedPlan, number: int, rng: random.Random) -> ReplicaSpec:
     """Draw how a replica is made."""
     rate, offset_s = (1.0 + 0.01 * (2 * rng.random() - 1), 1_000.0 * rng.random()) if plan.has_skew else (1.0, 0.0)
     limits = ClientLimits()
-    if rng.random() < 0.3:  # it pulls in small steps, so that whatever goes wrong finds it half way
+    if rng.random() < 0.3:  # it pulls in small steps, so that faults happen in the middle of a pull
         limits = ClientLimits(values_in_flight=rng.randint(1, 3), probes_in_flight=1, batch_entries=rng.choice((10, 50)))
     commit_s = 0.001 + 0.014 * rng.random() if rng.random() < 0.85 else 0.05 + 0.35 * rng.random()
     answer_s, ending_s, timer_s = [most_s * rng.random() * (rng.random() < 0.4) for most_s in (ANSWER_S, ENDING_S, TIMER_S)]

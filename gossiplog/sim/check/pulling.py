@@ -1,4 +1,4 @@
-"""What must hold of pulls: which reconciliations run, and what is learnt from those that do not work out.
+"""Invariants of pulls: which reconciliations run, and what a replica learns from failed ones.
 
 Source: docs/spec/sync.md, "A pull".
 """
@@ -17,24 +17,25 @@ from .router_invariants import Fail
 __all__ = ["PullingInvariants"]
 
 TREES_S = 60.0
-"""For how long a peer is pulled from by trees alone, at least, when a reconciliation with it did not work out."""
+"""After a failed reconciliation with a peer, only merkle syncs are used with it for at least this long."""
 ROUNDING_S = 0.001
 WRONG = ("a key is not in the log", "the roots differ, and nothing explains it")
-"""What a peer says whose own sketch is wrong, and what comes of its symbols."""
+"""The peer's own reason when its sketch is wrong, and our finding from its symbols."""
 
 
 class PullingInvariants:
     """Follows the reconciliations of all correct replicas.
 
     Args:
-        fail: Called with what is wrong; it raises.
+        fail: Called with the violation; it raises.
         correct: The replicas that follow the protocol, kept by the caller.
     """
 
     def __init__(self, fail: Fail, correct: Mapping[PeerId, SimReplica]) -> None:
         self._fail = fail
         self._correct = correct
-        # With whom each reconciles as the client, with whom it did not work out and when, and who doubts its own sketch.
+        # For each replica: the peers with which it reconciles as the client, and those with which that failed, and when.
+        # Then the replicas that doubt their own sketch.
         self._running: dict[PeerId, set[PeerId]] = {}
         self._fell_back: dict[PeerId, dict[PeerId, float]] = {}
         self._doubted: set[PeerId] = set()
@@ -46,7 +47,7 @@ class PullingInvariants:
         self._doubted.discard(replica.id)
 
     def on_reconciling(self, replica: SimReplica, peer: PeerId) -> None:
-        """One begins."""
+        """A reconciliation of the replica's own begins."""
         self._running[replica.id].add(peer)
         since = self._fell_back[replica.id].get(peer)
         if since is not None and replica.local_now() < since + TREES_S - ROUNDING_S:
@@ -54,13 +55,13 @@ class PullingInvariants:
             self._fail("what did not work out is not tried at once", replica, f"with {peer} again after {waited_s:.1f} s")
 
     def on_serving(self, replica: SimReplica, peer: PeerId) -> None:
-        """One that a peer began is served."""
+        """The replica begins to serve a reconciliation that a peer began."""
         wire = replica.wires[peer]
         if peer in self._running[replica.id] and wire.side(replica) == 0:
             self._fail("two peers reconcile once at a time", replica, f"{peer} is served meanwhile, which was dialled")
 
     def on_reconciled(self, replica: SimReplica, peer: PeerId, outcome: Reconciled) -> None:
-        """One is over."""
+        """A reconciliation of the replica's own is over."""
         self._running[replica.id].discard(peer)
         if outcome.fallback and outcome.fallback != CROSSING:
             self._fell_back[replica.id][peer] = replica.local_now()
@@ -68,7 +69,7 @@ class PullingInvariants:
             self._doubted.add(replica.id)
 
     def is_misled(self, replica: SimReplica, peer: PeerId, outcome: Reconciled) -> bool:
-        """Whether a wrong sketch, of either side, explains that a reconciliation did not work out."""
+        """Return whether a wrong sketch on either side explains that a reconciliation failed."""
         is_ours_wrong, is_theirs_wrong = replica.syncs.was_spoilt, self._correct[peer].syncs.was_spoilt
         return (outcome.is_doubtful and is_ours_wrong) or (outcome.fallback in WRONG and is_theirs_wrong)
 
@@ -82,5 +83,5 @@ class PullingInvariants:
             self._fail("a pull is complete if its last session was", replica, f"with {peer}: {result.reason}")
 
     def on_closed(self, replica: SimReplica, peer: PeerId) -> None:
-        """A connection is gone, with what ran on it."""
+        """A connection has closed, with everything that ran on it."""
         self._running[replica.id].discard(peer)

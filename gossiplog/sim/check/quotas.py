@@ -1,4 +1,4 @@
-"""What must hold of the quotas that simulated hubs have for their clients, reckoned anew from what was decided.
+"""Invariants of the quotas that simulated hubs set for their clients, recomputed from the verdicts.
 
 Source: docs/operations.md, "Access"; `gossiplog/broadcast/allowance.py`.
 """
@@ -21,12 +21,12 @@ __all__ = ["QuotaInvariants"]
 
 MINUTE_S = 60.0
 DECIDED_S = 5.0
-"""Within what time an entry is decided that was let in, and charged for that time."""
+"""An entry that was let in is decided within this time. It is charged meanwhile."""
 ROUNDING = 0.01
 
 
 class _Charge(NamedTuple):
-    """So much was taken of a limit at a time."""
+    """An amount taken from a limit at a time."""
 
     at_s: float
     amount: int
@@ -34,12 +34,12 @@ class _Charge(NamedTuple):
 
 @dataclass(slots=True)
 class _Meter:
-    """What one writer or one place has brought within a limit.
+    """The amounts that one writer or one address has brought under a limit.
 
     Attributes:
-        most: What it may bring a minute.
-        stored: What of it was new and was stored.
-        tried: What was let in and came to nothing; it is charged until that shows.
+        most: The most that it may bring per minute.
+        stored: Charges for entries that were new and were stored.
+        tried: Charges for entries that were let in but not stored; they count until that is known.
     """
 
     most: int
@@ -47,7 +47,7 @@ class _Meter:
     tried: list[_Charge]
 
     def level(self, now: float) -> float:
-        """Reckon what is left at a time, of what was stored up to then; negative if that was too much."""
+        """Return the amount left at a time, after everything stored up to then; negative if that was too much."""
         level, at_s = float(self.most), 0.0
         for charge in self.stored:
             if charge.at_s > now:
@@ -57,14 +57,14 @@ class _Meter:
         return min(self.most, level + (now - at_s) * self.most / MINUTE_S)
 
     def least(self, now: float) -> float:
-        """Say what was left at least when an entry was let in or not that is decided now; what was under way then was charged as well."""
+        """Return the least amount that can have been left when an entry decided now was judged; entries under way were charged too."""
         since = now - DECIDED_S
         under_way = sum(charge.amount for charge in (*self.stored, *self.tried) if since < charge.at_s <= now + DECIDED_S)
         return self.level(since) - under_way
 
 
 class _Refusal(NamedTuple):
-    """An entry was refused at a time, over one of these limits: the meter, and what of it the entry takes."""
+    """An entry refused at a time because of one of these limits: its meter, and the amount that the entry takes."""
 
     at_s: float
     entry: Entry
@@ -72,27 +72,27 @@ class _Refusal(NamedTuple):
 
 
 class QuotaInvariants:
-    """Reckons for each limited hub what its clients have brought since it started.
+    """Computes, for each hub with quotas, the amounts that its clients have brought since it started.
 
     Args:
-        fail: Called with what is wrong; it raises.
+        fail: Called with the violation; it raises.
     """
 
     def __init__(self, fail: Fail) -> None:
         self._fail = fail
         self._meters: dict[PeerId, dict[tuple[str, str], _Meter]] = {}
         self._refusals: dict[PeerId, list[_Refusal]] = {}
-        # Who was connected as a client since the start: what it brought may be decided after it has left.
+        # All clients since the start: an entry may be decided after the client that brought it has left.
         self._clients: dict[PeerId, set[PeerId]] = {}
 
     def on_recovered(self, replica: SimReplica) -> None:
-        """A replica has started: whoever was over a limit is not any more."""
+        """A replica has started: all limits are fresh."""
         self._meters[replica.id] = {}
         self._refusals[replica.id] = []
         self._clients[replica.id] = set()
 
     def on_connected(self, replica: SimReplica, peer: PeerId) -> None:
-        """A connection stands."""
+        """A connection has opened."""
         if replica.wires[peer].kind_for(replica) is PeerKind.CLIENT:
             self._clients[replica.id].add(peer)
 
@@ -128,7 +128,7 @@ class QuotaInvariants:
                 yield meters.setdefault((kind, name), _Meter(most, [], [])), min(amount, most)
 
     def sample(self, replica: SimReplica) -> None:
-        """Look at what was refused a while ago, and at the totals."""
+        """Check refusals of a while ago, and the totals."""
         now, waiting = replica.local_now() - replica.spec.offset_s, []
         for refusal in self._refusals[replica.id]:
             if now <= refusal.at_s + DECIDED_S:

@@ -71,20 +71,20 @@ T = TypeVar("T")
 
 ELSEWHERE_AGAIN_S = 0.01
 HEARD_OF_S = 0.3
-"""Within what time a process hears of what another has stored in its log."""
+"""A process hears within this time of entries that another process stored in its log."""
 VERIFY_S, VERIFY_SHARE = 0.05, 0.3
-"""How late a replica answers that verifies late, at most, and how many do."""
+"""The largest delay of a verification, and the share of replicas that verify with a delay."""
 ADDRESSES = 3
 
 
 def address_of(peer: PeerId) -> str:
-    """Say where a client is: some share a place."""
+    """Return a client's address; some clients share one."""
     return f"place {int(peer.removeprefix('n')) % ADDRESSES}"
 
 
 @dataclass(frozen=True, slots=True)
 class _QuotaAlone:
-    """The rules of a hub that takes everybody's entries, so many of them, of any log."""
+    """The rules of a hub that takes entries of any log from any client, within a quota."""
 
     quota: Quota
     allow: None = None
@@ -95,15 +95,15 @@ class _QuotaAlone:
 
 
 class SimReplica:
-    """One replica; a crash takes all that is not on its disk.
+    """One replica. In a crash it loses everything that is not on its disk.
 
     Args:
-        world: Where it lives.
-        spec: How it is.
-        make_router: Makes its router, anew at each start.
-        validator: Shared by all.
-        observer: Sees what it does.
-        seed: Of the run.
+        world: The world that it lives in.
+        spec: Its properties.
+        make_router: Makes a new router at each start.
+        validator: The validator, shared by all replicas.
+        observer: Sees everything that it does.
+        seed: The run's seed.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class SimReplica:
         self.log: LogOnDisk
         self.machine: Broadcast
         self.wires: dict[PeerId, SimWire] = {}
-        # Told of each turn of the machine: what it was told, and what it asks for.
+        # Called with each event given to the machine and the actions it returned.
         self.see: Callable[[Event, Sequence[Action]], None] | None = None
         self._validator = validator
         self._observer = observer
@@ -138,7 +138,7 @@ class SimReplica:
     # Life
 
     def start(self) -> None:
-        """Start, from what the disk has."""
+        """Start from the disk's contents."""
         self.epoch += 1
         self.is_up = True
         self.log = LogOnDisk(
@@ -155,7 +155,7 @@ class SimReplica:
             rule=RULE if self.spec.has_rule else None,
         )
         rng = random.Random(f"replica {self._seed} {self.spec.number} {self.epoch}")
-        # What must not be lost must not need to be told again just because time has passed.
+        # No entry may depend on heads being told again merely because time has passed.
         self.machine = Broadcast(self._make_router(rng), TOPIC, rng, tell_again_s=math.inf)
         self.wires = {}
         self.rng = rng
@@ -165,7 +165,7 @@ class SimReplica:
         self._timers: dict[TimerToken, float] = {}
         self._verifying = 0
         self._is_elsewhere = False
-        # Who waits for the verdicts of a batch.
+        # Callers that wait for the verdicts of a batch.
         self._tickets: list[Callable[[list[Verdict]], None]] = []
         self.allowance = self._count() if self.spec.quota is not None else None
         # The rules under which each peer brings entries.
@@ -178,24 +178,24 @@ class SimReplica:
             self._sync_disk()
 
     def crash(self, kind: Crash, rng: random.Random) -> None:
-        """Stop at once."""
+        """Crash."""
         self.is_up = False
         self.epoch += 1
         self.disk.crash(kind, rng)
         self.world.drop_all(self)
 
     def leave(self) -> None:
-        """Be gone for good."""
+        """Leave for good."""
         self.is_up = False
         self.epoch += 1
         self.world.unlink(self)
 
     def append(self, payloads: Sequence[bytes]) -> None:
-        """Append payloads in PCF; acknowledged and published after the commit."""
+        """Append payloads in PCF. They are acknowledged and published after the commit."""
         self.log.append(payloads, self.signer, self._on_appended)
 
     def append_elsewhere(self, payloads: Sequence[bytes]) -> None:
-        """Append payloads in another process, as soon as no transaction is under way here; this one hears of it a little later."""
+        """Append payloads in another process once no transaction is under way here. This process hears of them a little later."""
         if not self.is_up:
             return
         self._is_elsewhere = True
@@ -209,21 +209,21 @@ class SimReplica:
 
     @property
     def state(self) -> MemoryState:
-        """What is committed."""
+        """Return the committed state."""
         return self.log.state
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is being verified, written, or asked."""
+        """Return whether nothing is being verified, written or read."""
         return self.log.is_idle and not self._verifying and not self.spec.answer_s
 
     def local_now(self) -> float:
-        """The time on its clock."""
+        """Return the time on its clock."""
         return self.spec.offset_s + self.world.now * self.spec.rate
 
     def wake_at(self, local_s: float, call: Callable[[], None]) -> None:
         """Call at a time on its clock, unless it has crashed by then."""
-        # A clock that runs wrong makes rounding errors: a nanosecond later the time has come for certain.
+        # An inexact clock causes rounding errors; a nanosecond later the time has certainly come.
         self.world.at((local_s - self.spec.offset_s) / self.spec.rate + 1e-9, self._wake, self.epoch, call)
 
     def _wake(self, epoch: int, call: Callable[[], None]) -> None:
@@ -231,12 +231,12 @@ class SimReplica:
             call()
 
     def tell(self, event: Event) -> None:
-        """Hand an event to the machine and carry out what it asks for, in order."""
+        """Hand an event to the machine and carry out its actions in order."""
         actions = self.machine.handle(event, self.local_now())
         if self.see is not None:
             self.see(event, actions)
         for action in actions:
-            # Now, while what it knows is so: an earlier action of this turn may close a connection that a later one sends on.
+            # At once, while its view is current: an earlier action of this turn may close a connection that a later one sends on.
             match action:
                 case EntryForeseen(entry, found):
                     self._observer.on_foreseen(self, entry.source, found)
@@ -314,7 +314,7 @@ class SimReplica:
             self._observer.on_pushed(self, peer, message)
             self.tell(PushReceived(peer, message))
 
-    # What the machine asks for
+    # The machine's actions
 
     def _act(self, action: Action) -> None:
         match action:
@@ -355,7 +355,7 @@ class SimReplica:
                 wire = self.wires.get(peer)
                 self.tell(Probed(peer, None if wire is None else 2 * wire.latency_s))
             case _:
-                # What is delivered is in the log; what became of a publish or an entry, and who is slow, is for whoever watches.
+                # Deliveries are in the log already. The other facts are for observers.
                 pass
 
     def send_rpc(self, peer: PeerId, rpc: Rpc) -> None:
@@ -389,7 +389,7 @@ class SimReplica:
     # The log
 
     def _on_ask(self, action: AskLog) -> None:
-        """Answer at once, or later; then with what was so at either end of the wait."""
+        """Answer at once or after a delay, from the state before or after the delay."""
 
         def read() -> Any:
             return self.log.read(action.plan, self._look_up)
@@ -407,7 +407,7 @@ class SimReplica:
         return self.state.answer(request)
 
     def _verify(self, action: VerifyBatch) -> None:
-        """Answer at once, or a while later."""
+        """Answer at once or after a delay."""
         verified = BatchVerified(action.token, [self._validator.decide(value) for value in action.values])
         if not self._verify_s:
             self.tell(verified)
@@ -431,11 +431,11 @@ class SimReplica:
             self.tell(EntriesCommitted([entry for _, entry in entries]))
 
     def read(self, plan: Plan[T]) -> T:
-        """Run a plan that reads."""
+        """Run a plan that only reads."""
         return self.log.read(plan)
 
     def insert_many(self, peer: PeerId, entries: Sequence[tuple[bytes, bytes]], then: Callable[[list[Verdict]], None]) -> None:
-        """Take in what a sync brought, and give the verdicts."""
+        """Insert entries from a sync, and pass on the verdicts."""
 
         def decided(verdicts: list[Verdict]) -> None:
             self._observer.on_let_in(self, peer, verdicts)
@@ -445,7 +445,7 @@ class SimReplica:
         self.tell(BatchBrought(len(self._tickets) - 1, "sync", entries, self._bringers[peer]))
 
     def _count(self) -> Allowance:
-        """Count what the log has, as a listener does when it begins."""
+        """Count the log's entries, as a listener does when it starts."""
         allowance = Allowance(TOPIC, _QuotaAlone(self.spec.quota or Quota()))
         allowance.on_read([Entry.stored(value) for value in self.state.values])
         allowance.on_all_read()

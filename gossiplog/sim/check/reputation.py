@@ -1,4 +1,4 @@
-"""What must hold of reputations: offences are counted and bans kept, and a correct peer's score does not fall.
+"""Invariants of reputations: offences are counted, bans are kept, and a correct peer's score does not fall.
 
 Source: docs/spec/limits.md, first row.
 """
@@ -21,11 +21,11 @@ ROUNDING_S = 0.001
 
 
 class ReputationInvariants:
-    """Counts what correct replicas rejected, by who brought it.
+    """Counts, for each peer, the entries from it that correct replicas rejected.
 
     Args:
-        is_blameless: Whether a peer may not be blamed.
-        fail: Called with what is wrong; it raises.
+        is_blameless: Tells whether a peer must not be blamed.
+        fail: Called with the violation; it raises.
     """
 
     def __init__(self, is_blameless: Callable[[PeerId], bool], fail: Fail) -> None:
@@ -36,7 +36,7 @@ class ReputationInvariants:
         self._met: dict[PeerId, Counter[PeerId]] = {}
 
     def on_recovered(self, replica: SimReplica) -> None:
-        """A replica has started, and remembers nobody."""
+        """A replica has started, and remembers no peer."""
         self._offences[replica.id] = {}
         self._banned[replica.id] = {}
         self._met.setdefault(replica.id, Counter())
@@ -46,7 +46,7 @@ class ReputationInvariants:
         self._met[replica.id][peer] += 1
 
     def on_rejected(self, replica: SimReplica, source: PeerId, number: int = 1) -> None:
-        """What a peer brought is rejected, and the machine is about to be told."""
+        """Entries from a peer were rejected, and the machine is about to be told."""
         self._check(replica, source)
         if source not in self._banned[replica.id]:
             offences = self._offences[replica.id]
@@ -62,12 +62,12 @@ class ReputationInvariants:
         banned[peer] = until
 
     def on_heard(self, replica: SimReplica, peer: PeerId) -> None:
-        """Something came from a peer, which the machine is about to be told of."""
+        """Something came from a peer; the machine is about to be told."""
         if replica.local_now() < self._banned[replica.id].get(peer, 0.0):
             self._fail("who is banned is not listened to", replica, peer)
 
     def sample(self, replica: SimReplica, router: RouterState) -> None:
-        """Look for offenders that should be banned by now, and at the scores that a router shows."""
+        """Check that offenders are banned by now, and check the scores that a router shows."""
         counted = replica.machine.state().offences
         for peer, count in self._offences[replica.id].items():
             self._check(replica, peer)
@@ -76,7 +76,7 @@ class ReputationInvariants:
         for state in router.peers:
             if state.score is not None and self._is_blameless(state.peer) and state.peer in replica.wires:
                 wire = replica.wires[state.peer]
-                # What got lost on an earlier connection, or with a restart, may be what it does not heed.
+                # It may fail to heed an RPC because that was lost on an earlier connection or with a restart.
                 is_first = self._met[replica.id][state.peer] == 1
                 if state.score.total < 0 and is_first and not (wire.has_lost or wire.has_dropped or wire.has_doubled):
                     self._fail("no correct peer has a bad score", replica, f"{state.peer}: {state.score}")

@@ -1,20 +1,20 @@
-"""What must hold of routers, told from what they say to each other and from the states that they show.
+"""Invariants of routers, checked from their RPCs and from the states that they show.
 
 | invariant | when |
 |---|---|
 | RPCs and routes lead to connected peers only | every RPC; samples |
-| GRAFT is answered by a link or a PRUNE; a PRUNE ends the link; nobody is grafted during a back-off | every such RPC |
-| a GRAFT or PRUNE that met a full queue is said again, as long as it holds | samples |
-| what is said of a link is so: GRAFT, PRUNE, CHOKE | every such RPC |
-| announced and unknown: asked for, by gossip at once, by the tree within `ASKED_S` | every IHAVE; samples |
-| announced and asked for: served, up to the limit | every IWANT, every GRAFT of a tree |
-| nothing goes back to its source, is sent too often, or is sent to who said IDONTWANT | every RPC |
-| what is delivered is delivered once, and goes to all whom the router pushes to | deliveries; one in `FORWARDED_ONE_IN` |
-| a node whose tree loses a link takes its other links into the tree | every connection that closes |
-| a mesh is neither too large nor, with candidates at hand, too small; both ends know of a link; so do the ends of a choked one | samples |
-| subscriptions are known; a node of an overlay is not alone in it while peers are there | samples |
+| a GRAFT is answered by a link or a PRUNE; a PRUNE ends the link; no peer is grafted during a back-off | every such RPC |
+| a GRAFT or PRUNE that met a full queue is sent again, as long as it is true | samples |
+| a GRAFT, PRUNE or CHOKE about a link is true | every such RPC |
+| an unknown message that is announced is asked for: by gossip at once, by the tree within `ASKED_S` | every IHAVE; samples |
+| an announced message that is asked for is served, up to the limit | every IWANT, every GRAFT of a tree |
+| no message goes back to its source, is sent too often, or is sent to a peer that said IDONTWANT | every RPC |
+| a message is delivered once, and goes to all peers that the router pushes to | deliveries; one in `FORWARDED_ONE_IN` |
+| if a node's tree loses a link, the node takes its other links into the tree | every connection that closes |
+| a mesh is not too large and, if there are candidates, not too small; both ends know of a link, choked or not | samples |
+| subscriptions are known; a node of an overlay is not alone in it while it has peers | samples |
 
-What messages promise holds between correct peers, on connections that have lost nothing. Samples fail only on what lasts.
+Invariants about messages hold between correct peers, on connections that have lost nothing. Samples fail only on violations that last.
 
 Source: docs/spec/pubsub.md; docs/spec/episub.md, "Broadcast"; docs/spec/simulator.md, "The whole log under faults".
 """
@@ -40,28 +40,28 @@ Fail: TypeAlias = Callable[[str, SimReplica, str], NoReturn]
 _GOSSIPSUB, _CHOKE = GossipsubParams(), ChokeParams()
 MESH_ROUTERS = ("meshsub", "gossipsub", "choke")
 FRESH_S = 1.5
-"""How long what was announced can be asked for at least: the message cache keeps two heartbeats more than it announces."""
+"""An announced message can be asked for at least this long: the message cache keeps it for two heartbeats after its last announcement."""
 ASKED_S = 4.0
-"""Within what time a tree asks for what was announced: two periods of its timer, and a peer that it asked before."""
+"""A tree asks for an announced message within this time: two periods of its timer, and the wait for a peer that it asked before."""
 UNWANTED_S = 1.5
-"""How long IDONTWANT is heeded at least: three heartbeats, of which the first may be nearly over."""
+"""IDONTWANT is heeded for at least this long: three heartbeats, the first of which may be nearly over."""
 LASTS_S = 5.0
-"""What is wrong for so long is wrong: a GRAFT that met a full queue is repeated after 1 s, a mesh is mended by the next heartbeat."""
+"""A wrong state is a violation after this time: a GRAFT that met a full queue is repeated after 1 s, the next heartbeat mends a mesh."""
 OVERLAY_LASTS_S = 12.0
-"""The same for an overlay's links, of which neighbours tell each other every 5 heartbeats."""
+"""The same time for an overlay's links; neighbours tell each other about them every 5 heartbeats."""
 REPEATED_S = 2.5
-"""Within what time it is: a second, on a clock and with a timer that may be late, and the next sample."""
+"""It is repeated within this time: a second on a clock that may be inexact, the delay of a timer, and the wait for the next sample."""
 REMEMBERED_S = 100.0
-"""How long a message is surely known not to be new."""
+"""A router certainly remembers a message for this long."""
 FORWARDED_ONE_IN = 8
 
 
 class _Talk:
-    """What one replica and one peer said to each other since they were connected.
+    """The RPCs between one replica and one peer since they were connected.
 
     Attributes:
-        asked: How often what was asked for, on earlier connections too, as a router serves a peer so often and no more.
-        unsaid: Whether what met a full queue and was not said again is a GRAFT or a PRUNE, and since when; None: neither.
+        asked: How often each message was asked for, including earlier connections: a router serves a peer only so often.
+        unsaid: A GRAFT (True) or PRUNE (False) that met a full queue and was not yet repeated, and since when; None for neither.
     """
 
     __slots__ = ("announced", "asked", "brought", "copied", "sent", "unsaid", "unwanted", "wire")
@@ -78,7 +78,7 @@ class _Talk:
 
 
 class _Turn:
-    """What an RPC obliges its receiver to, and what that did."""
+    """The obligations that an RPC puts on its receiver, and the receiver's reactions."""
 
     __slots__ = ("grafted", "is_graft", "is_prune", "is_tree_graft", "is_tree_prune", "owed", "peer", "pruned", "unknown")
 
@@ -91,7 +91,7 @@ class _Turn:
 
 
 class _Node:
-    """What is known of one replica since it started."""
+    """The knowledge about one replica since it started."""
 
     __slots__ = ("asked", "backoffs", "delivered", "forwarding", "known", "lasting", "owing", "talks", "tree", "turn", "wanted")
 
@@ -114,7 +114,7 @@ class RouterInvariants:
 
     Args:
         correct: The replicas that follow the protocol, kept by the caller.
-        fail: Called with what is wrong; it raises.
+        fail: Called with the violation; it raises.
 
     Attributes:
         mesh: The parameters of all meshes here.
@@ -127,27 +127,27 @@ class RouterInvariants:
         self._nodes: dict[PeerId, _Node] = {}
 
     def on_recovered(self, replica: SimReplica) -> None:
-        """A replica has started, and knows nobody."""
+        """A replica has started, and knows no peer."""
         self._nodes[replica.id] = _Node()
 
     def on_connected(self, replica: SimReplica, peer: PeerId) -> None:
-        """A connection stands."""
+        """A connection has opened."""
         wire = replica.wires[peer]
         if wire.kind_for(replica) is PeerKind.MESH:
             node = self._nodes[replica.id]
             node.talks[peer] = _Talk(wire, node.asked.setdefault(peer, {}))
 
     def on_closed(self, replica: SimReplica, peer: PeerId) -> None:
-        """A connection is gone; the machine does not know yet."""
+        """A connection has closed; the machine does not know yet."""
         node = self._nodes[replica.id]
         node.talks.pop(peer, None)
-        # What lasts is counted anew on the next connection: who is gone between two samples is missed by both.
+        # Lasting states are timed anew on the next connection: a peer that leaves between two samples is seen by neither.
         node.lasting = {about: since for about, since in node.lasting.items() if about[1] != peer}
         state = replica.machine.router.state()
         node.tree = _only(state).full_message if state.router == "episub" and peer in _only(state).full_message else None
 
     def on_parted(self, replica: SimReplica, peer: PeerId) -> None:
-        """The machine knows."""
+        """The machine has been told that a connection has closed."""
         node = self._nodes[replica.id]
         if node.tree is not None:
             after = _only(replica.machine.router.state())
@@ -156,7 +156,7 @@ class RouterInvariants:
                 self._fail("a tree that loses a link is mended", replica, detail)
         node.tree = None
 
-    # What is said
+    # RPCs
 
     def on_rpc(self, replica: SimReplica, peer: PeerId, rpc: Rpc) -> None:
         """An RPC arrived."""
@@ -219,7 +219,7 @@ class RouterInvariants:
         node.backoffs[peer] = max(node.backoffs.get(peer, 0.0), replica.local_now() + seconds)
 
     def on_rpc_handled(self, replica: SimReplica) -> None:
-        """Everything that an RPC obliged to should be done."""
+        """Check that all obligations of the last RPC are met."""
         node = self._nodes[replica.id]
         turn, node.turn = node.turn, None
         if turn is None or turn.peer not in self._correct or turn.peer not in node.talks:
@@ -246,7 +246,7 @@ class RouterInvariants:
         return any(state.peer == peer and (state.score is None or state.score.total >= 0) for state in states)
 
     def on_action(self, replica: SimReplica, action: Action) -> None:
-        """A router of a correct replica says, delivers or publishes something."""
+        """A correct replica's router sends, delivers or publishes."""
         node = self._nodes[replica.id]
         if isinstance(action, SendRpc):
             for peer in action.peers:
@@ -347,7 +347,7 @@ class RouterInvariants:
         }
 
     def _check_forwarded(self, replica: SimReplica, node: _Node) -> None:
-        """What was delivered last must have been forwarded by now, to all who are still there."""
+        """Check that the last delivered message has been forwarded to all peers that are still connected."""
         owing = [peer for peer in node.owing if peer in node.talks]
         if owing and node.forwarding is not None:
             self._fail("what is delivered is forwarded", replica, f"{node.forwarding.hex()} was not sent to {owing[0]}")
@@ -356,7 +356,7 @@ class RouterInvariants:
     # Samples
 
     def sample(self) -> Mapping[PeerId, RouterState]:
-        """Look at all correct replicas, at a moment when none of them is in the middle of something; return the states of their routers."""
+        """Check all correct replicas while none of them is in the middle of an event, and return the states of their routers."""
         up = {id: replica.machine.router.state() for id, replica in self._correct.items() if replica.is_up}
         for id, state in up.items():
             replica = self._correct[id]
@@ -373,7 +373,7 @@ class RouterInvariants:
         return up
 
     def _lasts(self, replica: SimReplica, node: _Node, what: str, peer: PeerId, is_so: bool, limit_s: float = LASTS_S) -> bool:
-        """Note that something is so or not, and say whether it has been for too long."""
+        """Note whether a wrong state holds now, and return whether it has lasted too long."""
         if not is_so:
             node.lasting.pop((what, peer), None)
             return False
@@ -400,7 +400,7 @@ class RouterInvariants:
         for peer in state.peers:
             is_candidate = (
                 is_small
-                and peer.peer in self._correct  # of others it is not noted here for how long they pruned us
+                and peer.peer in self._correct  # the back-offs of other peers are not recorded here
                 and peer.peer not in links
                 and topic.topic in peer.topics
                 and (peer.score is None or peer.score.total >= 0)
@@ -450,5 +450,5 @@ class RouterInvariants:
 
 
 def _only(state: RouterState) -> TopicState:
-    """The state of the one topic that replicas here are in."""
+    """Return the state of the only topic in use here."""
     return next(topic for topic in state.topics if topic.is_joined)

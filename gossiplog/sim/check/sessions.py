@@ -1,4 +1,4 @@
-"""A session of either side as simulated replicas drive it: the machines that nodes run, with streams and deadlines of the world."""
+"""Drives a sync session, on either side, for a simulated replica: the machines that nodes run, with streams and deadlines of the world."""
 
 from __future__ import annotations
 
@@ -34,45 +34,45 @@ __all__ = ["END", "Server", "SessionHost", "SimulatedSession"]
 T = TypeVar("T")
 
 END = b""
-"""Sent on a stream: the sender closes its side."""
+"""Sent on a stream to close the sender's side."""
 _LATE_S = 0.1
-"""How soon a session that has nothing to do at its deadline is asked again."""
+"""A session that has nothing to do at its deadline is asked again after this time."""
 
 
 class SessionHost(Protocol):
-    """What a session needs of the replica that it belongs to."""
+    """The part of a replica that its sessions use."""
 
     @property
     def state(self) -> MemoryState:
-        """The log of now."""
+        """Return the current log."""
 
     def local_now(self) -> float:
-        """The time on the replica's clock."""
+        """Return the time on the replica's clock."""
 
     def wake_at(self, local_s: float, call: Callable[[], None]) -> None:
         """Call at a time on the replica's clock, unless it has crashed by then."""
 
     def read(self, plan: Plan[T]) -> T:
-        """Run a plan that reads the log of now."""
+        """Run a plan that reads the current log."""
 
     def insert_many(self, peer: PeerId, entries: Sequence[tuple[bytes, bytes]], then: Callable[[list[Verdict]], None]) -> None:
-        """Validate and insert what a peer brought, and give the verdicts."""
+        """Validate and insert entries from a peer; `then` gets the verdicts."""
 
 
 class Server(Protocol):
-    """Whoever answers on a sync stream."""
+    """Answers on a sync stream."""
 
     def receive(self, data: bytes | None) -> None:
-        """Take what arrived; empty or None: the client is done, or the stream broke."""
+        """Take a message that arrived. Empty: the client is done; None: the stream broke."""
 
 
 class SimulatedSession:
     """Drives one session.
 
-    What has arrived waits until the machine wants it; the end of the stream comes last, once.
+    Messages wait until the machine asks for them. The end of the stream comes last, once.
 
     Args:
-        host: The replica; what the session calls its snapshot is the log as it is now.
+        host: The replica; the session's snapshot is taken from its log now.
         peer: With whom.
         session: A new one.
         send: Writes to the stream; `END` closes our side, None breaks it.
@@ -92,7 +92,7 @@ class SimulatedSession:
         self._end: Closed | None = None
         self._is_over = False
         self._alarm: float | None = None
-        # The last alarm changed nothing that it could see.
+        # Whether the last alarm changed nothing for the session.
         self._is_late = False
 
     def start(self) -> None:
@@ -101,7 +101,7 @@ class SimulatedSession:
         self._read()
 
     def receive(self, data: bytes | None) -> None:
-        """Take what arrived; `END` or None: the stream is closed, or broke."""
+        """Take a message that arrived. `END`: the peer closed its side; None: the stream broke."""
         if data:
             self._messages.append(data)
         else:
@@ -109,12 +109,12 @@ class SimulatedSession:
         self._read()
 
     def cut_short(self, abort: Callable[[], Sequence[SessionAction]]) -> None:
-        """End the session by its own means, if it goes on."""
+        """Have the session end itself, unless it is over."""
         if not self._is_over:
             self._perform(abort())
 
     def lose_connection(self) -> None:
-        """The stream is gone with its connection."""
+        """The stream has ended with its connection."""
         self._end = Closed("the stream ended", is_connection_lost=True)
         self._read()
 
@@ -151,7 +151,7 @@ class SimulatedSession:
                 answer: Any = run_plan(plan, self._snapshot.answer) if of_snapshot else self._host.read(plan)
                 return Answered(answer, token)
             case StoreEntries(entries):
-                # The verdicts may be there at once.
+                # The verdicts may come at once.
                 self._host.insert_many(self._peer, entries, self._on_inserted)
             case Pause(until):
                 self._host.wake_at(until, self._resume)

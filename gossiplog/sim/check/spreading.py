@@ -1,4 +1,4 @@
-"""What must hold of new entries: that they are passed on, in the turn in which they are decided, to all who are reached in no other way.
+"""Invariants of new entries: they are passed on, in the turn in which they are decided, to all peers not reached in another way.
 
 Source: docs/spec/sync.md, "Reliable causal broadcast" and "Certain entries".
 """
@@ -21,19 +21,19 @@ __all__ = ["SpreadingInvariants"]
 
 BY_PUSH = (PeerKind.CLIENT, PeerKind.HUB)
 PASSED_ON_S = 0.8
-"""Within what time an entry is pushed, or heads are told in its place: the log may be read twice before, each time for up to 0.3 s."""
+"""An entry is pushed, or heads are told instead, within this time: the log may be read twice before, each time for up to 0.3 s."""
 
 
 class _Node:
-    """What is known of one replica since it started.
+    """The knowledge about one replica since it started.
 
     Attributes:
-        pushed: What each peer was pushed on its stream.
-        owed: What each is to be pushed, since when, and which version of the log has it.
-        claimed: What each said to have and had not: it is taken for one that has it.
-        published: What the router has sent to all whom it sends to.
-        unpublished: What it is to be told to publish.
-        unheard: What it was about to pass on before it was stored, while there was no mesh: those who came since are told heads.
+        pushed: Keys of the entries pushed to each peer on its stream.
+        owed: For each peer, the entries still to be pushed, since when, and the first version of the log that has them.
+        claimed: Keys under which each peer has sent something else: it counts as having these entries.
+        published: Messages that the router has sent to all its recipients.
+        unpublished: Messages that the router has yet to be told to publish.
+        unheard: Entries forwarded before they were stored, while there was no mesh. Peers that came later are told heads.
     """
 
     __slots__ = ("claimed", "owed", "published", "pushed", "unheard", "unpublished")
@@ -48,10 +48,10 @@ class _Node:
 
 
 class SpreadingInvariants:
-    """Follows what correct replicas owe their neighbours.
+    """Follows the entries that correct replicas owe their neighbours.
 
     Args:
-        fail: Called with what is wrong; it raises.
+        fail: Called with the violation; it raises.
     """
 
     def __init__(self, fail: Fail) -> None:
@@ -59,22 +59,22 @@ class SpreadingInvariants:
         self._nodes: dict[PeerId, _Node] = {}
 
     def on_recovered(self, replica: SimReplica) -> None:
-        """A replica has started, and knows nobody."""
+        """A replica has started, and knows no peer."""
         self._nodes[replica.id] = _Node()
 
     def on_push_opened(self, replica: SimReplica, peer: PeerId) -> None:
-        """A new stream, which begins with our heads."""
+        """A push stream has opened, which begins with our heads."""
         node = self._nodes[replica.id]
         node.pushed[peer], node.owed[peer] = set(), {}
 
     def on_push_closed(self, replica: SimReplica, peer: PeerId) -> None:
-        """Nothing can be pushed on it any more."""
+        """A push stream has closed."""
         node = self._nodes[replica.id]
         node.pushed.pop(peer, None)
         node.owed.pop(peer, None)
 
     def on_new(self, replica: SimReplica, entries: Sequence[Entry], brought: Mapping[bytes, Collection[PeerId]], version: int) -> None:
-        """Entries are decided upon that are new here, and the machine is about to be told; `version` is the log's by now."""
+        """Entries that are new here were decided upon, and the machine is about to be told. `version` is the log's version now."""
         node = self._nodes[replica.id]
         for peer, pushed in node.pushed.items():
             if peer in replica.wires and replica.wires[peer].kind_for(replica) in BY_PUSH:
@@ -84,11 +84,11 @@ class SpreadingInvariants:
                         node.owed[peer][entry.key] = replica.world.now, version
 
     def on_brought(self, replica: SimReplica, peer: PeerId, key: bytes) -> None:
-        """A peer has brought an entry itself, which need not go back."""
+        """A peer has brought an entry itself, so it need not be sent back."""
         self._nodes[replica.id].owed.get(peer, {}).pop(key, None)
 
     def on_foreseen(self, replica: SimReplica, entry: Entry) -> None:
-        """An entry is about to be passed on that is not stored yet."""
+        """An entry that is not stored yet is about to be forwarded."""
         if not _has_mesh(replica):
             self._nodes[replica.id].unheard.add(entry.key)
 
@@ -99,17 +99,17 @@ class SpreadingInvariants:
         node.owed.get(peer, {}).pop(key, None)
 
     def on_told(self, replica: SimReplica, peers: Sequence[PeerId], version: int) -> None:
-        """Peers are told heads of a version of the log, which stand for all that it has."""
+        """Peers are told the heads of a version of the log, which stand for all its entries."""
         owed = self._nodes[replica.id].owed
         for peer in peers:
             if owed.get(peer):
                 owed[peer] = {key: debt for key, debt in owed[peer].items() if debt[1] > version}
 
     def on_action(self, replica: SimReplica, action: Action) -> None:
-        """The machine asks for something."""
+        """The machine has returned an action."""
         node = self._nodes[replica.id]
         if isinstance(action, Published | Deliver):
-            # What was ignored before, as an orphan, is forwarded to all as if it came now.
+            # A message that was ignored before, as an orphan, is now forwarded to all as if it had just come.
             message_id = action.message_id if isinstance(action, Published) else action.message.id
             node.published.add(message_id)
             node.unpublished.discard(message_id)
@@ -132,7 +132,7 @@ class SpreadingInvariants:
             node.unpublished.update(message for message in messages if message not in node.published)
 
     def sample(self, replica: SimReplica) -> None:
-        """Look for what should have been passed on by now."""
+        """Check that everything due has been passed on."""
         node = self._nodes[replica.id]
         if node.unpublished:
             self._fail("what is new is published", replica, f"message {min(node.unpublished).hex()} was not")

@@ -1,4 +1,4 @@
-"""The sync streams of a simulated replica, those that it opens and those that it serves, around the machines that nodes run."""
+"""The sync streams of a simulated replica, opened or served, around the machines that nodes run."""
 
 from __future__ import annotations
 
@@ -55,24 +55,24 @@ from .world import Inhabitant, SimWire, SimWorld
 __all__ = ["Syncs"]
 
 CUT_SHORT_S = 0.6
-"""After how long at most a sync that is cut short breaks."""
+"""A sync that is cut short breaks within this time."""
 SHARE_S = 1.0
-"""What a session has at most that is ended for others' sake."""
+"""A session that is ended for others' sake lasts at most this long."""
 STALL_S = 3.0
-"""How late each answer of a server that dawdles comes at most; below the client's patience of 5 s."""
+"""The largest delay of each answer of a slow server; less than the client's patience of 5 s."""
 MERKLE, RECONCILE = "sync", "reconcile"
 PHANTOM = b"phantom" + bytes(13)
-"""The key of an entry that nobody has."""
+"""The key of an entry that no replica has."""
 
 MakeServer: TypeAlias = Callable[[SimWire, Stream, TokenBucket], Server]
 
 
 class Owner(SessionHost, Inhabitant, Protocol):
-    """What the syncs need of the replica that they belong to.
+    """The part of a replica that its syncs use.
 
     Attributes:
-        world: Where it lives.
-        spec: How it is.
+        world: The world that it lives in.
+        spec: Its properties.
         wires: Its connections.
     """
 
@@ -81,10 +81,10 @@ class Owner(SessionHost, Inhabitant, Protocol):
     wires: dict[PeerId, SimWire]
 
     def tell(self, event: Event) -> None:
-        """Hand an event to its machine."""
+        """Hand an event to the replica's machine."""
 
     def new_stream(self, purpose: str) -> Stream:
-        """Name a stream of its own."""
+        """Return a new name for a stream of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ class Syncs:
 
     Args:
         owner: The replica.
-        late: Draws how late everything is.
-        make_server: Makes who answers on a stream for a sync by trees.
-        observer: Told of sessions and of pulls.
+        late: Draws all delays.
+        make_server: Makes the server of a merkle sync on a stream.
+        observer: Gets the events of sessions and pulls.
 
     Attributes:
         is_spoilt: The sketch names an entry that the log does not have.
-        was_spoilt: It did so at some time.
+        was_spoilt: The sketch was spoilt at some time.
     """
 
     def __init__(self, owner: Owner, late: random.Random, make_server: MakeServer, observer: ReplicaObserver[Any]) -> None:
@@ -116,27 +116,27 @@ class Syncs:
         self.is_spoilt = self.was_spoilt = False
         self._clients: dict[Stream, tuple[SimWire, SimulatedSession]] = {}
         self._servers: dict[Stream, tuple[PeerId, Server]] = {}
-        # Those that are over, for what still comes on them.
+        # Streams that are over; late messages on them are dropped.
         self._over: set[Stream] = set()
-        # What has arrived on streams that wait to be served.
+        # Messages that arrived on streams that wait to be served.
         self._early: dict[Stream, list[bytes | None]] = {}
-        # Who has a turn with each peer, and who waits for it: sessions that are served, and pulls that wait for these.
+        # For each peer the work that has the turn with it, then the work that waits: sessions to serve, and pulls that wait for them.
         self._turns: dict[PeerId, deque[Callable[[], None]]] = {}
         self._slots = SessionSlots[PeerId]()
         self._buckets: dict[PeerId, TokenBucket] = {}
         self._speaks: dict[PeerId, tuple[SimWire, Speaks, Dealings]] = {}
-        # Streams whose client has not heard yet that its session was cut short, and what is done then.
+        # Streams on which the client does not know yet that its session was cut short, and what to do once it knows.
         self._unheard: dict[Stream, Callable[[], None]] = {}
 
     def receive(self, wire: SimWire, peer: PeerId, stream: Stream, message: bytes | None, *, is_ours: bool) -> None:
-        """Take what arrived on a stream; `END` or None: it is closed, or broke."""
+        """Take a message that arrived on a stream. `END`: the peer closed its side; None: the stream broke."""
         if not is_ours:
             self._serve(wire, peer, stream, message)
         elif stream in self._clients:
             self._clients[stream][1].receive(message)
 
     def on_closed(self, wire: SimWire, peer: PeerId) -> None:
-        """A connection is gone, and its streams with it."""
+        """A connection has closed, and its streams with it."""
         for stream, (client, server) in list(self._servers.items()):
             if client == peer:
                 server.receive(None)
@@ -145,12 +145,12 @@ class Syncs:
             session.lose_connection()
 
     def spoil(self) -> None:
-        """Have the sketch name an entry that is not in the log, as where another process has repaired it."""
+        """Have the sketch name an entry that is not in the log, as may happen after another process has repaired the log."""
         self._sketch.add([PHANTOM])
         self.is_spoilt = self.was_spoilt = True
 
     def _known(self, wire: SimWire, peer: PeerId) -> tuple[Speaks, Dealings]:
-        """What is known of the peer on this connection."""
+        """Return the knowledge about the peer on this connection."""
         known = self._speaks.get(peer)
         if known is None or known[0] is not wire:
             known = self._speaks[peer] = (wire, Speaks(in_parts=False), Dealings())
@@ -173,13 +173,13 @@ class Syncs:
         self._take(action, wire, pull, pull.start(owner.local_now()), None)
 
     def _take(self, action: StartSync, wire: SimWire, pull: Pull, step: PullStep, stream: Stream | None) -> None:
-        """Carry out one step of a pull, and go on with it, now or later; `stream` is the one that was opened last."""
+        """Carry out one step of a pull and continue it, now or later. `stream` is the one opened last."""
         owner = self._owner
         match step:
             case ViewSketch():
                 event: PullEvent = Viewed(self._view())
             case OpenStream(ways):
-                # Whether the peer speaks it shows when it answers.
+                # The peer's answer shows whether it speaks the protocol.
                 way = Way.RECONCILE if Way.RECONCILE in ways else Way.TREE
                 is_open = owner.wires.get(action.peer) is wire
                 if is_open:
@@ -212,7 +212,7 @@ class Syncs:
             del self._clients[stream]
             step = pull.handle(Over(owner.wires.get(action.peer) is not wire), owner.local_now())
             if stream[0] == RECONCILE:
-                # Of one in which nothing was heard there is no outcome.
+                # A session that received nothing has no outcome.
                 self._observer.on_reconciled(owner, action.peer, pull.outcome or Reconciled())
             self._take(action, wire, pull, step, stream)
 
@@ -229,7 +229,7 @@ class Syncs:
             world.after(CUT_SHORT_S * self._late.random(), world.break_stream, wire, stream)
 
     def _on_served(self, action: StartSync, wire: SimWire, pull: Pull, stream: Stream | None) -> None:
-        """It is this pull's turn with the peer, which means that nothing of the peer's is served."""
+        """This pull now has the turn with the peer, so no session of the peer is being served."""
         self._leave_turn(action.peer)
         self._take(action, wire, pull, pull.handle(Ready(), self._owner.local_now()), stream)
 
@@ -257,7 +257,7 @@ class Syncs:
 
     def _view(self) -> _View:
         _, last = self._owner.read(ask(ReadCount(counted=False)))
-        # Between two starts a log only grows, at its end.
+        # Between two starts a log only grows at its end.
         count = self._sketch.counts[0] - self.is_spoilt
         self._sketch.add(islice(self._owner.state.leaves, count, None))
         return _View(last, self._sketch.copy())
@@ -289,7 +289,7 @@ class Syncs:
         self._take_turn(peer, lambda: self._serve_in_turn(wire, peer, stream))
 
     def _take_turn(self, peer: PeerId, call: Callable[[], None]) -> None:
-        """Call when nobody before has the turn with this peer, until that leaves it."""
+        """Call a function once all earlier work with this peer has left its turn. The turn lasts until `_leave_turn`."""
         turns = self._turns.setdefault(peer, deque())
         turns.append(call)
         if len(turns) == 1:
@@ -308,7 +308,7 @@ class Syncs:
         if is_gone or (stream[0] == RECONCILE and self._is_crossing(wire, peer, stream)):
             self._leave_turn(peer)
             return
-        # A replica here never has 32 clients, so nobody waits for that.
+        # A replica here never has 32 clients, so a slot is always free.
         is_served = self._slots.enter(peer)
         assert is_served, "one session of a peer at a time"
         if stream[0] == RECONCILE:
@@ -321,7 +321,7 @@ class Syncs:
             server.receive(message)
 
     def _is_crossing(self, wire: SimWire, peer: PeerId, stream: Stream) -> bool:
-        """Refuse a reconciliation if it crosses one of ours that goes on."""
+        """Refuse a reconciliation if it crosses one of ours that continues."""
         owner, (_, dealings) = self._owner, self._known(wire, peer)
         if not dealings.is_crossing(is_outbound=wire.side(owner) == 0):
             return False
@@ -396,7 +396,7 @@ class Syncs:
         owner.wake_at(owner.local_now() + HEARD_S, unheard)
 
     def _dawdling(self, wire: SimWire, stream: Stream) -> Callable[[bytes | None], None]:
-        """What sends on a stream that we serve, each time a while later if it is one of those."""
+        """Return the function that sends on a stream we serve. If the stream is a slow one, each message is sent after a delay."""
         world = self._owner.world
         delay_s = STALL_S * self._late.random() if self._late.random() < world.faults.stall else 0.0
         if not delay_s:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class WriteRow(Request[None]):
-    """What the application makes of an entry: a row with its key."""
+    """Write an application's row for an entry: the entry's key."""
 
     key: bytes
 
@@ -41,7 +41,7 @@ class StateWithTable(MemoryState):
 
 
 class TablesTransaction:
-    """See `SyncTransaction`. Its plans see the state before it; `writes` is what is to be written, in order."""
+    """See `SyncTransaction`. Its plans see the state before the transaction; `writes` are the requests to be written, in order."""
 
     def __init__(self, state: MemoryState) -> None:
         self.writes: list[Request[Any]] = []
@@ -53,7 +53,7 @@ class TablesTransaction:
         return run_plan(plan, self._answer)
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Add a row, which is all that can be done with the table."""
+        """Add a row; the table knows no other statement."""
         self.writes.append(WriteRow(*parameters))
         return []
 

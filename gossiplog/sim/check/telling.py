@@ -1,5 +1,4 @@
-"""What must hold of heads: when they are told, as they are by then and not older, and that what they announce is looked up and
-synced for.
+"""Invariants of heads: they are told in time and up to date, and announced keys are looked up and synced for.
 
 Source: docs/spec/sync.md, "Reliable causal broadcast"; docs/spec/simulator.md, "The whole log under faults".
 """
@@ -19,22 +18,22 @@ from .router_invariants import Fail
 __all__ = ["TellingInvariants"]
 
 TOLD_S = 0.8
-"""Within what time heads are told: a read may be under way, and the one that counts after it, each of which takes up to 0.3 s."""
+"""Heads are told within this time: one read may be under way, and a second follows; each takes up to 0.3 s."""
 WANTED_S = 7.0
-"""Within what time a sync begins: another that may bring the same is waited for for 5 s, then the log is asked."""
+"""A sync begins within this time: it waits up to 5 s for another that may bring the same entries, then the log is asked."""
 LOOKED_UP_S = 0.1
-"""Within what time the log is asked about an update, and as long as it takes for two answers: one to the update before it."""
+"""The log is asked about an update within this time plus two of its answers: the first may be to the update before."""
 IDLE_S = 0.6
-"""The same while there is no other to wait for, and as long as the log takes for five answers."""
+"""A sync begins within this time plus five of the log's answers if there is no other sync to wait for."""
 SYNCS_MAX = 4
 REMINDED_S, UNHEARD_S = 6.0, 64.0
-"""Within what time a peer is told heads whose sync was cut short and that begins no other: it hears of that late, on a server that dawdles,
-and begins half a second after that. One that does not show that it has heard is told after a minute.
+"""A peer whose sync was cut short, and that begins no other, is told heads within this time. If the server is slow it learns of the cut
+late, and begins another half a second later. If it does not show that it has learnt of the cut, it is told after a minute.
 """
 
 
 class _Node:
-    """What is known of one replica since it started."""
+    """The knowledge about one replica since it started."""
 
     __slots__ = (
         "cold",
@@ -56,21 +55,21 @@ class _Node:
         self.version = 0
         self.versions: dict[tuple[bytes, ...], int] = {}
         self.open: dict[PeerId, None] = {}
-        self.due: dict[PeerId, list[tuple[int, float]]] = {}  # of which version of the log or a later one, and since when
-        self.heard: dict[PeerId, tuple[tuple[bytes, ...], float]] = {}  # updates that the log has not been asked about
+        self.due: dict[PeerId, list[tuple[int, float]]] = {}  # the least version of the log to be told, and since when
+        self.heard: dict[PeerId, tuple[tuple[bytes, ...], float]] = {}  # updates about which the log has not been asked yet
         self.wanted: dict[PeerId, tuple[dict[bytes, None], float]] = {}
         self.syncing: dict[PeerId, int] = {}
         self.waits_since = self.idle_since = 0.0
         self.cold: set[PeerId] = set()
-        self.cut_short: dict[PeerId, float] = {}  # correct peers whose syncs were, and when
+        self.cut_short: dict[PeerId, float] = {}  # correct peers whose syncs were cut short, and when
 
 
 class TellingInvariants:
-    """Follows the heads of all correct replicas, and who is to be told of them.
+    """Follows the heads of all correct replicas, and the peers to be told.
 
     Args:
         correct: The replicas that follow the protocol, kept by the caller.
-        fail: Called with what is wrong; it raises.
+        fail: Called with the violation; it raises.
     """
 
     def __init__(self, correct: Mapping[PeerId, SimReplica], fail: Fail) -> None:
@@ -92,33 +91,33 @@ class TellingInvariants:
         node.version += 1
         node.versions[tuple(sorted(node.heads))] = node.version
 
-    # Who is told
+    # Telling
 
     def on_push_opened(self, replica: SimReplica, peer: PeerId) -> None:
-        """A new stream: the peer is to be told."""
+        """A push stream has opened: the peer is to be told the heads."""
         node = self._nodes[replica.id]
         node.open[peer] = None
         node.due[peer] = [(node.version, replica.world.now)]
 
     def on_push_closed(self, replica: SimReplica, peer: PeerId) -> None:
-        """Nothing can be told on it any more."""
+        """A push stream has closed."""
         node = self._nodes[replica.id]
         node.open.pop(peer, None)
         node.due.pop(peer, None)
 
     def on_told(self, replica: SimReplica, peers: Iterable[PeerId], heads: Sequence[bytes]) -> int:
-        """Some peers are told heads. Return of which version of the log; -1 if that is not known."""
+        """Some peers are told heads. Return the log's version with these heads; -1 if there is none."""
         node = self._nodes[replica.id]
         version = node.versions.get(tuple(heads)) if len(heads) < HEADS_MAX else node.version
         for peer in peers:
             self._check_due(replica, node, peer)
             node.cut_short.pop(peer, None)
-            # A read for an earlier reason may bring older heads than those that are due by now, which have to follow.
+            # A read for an earlier reason may return older heads than those due by now. The newer heads have to follow.
             node.due[peer] = [due for due in node.due.get(peer, ()) if version is not None and due[0] > version]
         return -1 if version is None else version
 
     def version(self, replica: SimReplica) -> int:
-        """The number of a replica's latest commit since it started."""
+        """Return the number of a replica's latest commit since it started."""
         return self._nodes[replica.id].version
 
     def _check_due(self, replica: SimReplica, node: _Node, peer: PeerId) -> None:
@@ -126,29 +125,29 @@ class TellingInvariants:
         if late_s > TOLD_S:
             self._fail("heads are told as they are", replica, f"{peer} has not been told for {late_s:.1f} s what it should be told")
 
-    # What is looked up, and synced for
+    # Look-ups and syncs
 
     def on_update(self, replica: SimReplica, peer: PeerId, heads: Iterable[bytes]) -> None:
-        """A peer tells its heads; what it said before need no longer be looked at."""
+        """A peer tells its heads. Its earlier heads need no longer be looked up."""
         node, keys = self._nodes[replica.id], tuple(dict.fromkeys(heads))
         node.heard.pop(peer, None)
         if peer in self._correct and keys:
             node.heard[peer] = keys, replica.world.now
 
     def on_looked_up(self, replica: SimReplica, keys: Sequence[bytes]) -> None:
-        """A replica asks its log about keys; of two peers that told the same nobody knows for whose sake."""
+        """A replica asks its log about keys. If two peers told the same keys, it answers both."""
         heard, keys = self._nodes[replica.id].heard, tuple(keys)
         for peer in [peer for peer, (heads, _) in heard.items() if heads == keys]:
             del heard[peer]
 
     def on_announced(self, replica: SimReplica, peer: PeerId, keys: Iterable[bytes], held: Collection[bytes]) -> None:
-        """A peer has keys, of which some are not held."""
+        """A peer has announced keys, some of which are not held."""
         missing = dict.fromkeys(key for key in keys if key not in held)
         if peer not in self._correct or not missing:
             return
         node = self._nodes[replica.id]
         before, since = node.wanted.get(peer, ({}, 0.0))
-        lacked = {key: None for key in before if key not in held}  # those that came by other ways meanwhile are no longer waited for
+        lacked = {key: None for key in before if key not in held}  # no longer wait for entries that came in other ways meanwhile
         node.wanted[peer] = lacked | missing, since if lacked else replica.world.now
 
     def on_sync_started(self, replica: SimReplica, peer: PeerId, token: int, held: Collection[bytes]) -> None:
@@ -161,7 +160,7 @@ class TellingInvariants:
             node.waits_since = replica.world.now
 
     def on_synced(self, replica: SimReplica, peer: PeerId, result: SyncResult, token: int) -> None:
-        """A sync is over: others are to be told of what it brought, and who brought nothing has to wait."""
+        """A sync is over. Others are to be told of the entries it brought; a peer that brought nothing has to wait."""
         node, now = self._nodes[replica.id], replica.world.now
         if len(node.syncing) >= SYNCS_MAX:
             node.waits_since = now
@@ -172,28 +171,28 @@ class TellingInvariants:
             if peer in node.wanted:
                 node.wanted[peer] = node.wanted[peer][0], now
         if result.entries:
-            if is_own:  # what a peer gives in a session that it began ends no wait of ours
-                if peer in node.cold and peer in node.wanted:  # it need not wait any longer, from now on
+            if is_own:  # a session begun by the peer ends no wait of ours
+                if peer in node.cold and peer in node.wanted:  # from now on it need not wait any longer
                     node.wanted[peer] = node.wanted[peer][0], now
                 node.cold.discard(peer)
             for other in node.open:
-                # Of few entries the mesh alone is told by heads; the others are sent them.
+                # If the entries are few, only the mesh is told heads; the other peers are sent the entries.
                 if other != peer and (not result.spreads or replica.wires[other].kind_for(replica) is PeerKind.MESH):
                     node.due.setdefault(other, []).append((node.version, now))
         if result.ending is not Ending.COMPLETE or not result.entries:
             node.cold.add(peer)
 
     def on_cut_short(self, replica: SimReplica, peer: PeerId) -> None:
-        """A peer's sync with us was ended before it had all."""
+        """A peer's sync with us was ended before it was complete."""
         if peer in self._correct:
             self._nodes[replica.id].cut_short[peer] = replica.world.now
 
     def on_sync_begun(self, replica: SimReplica, peer: PeerId) -> None:
-        """A peer has begun a sync with us, and need not be reminded of it."""
+        """A peer has begun a sync with us, so it need not be told again."""
         self._nodes[replica.id].cut_short.pop(peer, None)
 
     def on_closed(self, replica: SimReplica, peer: PeerId) -> None:
-        """A connection is gone, with all that was to happen on it."""
+        """A connection has closed, with everything that was due on it."""
         node = self._nodes[replica.id]
         node.cut_short.pop(peer, None)
         self.on_push_closed(replica, peer)
@@ -203,7 +202,7 @@ class TellingInvariants:
             node.idle_since = replica.world.now
 
     def sample(self, replica: SimReplica, held: Collection[bytes]) -> None:
-        """Look for what should have happened by now."""
+        """Check that everything due has happened."""
         node = self._nodes[replica.id]
         for peer in node.due:
             self._check_due(replica, node, peer)

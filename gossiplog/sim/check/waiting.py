@@ -1,4 +1,4 @@
-"""What must hold of entries that came before their parents: these are looked for, and nothing waits for what is decided.
+"""Invariants of entries that came before their parents: the parents are looked for, and no entry waits for a parent that is decided.
 
 Source: docs/spec/sync.md, "Orphans".
 """
@@ -16,20 +16,20 @@ from .router_invariants import Fail
 __all__ = ["WaitingInvariants"]
 
 LOOKED_FOR_S = 0.1
-"""Within what time the log is asked about an orphan's parents, and as long as it takes for two answers: one to the question before."""
+"""The log is asked about an orphan's parents within this time plus two of its answers: the first may be to the question before."""
 DECIDED_S = 2.0
-"""How long an orphan may wait whose parents are all decided, and as long as it takes for four answers. The end of a sync says what it
-brought, and not before.
+"""An orphan may wait this long, plus four of the log's answers, after all its parents are decided. The entries that a sync brings become
+known only when it ends.
 """
 
 
 class _Node:
-    """What is known of one replica since it started.
+    """The knowledge about one replica since it started.
 
     Attributes:
-        orphans: When each came that was not looked for yet.
-        waiting: All that came without their parents, and since when no parent of theirs is undecided; None: one is.
-        refused: What has no place in the log.
+        orphans: The arrival times of orphans whose parents were not looked for yet.
+        waiting: All orphans, and since when all their parents are decided; None while one is undecided.
+        refused: Keys of entries that the log refuses.
     """
 
     __slots__ = ("orphans", "refused", "waiting")
@@ -41,10 +41,10 @@ class _Node:
 
 
 class WaitingInvariants:
-    """Follows the orphans of all correct replicas, as far as their machines keep them.
+    """Follows the orphans that the machines of correct replicas keep.
 
     Args:
-        fail: Called with what is wrong; it raises.
+        fail: Called with the violation; it raises.
     """
 
     def __init__(self, fail: Fail) -> None:
@@ -52,7 +52,7 @@ class WaitingInvariants:
         self._nodes: dict[PeerId, _Node] = {}
 
     def on_recovered(self, replica: SimReplica) -> None:
-        """A replica has started, and keeps nothing."""
+        """A replica has started, and keeps no orphan."""
         self._nodes[replica.id] = _Node()
 
     def on_verdict(self, replica: SimReplica, verdict: Verdict) -> None:
@@ -72,14 +72,14 @@ class WaitingInvariants:
         self._nodes[replica.id].refused.update(entry.key for entry in entries)
 
     def on_looked_up(self, replica: SimReplica, keys: Sequence[bytes]) -> None:
-        """A machine has its log looked through."""
+        """A machine asks its log for keys."""
         node = self._nodes[replica.id]
         if node.orphans:
             for key in [key for key in node.orphans if set(replica.machine.spreading.orphans.absent_of(key)).issubset(keys)]:
                 del node.orphans[key]
 
     def sample(self, replica: SimReplica, held: Collection[bytes], *, is_syncing: bool) -> None:
-        """Look for what should have happened by now."""
+        """Check that everything due has happened."""
         node, now, answer_s = self._nodes[replica.id], replica.world.now, replica.spec.answer_s
         for key, since in list(node.orphans.items()):
             if not replica.machine.spreading.orphans.absent_of(key):

@@ -1,4 +1,4 @@
-"""Where simulated replicas live: virtual time, connections with ordered streams on them, and what goes wrong on the way."""
+"""The world of simulated replicas: virtual time, connections with ordered streams, and faults of links."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ..queue import CalendarQueue
 __all__ = ["Inhabitant", "LinkFaults", "SimWire", "SimWorld"]
 
 DETECT_S = 3.0
-"""After how long both ends give up a connection across a partition."""
+"""Both ends give up a connection across a partition after this time."""
 REDIAL_S = 1.0
 
 
 @dataclass(slots=True)
 class LinkFaults:
-    """What goes wrong on every link; all shares of one.
+    """The faults of every link. All values except `jitter_s` are shares, 0 to 1.
 
     Attributes:
-        loss: RPCs that get lost on the way.
+        loss: RPCs that get lost.
         duplication: RPCs that arrive twice.
-        jitter_s: RPCs take up to this much longer, each for itself, so that they overtake each other.
+        jitter_s: The largest extra delay of an RPC, drawn for each one, so that RPCs overtake each other.
         full: RPCs and pushes that find the sender's queue full.
         reset: Messages on push and sync streams that break their stream instead of arriving.
         hang_up: Messages on push and sync streams that end the whole connection instead.
         cut_short: Syncs that break after a moment.
-        stall: Syncs that are answered late, each time.
+        stall: Syncs in which every answer comes late.
     """
 
     loss: float = 0.0
@@ -47,40 +47,40 @@ class LinkFaults:
 
 
 class Inhabitant(Protocol):
-    """Whoever may stand at the end of a wire. All times are the world's."""
+    """A participant at one end of a wire. All times are the world's."""
 
     id: PeerId
     is_up: bool
 
     def on_connected(self, wire: SimWire) -> None:
-        """A connection stands."""
+        """A connection has opened."""
 
     def on_closed(self, wire: SimWire) -> None:
-        """It is gone."""
+        """A connection has closed."""
 
     def on_rpc(self, wire: SimWire, rpc: Rpc) -> None:
         """A pubsub RPC arrived."""
 
     def on_stream(self, wire: SimWire, stream: Any, message: Any) -> None:
-        """Something arrived on a stream of the wire, in order; None: the stream broke or ended."""
+        """A message arrived on a stream of the wire, in order. None: the stream broke or ended."""
 
 
 class SimWire:
     """One connection.
 
     Attributes:
-        ends: Who dialled, and who was dialled.
-        kinds: What each end takes the other for.
-        latency_s: One way.
+        ends: The end that dialled and the end that was dialled.
+        kinds: For each end, the kind of peer that it sees in the other.
+        latency_s: Latency one way.
         is_open: For each end, whether it holds the connection open.
         is_cut: A partition runs across it: nothing arrives.
-        has_lost: Something was lost on the way without a word, or an RPC was overtaken by a later one.
-        has_doubled: A GRAFT arrived twice, of which the second may come within the back-off that the first was answered with.
-        has_dropped: An RPC did not fit the sender's queue, whose messages nobody has to make good for.
+        has_lost: Something was lost silently, or a later RPC overtook an earlier one.
+        has_doubled: A GRAFT arrived twice. The second may fall within the back-off that answered the first.
+        has_dropped: An RPC did not fit the sender's queue. Its messages need not be sent again.
         last_rpc_s: When the last RPC under way arrives at each end.
         opened_at: When both ends were open, in the world's seconds.
-        grafted_at: When one of them sent a GRAFT last.
-        broken: Streams that exist no more.
+        grafted_at: When an end last sent a GRAFT.
+        broken: Streams that no longer exist.
     """
 
     __slots__ = (
@@ -113,29 +113,29 @@ class SimWire:
         self._last_s = [0.0, 0.0]
 
     def side(self, who: Inhabitant) -> int:
-        """0 for the end that dialled, 1 for the other."""
+        """Return 0 for the end that dialled, 1 for the other."""
         return 0 if who is self.ends[0] else 1
 
     def other(self, who: Inhabitant) -> Inhabitant:
-        """The other end."""
+        """Return the other end."""
         return self.ends[1 - self.side(who)]
 
     def kind_for(self, who: Inhabitant) -> PeerKind:
-        """What the other end is to this one."""
+        """Return the kind of peer that the other end is to this one."""
         return self.kinds[self.side(who)]
 
     def in_order(self, side: int, at_s: float) -> float:
-        """The time of arrival at one end of what may not overtake."""
+        """Return when a message that may not overtake arrives at one end."""
         self._last_s[side] = at_s = max(self._last_s[side], at_s)
         return at_s
 
 
 class SimWorld:
-    """Time, wires, faults. Links are dialled again as long as both ends are up and nothing lies between them.
+    """Time, wires and faults. A closed link is dialled again while both ends are up and no partition lies between them.
 
     Args:
-        seed: Of everything that is chance here.
-        faults: What goes wrong on links; may be changed at any time.
+        seed: Determines everything random here.
+        faults: Faults of links; may be changed at any time.
     """
 
     def __init__(self, seed: int, faults: LinkFaults) -> None:
@@ -154,16 +154,16 @@ class SimWorld:
     # Time
 
     def at(self, time_s: float, call: Callable[..., None], *arguments: Any) -> None:
-        """Call a function at a time, in order with everything else."""
+        """Call a function at a given time, in order with all other events."""
         self._seq += 1
         self._queue.push((max(time_s, self.now), self._seq, call, arguments))
 
     def after(self, wait_s: float, call: Callable[..., None], *arguments: Any) -> None:
-        """Call a function after a while."""
+        """Call a function after some seconds."""
         self.at(self.now + wait_s, call, *arguments)
 
     def run(self, until_s: float) -> None:
-        """Work off everything up to a time."""
+        """Process all events up to a time."""
         for now, _, call, arguments in self._queue.drain(until_s):
             self.now = now
             self.events += 1
@@ -173,14 +173,14 @@ class SimWorld:
     # Connections
 
     def link(self, a: Inhabitant, b: Inhabitant, kinds: tuple[PeerKind, PeerKind]) -> None:
-        """Let `a` dial `b` now and whenever they are not connected. `kinds`: what b is to a, and a to b."""
+        """Let `a` dial `b` now and whenever they are not connected. `kinds` are the kinds of `b` to `a` and of `a` to `b`."""
         for who in (a, b):
             self._numbers.setdefault(who.id, len(self._numbers))
         self._links[a.id, b.id] = (a, b, kinds)
         self._dial(a, b)
 
     def unlink(self, who: Inhabitant) -> None:
-        """Let somebody go for good."""
+        """Remove a participant for good."""
         for ids in [ids for ids in self._links if who.id in ids]:
             del self._links[ids]
         self.hang_up(who)
@@ -191,24 +191,24 @@ class SimWorld:
             self.close(wire)
 
     def redial_lossy(self) -> None:
-        """Close the connections on which something got lost for good, as time-outs would; they are dialled again."""
+        """Close the connections on which something was lost for good, as time-outs would do. They are dialled again."""
         for wire in list(self.wires.values()):
             if wire.has_lost or wire.has_dropped:
                 self.close(wire)
 
     def redial_grafted(self, since_s: float) -> None:
-        """Close the connections of before a moment on which a GRAFT was sent since; they are dialled again."""
+        """Close the connections that opened before a given time and carried a GRAFT since then. They are dialled again."""
         for wire in list(self.wires.values()):
             if wire.opened_at < since_s < wire.grafted_at:
                 self.close(wire)
 
     def hang_up(self, who: Inhabitant) -> None:
-        """Close what somebody who is up has open."""
+        """Close all connections of a participant that is up."""
         for wire in [wire for wire in self.wires.values() if who in wire.ends]:
             self.close(wire)
 
     def drop_all(self, who: Inhabitant) -> None:
-        """Somebody crashed: the other ends notice after the latency of the wire."""
+        """End all connections of a crashed participant. The other ends notice after the latency of the wire."""
         for ids, wire in [(ids, wire) for ids, wire in self.wires.items() if who in wire.ends]:
             del self.wires[ids]
             wire.is_open[wire.side(who)] = False
@@ -216,7 +216,7 @@ class SimWorld:
             self.after(wire.latency_s + REDIAL_S * self.rng.random(), self._dial, *wire.ends)
 
     def close(self, wire: SimWire) -> None:
-        """Close a connection; both sides hear of it now, and it is dialled again in a while."""
+        """Close a connection. Both sides notice at once, and it is dialled again after a while."""
         ids = (wire.ends[0].id, wire.ends[1].id)
         if self.wires.get(ids) is not wire:
             return
@@ -226,7 +226,7 @@ class SimWorld:
         self.after(REDIAL_S * (0.5 + self.rng.random()), self._dial, *wire.ends)
 
     def divide(self, sides: dict[PeerId, int]) -> None:
-        """Partition: nothing passes between those on different sides. An empty one heals."""
+        """Partition the network: nothing passes between different sides. An empty mapping heals it."""
         self.sides = sides
         for wire in list(self.wires.values()):
             wire.is_cut = self._is_divided(*wire.ends)
@@ -254,7 +254,7 @@ class SimWorld:
     def _open_end(self, wire: SimWire, side: int) -> None:
         if self.wires.get((wire.ends[0].id, wire.ends[1].id)) is wire:
             if side:
-                # The dialler's end opens before anything that is sent to it can arrive: at the same moment, with a smaller number.
+                # The dialler's end opens before anything sent to it can arrive: at the same moment, but with a smaller number.
                 self.after(wire.latency_s, self._open_end, wire, 0)
             wire.is_open[side] = True
             if all(wire.is_open):
@@ -266,10 +266,10 @@ class SimWorld:
             wire.is_open[side] = False
             wire.ends[side].on_closed(wire)
 
-    # What travels
+    # Messages
 
     def send_rpc(self, wire: SimWire, sender: Inhabitant, rpc: Rpc) -> bool:
-        """Send an RPC; it may be lost, doubled or overtaken. False if the sender's queue was full."""
+        """Send an RPC, which may be lost, doubled or overtaken. Return False if the sender's queue was full."""
         faults, rng = self.faults, self.rng
         if faults.full and rng.random() < faults.full:
             wire.has_dropped = True
@@ -298,7 +298,7 @@ class SimWorld:
             wire.ends[side].on_rpc(wire, rpc)
 
     def send(self, wire: SimWire, sender: Inhabitant, stream: Any, message: Any) -> None:
-        """Send on a stream of the wire: in order, or the stream breaks."""
+        """Send a message on a stream of the wire. It arrives in order, or the stream breaks."""
         if wire.is_cut:
             wire.has_lost = True
             return
@@ -314,7 +314,7 @@ class SimWorld:
         self.at(wire.in_order(side, self.now + wire.latency_s), self._deliver, wire, side, stream, message)
 
     def break_stream(self, wire: SimWire, stream: Any) -> None:
-        """Break a stream; both ends hear of it after the latency."""
+        """Break a stream. Both ends notice after the latency."""
         wire.broken.add(stream)
         for side in (0, 1):
             self.at(wire.in_order(side, self.now + wire.latency_s), self._deliver, wire, side, stream, None)

@@ -1,4 +1,4 @@
-"""What must hold of the way in which a replica's work is committed, found out from what its machine is told and asks for.
+"""Invariants of committing a replica's work, checked from the events and actions of its machine.
 
 Source: `log/writing.py`, the invariants at its head.
 """
@@ -20,25 +20,25 @@ from .router_invariants import Fail
 __all__ = ["WritingInvariants"]
 
 BREAKS_MAX = 5
-"""Of the connection under one commit."""
+"""The connection may break this often during one commit."""
 ENTRIES_MAX = 1_000
-"""A commit has fewer without its last piece."""
+"""A commit without its last piece has fewer entries than this."""
 
 
 class _Node:
-    """What is known of one replica's machine since it started.
+    """The knowledge about one replica's machine since it started.
 
     Attributes:
-        pieces: What is not answered yet, in the order in which it was submitted.
-        group: What was to be committed last.
-        is_writing: That is under way.
-        is_asking: Others are having their turn.
-        gathered: How many pieces waited when they had had it, until they are committed.
-        error: How it ended, if it did not end well.
-        is_told: Whoever watches the log has heard that it ended well.
-        own: The appends of this group that `apply` raised about.
-        lost: How often the connection broke under this group.
-        apart: The unanswered pieces of groups that failed for one of them.
+        pieces: Unanswered pieces of work, in the order of submission.
+        group: The pieces of the latest commit.
+        is_writing: The latest commit is under way.
+        is_asking: The machine has asked for a turn of other tasks.
+        gathered: How many pieces waited after that turn, until they are committed.
+        error: The error of the latest commit, if it failed.
+        is_told: Watchers of the log know that the latest commit succeeded.
+        own: The appends of this group on which `apply` raised.
+        lost: How often the connection broke during this group.
+        apart: The unanswered pieces of groups that failed because of one of them.
     """
 
     __slots__ = ("apart", "error", "gathered", "group", "is_asking", "is_told", "is_writing", "lost", "own", "pieces")
@@ -57,7 +57,7 @@ class WritingInvariants:
     """Follows the work of all correct replicas from submission to answer.
 
     Args:
-        fail: Called with what is wrong; it raises.
+        fail: Called with the violation; it raises.
     """
 
     def __init__(self, fail: Fail) -> None:
@@ -65,11 +65,11 @@ class WritingInvariants:
         self._nodes: dict[PeerId, _Node] = {}
 
     def on_recovered(self, replica: SimReplica) -> None:
-        """A replica has started, and nothing is under way."""
+        """A replica has started, and no work is under way."""
         self._nodes[replica.id] = _Node()
 
     def on_step(self, replica: SimReplica, step: writing.Event | writing.Action, keys: Collection[bytes]) -> None:
-        """Look at an event or an action of a replica's machine; `keys` are those that it has committed."""
+        """Check an event or an action of a replica's machine. `keys` are the keys that it has committed."""
         node = self._nodes[replica.id]
         match step:
             case writing.Submitted():
@@ -96,7 +96,7 @@ class WritingInvariants:
                 assert_never(step)
 
     def sample(self, replica: SimReplica) -> None:
-        """Look at a replica at a moment when nothing is being done."""
+        """Check a replica at a moment when no event is being handled."""
         node = self._nodes[replica.id]
         if node.pieces and not (node.is_writing or node.is_asking):
             self._fail("work is not forgotten", replica, f"{len(node.pieces)} pieces wait, and nothing is under way")

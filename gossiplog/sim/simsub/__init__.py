@@ -1,3 +1,3 @@
-"""simsub, the simulator of 2018 whose published figures ours reproduces."""
+"""simsub, a simulator of 2018. Ours reproduces its published figures."""
 
 __all__: list[str] = []

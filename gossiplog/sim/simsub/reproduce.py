@@ -1,4 +1,4 @@
-"""Compare simulated counters with the figures that simsub's authors published, over many seeds, and say whether the gate holds."""
+"""Compares simulated counters over many seeds with the figures published for simsub, and judges whether they agree."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["GATE_SEEDS", "CounterReport", "PublishedRun", "RunReport", "as_json"
 GATE_SEEDS = 100
 """Fewer seeds give a preview, not a verdict."""
 RATIO_MAX_OFF = 0.04
-"""How far the mean of publish (message) and ihave may lie from the published value."""
+"""The largest relative deviation of the means of publish, message and ihave from the published values."""
 SIGMAS = 3.0
-"""How many standard deviations of one run a published value, itself one run, may lie from the mean."""
+"""A published value is a single run. It may lie this many standard deviations from the mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class PublishedRun:
     """One published run.
 
     Attributes:
-        name: Such as `2018-run1`.
+        name: Its name, such as `2018-run1`.
         rules: A key of `simsub.RULES`.
-        nodes: Nodes of the network.
-        messages: Messages of the script.
-        delay_s: Seconds between them.
-        counters: What was published, by counter.
-        lagged: Counters that the authors' real-time run could not keep up with: they are shown and not judged.
+        nodes: The number of nodes.
+        messages: The number of messages.
+        delay_s: Seconds between messages.
+        counters: The published value of each counter.
+        lagged: Counters for which the authors' real-time run fell behind. They are shown but not judged.
     """
 
     name: str
@@ -51,11 +51,11 @@ class CounterReport:
 
     Attributes:
         name: The counter.
-        published: One run of the authors'.
-        mean: Over the seeds.
+        published: The published value, from a single run.
+        mean: The mean over the seeds.
         spread: The standard deviation over the seeds; 0 for one seed.
-        low: The smallest of the seeds.
-        high: The largest.
+        low: The smallest value of any seed.
+        high: The largest value of any seed.
         ratio: mean / published; None where the published value is 0.
         rule: `exact`, `4 %`, `3 sd` or `lagged`.
         holds: Whether the rule holds; None for `lagged`.
@@ -77,10 +77,10 @@ class RunReport:
     """All counters of one published run.
 
     Attributes:
-        run: What was published.
-        seeds: How many seeds were simulated.
-        counters: In the published order.
-        events: Events worked off, all seeds together.
+        run: The published run.
+        seeds: The number of seeds simulated.
+        counters: The counters, in the published order.
+        events: The number of events processed, all seeds together.
     """
 
     run: PublishedRun
@@ -90,7 +90,7 @@ class RunReport:
 
     @property
     def holds(self) -> bool:
-        """Whether every judged counter holds."""
+        """Return whether every judged counter holds."""
         return all(counter.holds is not False for counter in self.counters)
 
 
@@ -116,10 +116,10 @@ def published_runs() -> list[PublishedRun]:
 
 
 def judge(run: PublishedRun, results: Sequence[SimsubResult]) -> RunReport:
-    """Set simulated results beside a published run.
+    """Compare simulated results with a published run.
 
-    `deliver` must be exact in every seed, and so must `connect` under rules without peer exchange. The means of `publish`, `message`
-    and `ihave` must lie within 4 % of the published value; these and every other counter within 3 standard deviations of it.
+    `deliver` must be exact in every seed; so must `connect` under rules without peer exchange. The means of `publish`, `message`
+    and `ihave` must lie within 4 % of the published values. All counters must lie within 3 standard deviations of them.
     """
     reports = []
     for name, value in run.counters.items():
@@ -143,13 +143,13 @@ def judge(run: PublishedRun, results: Sequence[SimsubResult]) -> RunReport:
 def reproduce(
     runs: Iterable[PublishedRun], seeds: Sequence[int], jobs: int = 1, progress: Callable[[str, int, int], None] | None = None
 ) -> Iterator[RunReport]:
-    """Simulate each run under every seed and yield its report when it is done.
+    """Simulate each run with every seed and yield its report as soon as it is done.
 
     Args:
         runs: Published runs.
-        seeds: At least `GATE_SEEDS` of them for a verdict; at least one.
-        jobs: Processes. The reports do not depend on it.
-        progress: Called with the run's name, seeds done and seeds in all.
+        seeds: At least one seed; at least `GATE_SEEDS` for a verdict.
+        jobs: Number of processes. The reports do not depend on it.
+        progress: Called with the run's name, the number of seeds done and the number of seeds.
     """
     for run in runs:
         results = []
@@ -166,7 +166,7 @@ def _simulate(task: tuple[PublishedRun, int]) -> SimsubResult:
 
 
 def as_json(report: RunReport) -> dict[str, Any]:
-    """Give a report as plain values, for `--json` and for `benchmarks/results`."""
+    """Return a report as plain values, for `--json` and for `benchmarks/results`."""
     return {
         "name": report.run.name,
         "rules": report.run.rules,

@@ -1,7 +1,7 @@
-"""simsub's own rules, of 2018 and of 2022, as a small router on virtual time: what the published figures were made with.
+"""simsub's own rules, of 2018 and of 2022, as a small router in virtual time. The published figures were made with them.
 
-It is kept apart from the product's gossipsub on purpose: these rules have no backoff, no fanout, one store for seen ids and messages, and
-a GRAFT is always accepted.
+This is kept apart from the package's gossipsub on purpose: these rules have no backoff, no fanout, one store for seen ids and messages,
+and a GRAFT is always accepted.
 
 Source: seed document 001 (simsub's README and code, 2018); for the later rules vyzo/gerbil-simsub at 781cca6 (August 2022).
 """
@@ -20,7 +20,7 @@ from ..routing.topology import pick_peers
 __all__ = ["RULES", "RULES_2018", "RULES_2022_V10", "RULES_2022_V11", "SimsubResult", "SimsubRules", "SimsubRun", "run_simsub"]
 
 HISTORY = 120
-"""Heartbeats that a message is remembered."""
+"""A message is remembered for this many heartbeats."""
 HEARTBEAT_S = 1.0
 FIRST_HEARTBEAT_S = 1.0
 START_S = 5.0
@@ -28,32 +28,33 @@ START_S = 5.0
 LINGER_S = 10.0
 """The script's wait after the last delay."""
 INJECTED = 5
-"""2018: fresh random nodes that each message is injected at. 2022: nodes that take turns as the source."""
+"""2018: each message is injected at this many new random nodes. 2022: this many nodes take turns as the source."""
 GOSSIP_FACTOR = 0.25
 PX = 16
 
 WIDTH_S = 0.009
-"""A bucket is a little narrower than the smallest latency (10 ms), so nothing sent while a bucket is worked off falls into it."""
+"""A bucket is a little narrower than the smallest latency (10 ms), so nothing sent while a bucket is processed arrives within it."""
 
 CONNECT, GRAFT, PRUNE, IHAVE, IWANT, HEARTBEAT, INJECT = -1, -2, -3, -4, -5, -6, -7
 
 
 @dataclass(frozen=True, slots=True)
 class SimsubRules:
-    """What differs between the three sets of rules.
+    """The differences between the three sets of rules.
 
     Attributes:
         name: Its name in tables.
-        connect: Peers that each node dials.
+        connect: The number of peers that each node dials.
         jitter: A message takes its link's latency times U[1, 1 + jitter].
-        source_published: 2022: a message enters at one node, whose sends count as `message`; 2018: at five at once, all `publish`.
-        gossip_members: IHAVE's peers are drawn first and mesh members skipped then (2018).
-        adaptive: v1.1: flood publish, a quarter of the others gossiped to, and peer exchange on PRUNE.
-        D: The degree that grafting and pruning go back to.
-        D_low: Below it the heartbeat grafts.
-        D_high: Above it the heartbeat prunes.
-        D_gossip: Peers that an IHAVE goes to.
-        gossip_window: Heartbeats that a message is announced for.
+        source_published: True (2022): a message enters at one node and its sends count as `message`. False (2018): it enters at five
+            nodes at once and all sends count as `publish`.
+        gossip_members: IHAVE's peers are drawn from all peers, and mesh members among them are then skipped (2018).
+        adaptive: v1.1: flood publish, gossip to a quarter of the other peers, and peer exchange on PRUNE.
+        D: The degree that grafting and pruning restore.
+        D_low: Below this degree the heartbeat grafts.
+        D_high: Above this degree the heartbeat prunes.
+        D_gossip: The number of peers that get an IHAVE.
+        gossip_window: A message is announced for this many heartbeats.
     """
 
     name: str
@@ -77,11 +78,11 @@ RULES = {rules.name: rules for rules in (RULES_2018, RULES_2022_V10, RULES_2022_
 
 @dataclass(frozen=True, slots=True)
 class SimsubResult:
-    """What a run counted: sends by type at send time, and first receipts.
+    """The counters of a run: sends by type, counted when sent, and first receipts.
 
     Attributes:
         counters: `deliver`, `connect`, `publish`, `graft`, `prune`, `ihave`, `iwant`, and for the rules of 2022 `message`.
-        events: Events worked off.
+        events: The number of events processed.
     """
 
     counters: dict[str, int]
@@ -92,7 +93,7 @@ class SimsubResult:
 class _Node:
     """One simsub node.
 
-    `mesh` maps a peer to the link's latency, so that forwarding asks nothing else; `windows` are lists of message numbers, newest last.
+    `mesh` maps a peer to the link's latency, so that forwarding looks up nothing else. `windows` are lists of message numbers, newest last.
     """
 
     peers: list[int] = field(default_factory=list)
@@ -106,11 +107,11 @@ class SimsubRun:
     """One run of simsub's script under one set of rules.
 
     Args:
-        rules: Which rules.
-        nodes: Nodes, numbered from 0; the script's driver counts as node `nodes`.
-        messages: Messages injected.
-        delay_s: Seconds from one message to the next.
-        seed: Decides everything random.
+        rules: The rules.
+        nodes: The number of nodes. They are numbered from 0; the script's driver counts as node `nodes`.
+        messages: The number of messages injected.
+        delay_s: Seconds between messages.
+        seed: Determines everything random.
     """
 
     def __init__(self, rules: SimsubRules, nodes: int, messages: int, delay_s: float, seed: int) -> None:
@@ -131,10 +132,10 @@ class SimsubRun:
         self._per_s = 1.0 / WIDTH_S
 
     def run(self, progress: Callable[[float], None] | None = None) -> SimsubResult:
-        """Work the whole script off and return its counters.
+        """Run the whole script and return its counters.
 
         Args:
-            progress: Called now and then with the share of simulated time that is behind us, 0 to 1.
+            progress: Called now and then with the share of virtual time that has passed, 0 to 1.
         """
         self._start()
         events = 0
@@ -150,8 +151,8 @@ class SimsubRun:
         return SimsubResult(dict(self.counters), events)
 
     def _start(self) -> None:
-        """Connect everybody, set the first heartbeats, and write the script into the calendar."""
-        early = self.rules.source_published  # since 2022 all connections stand before the clock starts
+        """Connect all nodes, set the first heartbeats, and schedule the script."""
+        early = self.rules.source_published  # since 2022 all connections are open before the clock starts
         for number, picked in enumerate(pick_peers(len(self.nodes), self.rules.connect, self._topology_rng)):
             node = self.nodes[number]
             for peer in picked:
@@ -173,7 +174,7 @@ class SimsubRun:
                 chosen = self._script_rng.sample(everybody, min(INJECTED, len(everybody)))
             for peer in chosen:
                 self.counters["publish"] += 1
-                # The driver is a party like any other: what it injects travels too.
+                # The driver is a node like any other: its messages have latency too.
                 kind = INJECT if self.rules.source_published else message
                 self._push(now + self._latency(peer, len(self.nodes)), peer, -1, kind, message)
 
@@ -188,7 +189,7 @@ class SimsubRun:
         self._buckets[int(time_s * self._per_s)].append((time_s, self._seq, target, source, kind, data))
 
     def _work_off(self, bucket: list[tuple[Any, ...]]) -> None:
-        """Handle one bucket's events in order. Publishes are 19 of 20 events, so they are handled here and not in a call."""
+        """Handle one bucket's events in order. Publishes are 19 of 20 events, so they are handled inline."""
         nodes, seen, buckets, per_s, end_s = self.nodes, self.seen, self._buckets, self._per_s, self.end_s
         jitter, random_unit = self.rules.jitter, self._rng.random
         seq, sent, delivered = self._seq, 0, 0
@@ -258,7 +259,7 @@ class SimsubRun:
         self.nodes[number].mesh.pop(peer, None)
 
     def _on_inject(self, now: float, target: int, node: _Node, message: int) -> None:
-        """2022: the source stores its message and sends it to its mesh, or with flood publish to all of its peers."""
+        """Inject a message as in 2022: the source stores it and sends it to its mesh or, with flood publish, to all of its peers."""
         self.seen[message][target] = 1
         node.window.append(message)
         self.counters["deliver"] += 1
