@@ -144,7 +144,12 @@ class MembershipViews:
             self._dialler.say(choose(steps, 1, self._core.rng)[0], ForwardJoin(self._topic, join.peer, ttl - 1))
 
     def on_leaving(self, sender: PeerId, leaving: Leaving) -> None:
-        """Forget a member that left; pass it on while that removed somebody or the time to live lasts."""
+        """Forget a member that left; pass it on while that removed somebody or the time to live lasts.
+
+        That we leave is a lie, and is not passed on: from us our neighbours would believe it.
+        """
+        if leaving.peer == self._me:
+            return
         peer, ttl = leaving.peer, min(leaving.ttl, self._params.leave_ttl)
         removed = peer in self.passive
         self._forget_passive(peer)

@@ -428,6 +428,13 @@ def test_leave_removes_a_neighbour_only_if_it_comes_from_itself():
     assert overlays(actions, Leaving, "a")
 
 
+@pytest.mark.parametrize("ttl", [1, 99])
+def test_leave_that_a_liar_says_of_us_is_not_told_on_as_if_it_were_ours(ttl):
+    driver = linked("a", "b", "liar")
+    assert hear(driver, "liar", Leaving(T, "me", ttl)) == []
+    assert set(view(driver).active) == {"a", "b", "liar"}
+
+
 def test_peer_that_unsubscribes_or_speaks_floodsub_is_no_member():
     driver = linked("a")
     driver.say("a", Rpc(subscriptions=(Subscription(T, False),)))
