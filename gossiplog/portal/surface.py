@@ -91,7 +91,7 @@ class LogFacade(Facade[GossipLog]):
 
     @property
     def has_rules(self) -> bool:
-        """Whether an entry that is valid may be refused: there is an access rule."""
+        """Whether an entry that is valid may be refused: there is an access rule, or the log has members."""
         return self._inner.has_rules
 
 

@@ -100,7 +100,8 @@ def test_offender_that_is_not_banned_is_noticed() -> None:
     reputation = network.watch._reputation
     for _ in range(4):
         reputation.on_rejected(network.first, "evil")
-    network.watch.sample()
+    with pytest.raises(Violation, match="what is invalid is an offence"):
+        network.watch.sample()
     reputation.on_rejected(network.first, "evil")
     with pytest.raises(Violation, match="offenders are banned"):
         network.watch.sample()
