@@ -20,7 +20,7 @@ __all__ = ["TellingInvariants"]
 TOLD_S = 0.8
 """Heads are told within this time: one read may be under way, and a second follows; each takes up to 0.3 s."""
 WANTED_S = 7.0
-"""A sync begins within this time: it waits up to 5 s for another that may bring the same entries, then the log is asked."""
+"""A sync begins within this time while there is room for it: it waits up to 5 s for one that may bring the same, then the log is asked."""
 LOOKED_UP_S = 0.1
 """The log is asked about an update within this time plus two of its answers: the first may be to the update before."""
 IDLE_S = 0.6
@@ -156,14 +156,11 @@ class TellingInvariants:
         node.wanted.pop(peer, None)
         self._check_wanted(replica, node, held)
         node.syncing[peer] = token
-        if len(node.syncing) >= SYNCS_MAX:
-            node.waits_since = replica.world.now
 
     def on_synced(self, replica: SimReplica, peer: PeerId, result: SyncResult, token: int) -> None:
         """A sync is over. Others are to be told of the entries it brought; a peer that brought nothing has to wait."""
         node, now = self._nodes[replica.id], replica.world.now
-        if len(node.syncing) >= SYNCS_MAX:
-            node.waits_since = now
+        _note_crowd(node, now)
         is_own = node.syncing.get(peer) == token
         if is_own:
             del node.syncing[peer]
@@ -198,6 +195,7 @@ class TellingInvariants:
         self.on_push_closed(replica, peer)
         node.wanted.pop(peer, None)
         node.heard.pop(peer, None)
+        _note_crowd(node, replica.world.now)
         if node.syncing.pop(peer, None) is not None:
             node.idle_since = replica.world.now
 
@@ -217,6 +215,7 @@ class TellingInvariants:
 
     def _check_wanted(self, replica: SimReplica, node: _Node, held: Collection[bytes]) -> None:
         now, idle_s = replica.world.now, IDLE_S + 5 * replica.spec.answer_s
+        _note_crowd(node, now)
         for peer, (keys, since) in list(node.wanted.items()):
             missing = [key for key in keys if key not in held]
             is_due = now - max(since, node.waits_since) > WANTED_S or (not node.syncing and now - max(since, node.idle_since) > idle_s)
@@ -224,3 +223,9 @@ class TellingInvariants:
                 del node.wanted[peer]
             elif is_due and peer not in node.syncing and peer not in node.cold:
                 self._fail("what is announced is synced for", replica, f"{peer} has {missing[0].hex()}, and no sync began for it")
+
+
+def _note_crowd(node: _Node, now: float) -> None:
+    """While as many syncs run as may, no other can begin, however long they take."""
+    if len(node.syncing) >= SYNCS_MAX:
+        node.waits_since = now
