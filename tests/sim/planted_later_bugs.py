@@ -294,7 +294,7 @@ LATER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(
         27, "catching up begins too early", "an entry is applied twice", around(writing_module, "leave_behind", leave_one_more_behind)
     ),
-    PlantedBug(6, "new ancestors are none", "of entries of the same commit", around(past_module, "_is_behind", no_path_through_new_ones)),
+    PlantedBug(6, "new ancestors are none", "of entries of the same commit", around(past_module, "is_behind", no_path_through_new_ones)),
     PlantedBug(16, "descendants of the refused", "are judged on their own", instead(Void, "__contains__", lambda self, key: False)),
     PlantedBug(45, "meshes are not trimmed", "they grow beyond D_hi", instead(TopicMeshes, "_trim", nothing)),
     PlantedBug(0, "back-offs are short", "a tenth", around(GraftBackoff, "add", back_off_briefly)),
