@@ -61,17 +61,18 @@ class _Talk:
 
     Attributes:
         asked: How often each message was asked for, including earlier connections: a router serves a peer only so often.
+        copied: Messages of which the peer sent a further copy, including earlier connections: a router keeps that with the message.
         unsaid: A GRAFT (True) or PRUNE (False) that met a full queue and was not yet repeated, and since when; None for neither.
     """
 
     __slots__ = ("announced", "asked", "brought", "copied", "sent", "unsaid", "unwanted", "wire")
 
-    def __init__(self, wire: SimWire, asked: dict[MessageId, int]) -> None:
+    def __init__(self, wire: SimWire, asked: dict[MessageId, int], copied: set[MessageId]) -> None:
         self.wire = wire
         self.announced: dict[MessageId, float] = {}
         self.asked = asked
         self.brought: set[MessageId] = set()
-        self.copied: set[MessageId] = set()
+        self.copied = copied
         self.sent: dict[MessageId, int] = {}
         self.unsaid: tuple[bool, float] | None = None
         self.unwanted: dict[MessageId, float] = {}
@@ -93,11 +94,12 @@ class _Turn:
 class _Node:
     """The knowledge about one replica since it started."""
 
-    __slots__ = ("asked", "backoffs", "delivered", "forwarding", "known", "lasting", "owing", "talks", "tree", "turn", "wanted")
+    __slots__ = ("asked", "backoffs", "copied", "delivered", "forwarding", "known", "lasting", "owing", "talks", "tree", "turn", "wanted")
 
     def __init__(self) -> None:
         self.talks: dict[PeerId, _Talk] = {}
         self.asked: dict[PeerId, dict[MessageId, int]] = {}
+        self.copied: dict[PeerId, set[MessageId]] = {}
         self.known: set[MessageId] = set()
         self.delivered: dict[MessageId, float] = {}
         self.backoffs: dict[PeerId, float] = {}
@@ -135,7 +137,7 @@ class RouterInvariants:
         wire = replica.wires[peer]
         if wire.kind_for(replica) is PeerKind.MESH:
             node = self._nodes[replica.id]
-            node.talks[peer] = _Talk(wire, node.asked.setdefault(peer, {}))
+            node.talks[peer] = _Talk(wire, node.asked.setdefault(peer, {}), node.copied.setdefault(peer, set()))
 
     def on_closed(self, replica: SimReplica, peer: PeerId) -> None:
         """A connection has closed; the machine does not know yet."""
