@@ -132,7 +132,7 @@ class Hooks:
         """An event that only some routers heed."""
 
     def _is_grafted(self, topic: Topic, peer: PeerId) -> bool:
-        """Whether the peer is in our mesh of the topic."""
+        """Whether the peer is in our mesh of the topic, or is or may soon be our neighbour in its overlay."""
         return False
 
     def _score_parts(self, peer: PeerId) -> ScoreParts | None:
@@ -300,7 +300,7 @@ class PubSub(Hooks):
         peer.dropped += 1
         peer.dropped_untold += 1
         failed = self._failed.get(peer.id) or Draft()
-        if failed.add_failed(event.rpc):
+        if failed.add_failed(event.rpc, self.joined.__contains__):
             self._failed[peer.id] = failed
         for message in event.rpc.messages:
             held = self.seen.entries.get(message.id)

@@ -366,10 +366,14 @@ class Draft:
         self.graft.pop(prune.topic, None)
         self.prune[prune.topic] = prune
 
-    def add_failed(self, rpc: Rpc) -> bool:
+    def add_failed(self, rpc: Rpc, is_joined: Callable[[Topic], bool]) -> bool:
         """Keep what must be said again of an RPC that was dropped; gossip and messages must not. True if there is something.
 
-        Nor must extensions: they are said first or not at all.
+        Nor must extensions: they are said first or not at all. A DISCONNECT can answer a peer about any topic; only ours are kept.
+
+        Args:
+            rpc: What was dropped.
+            is_joined: Whether we are in a topic now.
         """
         for subscription in rpc.subscriptions:
             self.subscriptions[subscription.topic] = subscription.subscribe
@@ -383,7 +387,10 @@ class Draft:
                 self.choke[topic] = True
             for topic in control.unchoke:
                 self.choke[topic] = False
-        return bool(self.subscriptions or self.graft or self.prune or self.choke)
+        for said in rpc.overlay:
+            if isinstance(said, Disconnected) and said not in self.overlay and is_joined(said.topic):
+                self.overlay.append(said)
+        return bool(self.subscriptions or self.graft or self.prune or self.choke or self.overlay)
 
     def add_retry(self, failed: Draft, is_joined: Callable[[Topic], bool], is_grafted: Callable[[Topic], bool]) -> None:
         """Take in what an earlier RPC failed to say, as far as it still holds.
@@ -391,7 +398,7 @@ class Draft:
         Args:
             failed: Made by `add_failed`.
             is_joined: Whether we are in a topic now.
-            is_grafted: Whether the peer is in our mesh of a topic now.
+            is_grafted: Whether the peer is in our mesh of a topic now, or is or may soon be our neighbour in its overlay.
         """
         for topic in failed.subscriptions:
             self.subscriptions[topic] = is_joined(topic)
@@ -404,6 +411,7 @@ class Draft:
         for topic, choked in failed.choke.items():
             if is_grafted(topic):
                 self.choke.setdefault(topic, choked)
+        self.overlay += [said for said in failed.overlay if said not in self.overlay and not is_grafted(said.topic)]
 
     def to_rpc(self, messages: tuple[Message, ...] = ()) -> Rpc | None:
         """Build the RPC; None when there is nothing to say."""

@@ -225,6 +225,9 @@ class Episub(PubSub):
     def _is_used(self, peer: PeerId) -> bool:
         return any(view.is_used(peer) for view in self.views.values())
 
+    def _is_grafted(self, topic: Topic, peer: PeerId) -> bool:
+        return topic in self.views and self.views[topic].is_used(peer)
+
     # Introspection
 
     def _ready_min(self) -> int:

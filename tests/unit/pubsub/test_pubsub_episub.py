@@ -6,6 +6,7 @@ from unit.pubsub.network import Network, T, message, names, of, said
 
 from gossiplog.pubsub import EpisubParams, Topic
 from gossiplog.pubsub.actions import Connect, Disconnect, Probe
+from gossiplog.pubsub.base import RETRY
 from gossiplog.pubsub.events import (
     ConnectFailed,
     PeerConnected,
@@ -13,6 +14,8 @@ from gossiplog.pubsub.events import (
     Probed,
     Publish,
     RpcReceived,
+    SendFailed,
+    TimerFired,
     Unsubscribe,
 )
 from gossiplog.pubsub.overlay.neighbours import RoundTrips, count_random
@@ -533,3 +536,30 @@ def test_dialled_neighbour_is_kept_until_it_is_none():
     hear(driver, "new", Disconnected(T))
     driver.tell(PeerDisconnected("new"))
     assert not of(driver.run(8), Disconnect)
+
+
+# Full queues
+
+
+def refuse_links(driver, peer, topic=T):
+    """Have a peer that we know no link of tell of one, and our answer meet a full queue."""
+    driver.say(peer, Rpc(overlay=(Neighbor(topic, LINKS, False, 0, ()),)))
+    driver.tell(SendFailed(peer, Rpc(overlay=(Disconnected(topic),))))
+
+
+def test_disconnect_that_met_a_full_queue_is_said_again_once():
+    driver = solo("a")
+    refuse_links(driver, "a")
+    refuse_links(driver, "a")
+    assert overlays(driver.tell(TimerFired(RETRY)), Disconnected, "a") == [Disconnected(T)]
+    assert overlays(driver.tell(TimerFired(RETRY)), Disconnected, "a") == []
+
+
+def test_disconnect_is_not_said_again_to_a_neighbour_nor_of_a_topic_that_is_not_ours():
+    driver = solo("a")
+    refuse_links(driver, "a")
+    hear(driver, "a", request(0, is_random=True))
+    assert list(view(driver).active) == ["a"]
+    refuse_links(driver, "a", Topic("never"))
+    assert overlays(driver.tell(TimerFired(RETRY)), Disconnected, "a") == []
+    assert driver.router._failed == {}
