@@ -167,8 +167,9 @@ class _Publisher:
         is_ours = any(self._head is not None and unsigned(step.note) == unsigned(self._head) for step in self._signed.steps)
         if found == owner:
             return
-        if (found is None or again or is_ours) and await self._storage.swap(path, owner, found):
-            # Where a storage knows no conditions, the one that comes last has it.
+        if found is None or again or is_ours:
+            await self._storage.swap(path, owner, found)
+            # Somebody may have been faster, this very log in another process too; without conditions, the last one has it.
             found = await read_whole(self._storage, path, _OWNER_BYTES_MAX)
         if found != owner:
             hint = "publish each log with a key of its own (--key); or take the place over with --again"
