@@ -47,7 +47,7 @@ from ..plan import Plan, ask
 from .past import is_behind
 from .requests import Leaf, MemberRow, ReadHeads, ReadLeaves, ReadMembers, ReadTouched, ReadTouchedBy, ReadValues, ReadVoid, WriteMembers
 
-__all__ = ["Changed", "Membership"]
+__all__ = ["Changed", "Membership", "read_values"]
 
 _PAGE = 1_000
 _READ_AHEAD = 64
@@ -313,7 +313,7 @@ class Membership:
 
     def _load(self, rows: Sequence[MemberRow]) -> Plan[None]:
         """Take up rows that are stored."""
-        values = yield from self._read([row.key for row in rows if row.kept is not None])
+        values = yield from read_values([row.key for row in rows if row.kept is not None])
         for row in rows:
             after = decode_view(row.view)
             if row.kept is not None:
@@ -356,18 +356,6 @@ class Membership:
         acting = (control for control in members.controls if isinstance(control.said, (Revoke, Admit)))
         return {control.index for control in acting if members.bars_of_control(control)}
 
-    def _read(self, keys: Sequence[bytes]) -> Plan[dict[bytes, bytes]]:
-        """Read VALUEs that must be there."""
-        values: dict[bytes, bytes] = {}
-        left = list(keys)
-        while left:
-            found = yield from ask(ReadValues(left))
-            if not found:
-                raise DamagedLog(f"entry {encode_id(left[0])} is missing, though members depend on it")
-            values.update(found)
-            left = [key for key in left if key not in found]
-        return values
-
     def _bars(self, keys: Sequence[bytes], new: Mapping[bytes, Entry]) -> Plan[dict[bytes, tuple[ControlEntry, ...]]]:
         """Find for each of these data entries by what it is void."""
         members = self.members
@@ -375,7 +363,7 @@ class Membership:
         stored = [key for key in keys if key not in new]
         touched = (yield from ask(ReadTouched(stored))) if stored else {}
         places = (yield from ask(ReadLeaves(stored))) if stored else {}
-        values = yield from self._read(stored)
+        values = yield from read_values(stored)
         bars = {}
         for key in keys:
             entry = new[key] if key in new else Entry(key, values[key])
@@ -423,9 +411,24 @@ class Membership:
             entry = new.get(key)
             if entry is None:
                 if key not in values:
-                    values = yield from self._read([key, *[each for _, each in heap[:_READ_AHEAD] if each not in new]])
+                    values = yield from read_values([key, *[each for _, each in heap[:_READ_AHEAD] if each not in new]])
                 entry = Entry(key, values[key])
             if not kept and entry.author in dids and not is_control(entry):
                 found.append(key)
             push(entry.parent_keys, kept)
         return found
+
+
+def read_values(keys: Sequence[bytes]) -> Plan[dict[bytes, bytes]]:
+    """Read VALUEs that must be there, by key.
+
+    Raises:
+        DamagedLog: One of them is not.
+    """
+    values: dict[bytes, bytes] = {}
+    while left := [key for key in keys if key not in values]:
+        found = yield from ask(ReadValues(left))
+        if not found:
+            raise DamagedLog(f"entry {encode_id(left[0])} is missing, though members depend on it")
+        values.update(found)
+    return values

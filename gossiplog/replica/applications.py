@@ -31,8 +31,8 @@ from ..log.applying import (
     retry,
 )
 from ..log.commit import Committed
-from ..log.membership import Membership
-from ..log.requests import Applied, ReadPage, ReadValues, WriteApplication, WriteSetAside
+from ..log.membership import Membership, read_values
+from ..log.requests import Applied, ReadPage, WriteApplication, WriteSetAside
 from ..plan import Call, Plan, Request, ask
 from .tx import SyncTx, Tx
 
@@ -185,9 +185,7 @@ class Applications:
             yield from ask(WriteApplication(Applied(application.name, 0, None)))
 
     def _read(self, keys: Sequence[bytes]) -> Plan[list[Entry]]:
-        values: dict[bytes, bytes] = {}
-        while left := [key for key in keys if key not in values]:
-            values |= yield from ask(ReadValues(left))
+        values = yield from read_values(keys)
         return [Entry(key, values[key]) for key in keys]
 
     def _shown_now(self, entries: Sequence[Entry]) -> Plan[Sequence[Entry]]:

@@ -31,7 +31,7 @@ from ..net.transport.http_head import HttpRequest, find_token, take_token
 from ..replica.log import Replica
 from .app import make_app
 from .glass import GlassSettings
-from .http.asgi import SEND_S
+from .http.asgi import OWN_BYTES, PIECE_BYTES, SEND_S
 from .http.asgi_websocket import open_websocket
 from .http.client_memory import Memory
 from .http.doors import AWAY, RETRY_S
@@ -42,7 +42,6 @@ Known: TypeAlias = "Rights | Refusal | str | None"
 """What an application says of a caller: rights, a refusal, a did that it knows the caller by; None if it leaves that to the limits."""
 _LOOPBACK = "127.0.0.1"
 """Whoever comes by a Unix socket comes from this machine."""
-_PIECE_BYTES, _OWN_BYTES = 65_536, 4_096
 _NOT_FOUND, _BUSY = 404, 503
 
 
@@ -197,13 +196,13 @@ class Mounted:
             await send({**message, "headers": [*message.get("headers", ()), (b"x-content-type-options", b"nosniff")]})
             return
         body, is_more = message.get("body") or b"", message.get("more_body", False)
-        if len(body) <= _OWN_BYTES:
+        if len(body) <= OWN_BYTES:
             await _send_in_time(send, {"type": "http.response.body", "body": body, "more_body": is_more})
             return
         with self._memory.answers.hold(body):
-            for at in range(0, len(body), _PIECE_BYTES):
-                piece = body[at : at + _PIECE_BYTES]
-                is_last = at + _PIECE_BYTES >= len(body)
+            for at in range(0, len(body), PIECE_BYTES):
+                piece = body[at : at + PIECE_BYTES]
+                is_last = at + PIECE_BYTES >= len(body)
                 await _send_in_time(send, {"type": "http.response.body", "body": piece, "more_body": is_more or not is_last})
 
     async def _opened(self) -> Hub:

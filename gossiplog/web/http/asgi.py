@@ -28,12 +28,13 @@ from ...net.transport.http_head import Head, read_head
 from ...net.transport.tcp import TcpStream
 from .client_memory import Memory
 
-__all__ = ["SEND_S", "ChunkedDecoder", "HttpExchange", "RequestBody", "serve_app"]
+__all__ = ["OWN_BYTES", "PIECE_BYTES", "SEND_S", "ChunkedDecoder", "HttpExchange", "RequestBody", "serve_app"]
 
 SEND_S = 20.0
 """How long a client may take to read a piece of an answer."""
-_PIECE_BYTES = 65_536
-_OWN_BYTES = 4_096
+PIECE_BYTES = 65_536
+"""Of an answer that a client has `SEND_S` for."""
+OWN_BYTES = 4_096
 """Of a piece of an answer that are what a connection costs anyhow."""
 _ALWAYS = [(b"x-content-type-options", b"nosniff")]
 _FAULT = (500, b"a fault of this server\n")
@@ -146,7 +147,7 @@ class HttpExchange:
             parts += parser.send_with_data_passthrough(h11.Data(data=message["body"])) or []
         if not message.get("more_body", False):
             parts += parser.send_with_data_passthrough(h11.EndOfMessage()) or []
-        if len(message.get("body") or b"") <= _OWN_BYTES:
+        if len(message.get("body") or b"") <= OWN_BYTES:
             await self._write(parts)
         else:
             # As what is sent here may be sent to others too, it is counted by what it is, and never copied as a whole.
@@ -155,13 +156,13 @@ class HttpExchange:
         self._is_whole = not message.get("more_body", False)
 
     async def _write(self, parts: list[bytes]) -> None:
-        if sum(map(len, parts)) <= _OWN_BYTES:
+        if sum(map(len, parts)) <= OWN_BYTES:
             parts = [b"".join(parts)]
         for part in parts:
             view = memoryview(part)
-            for at in range(0, len(view), _PIECE_BYTES):
+            for at in range(0, len(view), PIECE_BYTES):
                 with trio.move_on_after(SEND_S) as timing:
-                    await self._stream.send_all(view[at : at + _PIECE_BYTES])
+                    await self._stream.send_all(view[at : at + PIECE_BYTES])
                 if timing.cancelled_caught:
                     raise ClosedError("the client does not read")
 
