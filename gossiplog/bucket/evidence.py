@@ -52,7 +52,7 @@ async def _prove_at(storage: Storage, entry: Entry, guess: int) -> Proof | None:
             fault = checkpoint
             continue
         prefix = f"{name}/{checkpoint.origin.generation}"
-        index = await _find(storage, prefix, checkpoint.size, leaf_of(entry), guess)
+        index = await _find(storage, prefix, checkpoint.size, leaf_of(entry.value), guess)
         if index is None:
             continue
         tiles = Tiles(checkpoint.size, checkpoint.root)

@@ -9,14 +9,14 @@ Source: docs/spec/bucket.md, "Reading".
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import trio
 
-from ..entry.message import Entry
+from ..entry.message_id import KEY_BYTES, encode_id
 from ..entry.rules import Rule
 from ..entry.validation import Outcome
 from ..errors import BucketError, DecodeError, LocalProtocolError
@@ -198,18 +198,18 @@ async def find_topic(storage: Storage) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Entries of one segment, in their order.
+    """Entries of one segment, in their order; one that is in it twice is there once.
 
     Attributes:
         start: The first leaf of the segment that was not dealt with.
-        entries: Proved, and not verified.
+        values: VALUEs by their keys: proved, and not verified.
         end: The leaf up to which all is dealt with after this batch, if it is the last; the first leaf of the hole, if there is a fault.
         fault: Kind and reason, if the segment ends here.
         is_last: Whether it is the segment's last.
     """
 
     start: int
-    entries: list[Entry]
+    values: dict[bytes, bytes]
     end: int
     fault: tuple[str, str] | None = None
     is_last: bool = False
@@ -309,7 +309,7 @@ class _Taker:
         async with open_service_nursery() as nursery, receive:
             nursery.start_soon(self._read, tiles, prefix, start, send)
             async for batch in receive:
-                if await self._insert(batch.entries) and state.left is None:
+                if await self._insert(batch.values) and state.left is None:
                     state.left = batch.start
                 if batch.fault is not None:
                     self._fault(*batch.fault)
@@ -370,56 +370,54 @@ class _Taker:
             for number in range(start // SEGMENT_WIDTH, -(-tiles.size // SEGMENT_WIDTH)):
                 base = number * SEGMENT_WIDTH
                 first, end = max(base, start), min(tiles.size, base + SEGMENT_WIDTH)
-                waiting: list[Entry] = []
+                waiting: dict[bytes, bytes] = {}
                 size = 0
                 try:
                     blocks = range(base // TILE_WIDTH, end // TILE_WIDTH)
                     await drive(self._storage, prefix, tiles.read({(1, block // TILE_WIDTH) for block in blocks}))
                     async with aclosing(self._proved(tiles, prefix, number, end - base, start)) as proved:
-                        async for entries in proved:
-                            waiting += entries
-                            size += sum(len(entry.value) for entry in entries)
+                        async for found in proved:
+                            waiting |= found
+                            size += sum(map(len, found.values()))
                             if size >= _BATCH_BYTES:
                                 await send.send(_Batch(first, waiting, end))
-                                waiting, size = [], 0
+                                waiting, size = {}, 0
                 except (DecodeError, BucketError) as error:
                     await send.send(_Batch(first, waiting, first, (kind_of(error), str(error))))
                 else:
                     await send.send(_Batch(first, waiting, end, is_last=True))
                 tiles.forget()
 
-    async def _proved(self, tiles: Tiles, prefix: str, number: int, width: int, start: int) -> AsyncGenerator[list[Entry], None]:
+    async def _proved(self, tiles: Tiles, prefix: str, number: int, width: int, start: int) -> AsyncGenerator[dict[bytes, bytes], None]:
         """Yield the entries of a segment, a frame at a time, that are those of the tree; the first wrong frame ends it."""
         async with aclosing(read_segment(self._storage, prefix, number, width)) as frames:
             async for frame, values in frames:
                 at = number * SEGMENT_WIDTH + frame.first
                 if at + len(values) <= start:
                     continue
-                entries, hashes = await trio.to_thread.run_sync(_leaves, values)
+                keys, hashes = await trio.to_thread.run_sync(_leaves, values)
                 if len(values) == TILE_WIDTH:
                     is_proved = [root_of(hashes)] == await drive(self._storage, prefix, tiles.hashes(1, at // TILE_WIDTH, 1))
                 else:
                     is_proved = hashes == await drive(self._storage, prefix, tiles.hashes(0, at, len(hashes)))
                 if not is_proved:
                     raise DecodeError(f"{self._storage.url}/{prefix}: VALUEs {at:,} to {at + len(values) - 1:,} are not those of the tree")
-                yield entries[max(0, start - at) :]
+                skipped = max(0, start - at)
+                yield dict(zip(keys[skipped:], values[skipped:], strict=True))
 
-    async def _insert(self, entries: Sequence[Entry]) -> bool:
+    async def _insert(self, values: Mapping[bytes, bytes]) -> bool:
         """Insert what is not there; say whether an entry was left out whose signature scheme is not accepted."""
-        if not entries:
-            return False
         async with self._turn:
-            return await self._insert_missing(entries)
+            return await self._insert_missing(values) if values else False
 
-    async def _insert_missing(self, entries: Sequence[Entry]) -> bool:
-        is_left_out = False
-        report = self._report
+    async def _insert_missing(self, values: Mapping[bytes, bytes]) -> bool:
+        is_left_out, report = False, self._report
         # Looking up costs less than verifying once more, and is of no use in a log that has none of them.
-        known = await self._log.run(ask(ReadLeaves([entry.key for entry in entries]))) if self._has_known else {}
-        missing = [entry for entry in entries if entry.key not in known]
-        report.known += len(entries) - len(missing)
-        self._has_known = len(missing) < len(entries)
-        for entry, verdict in zip(missing, await self._log.insert_many([entry.value for entry in missing]), strict=True):
+        known = await self._log.run(ask(ReadLeaves([*values]))) if self._has_known else {}
+        missing = {key: value for key, value in values.items() if key not in known}
+        report.known += len(values) - len(missing)
+        self._has_known = len(missing) < len(values)
+        for key, verdict in zip(missing, await self._log.insert_many(missing.values()), strict=True):
             if verdict.accepted:
                 report.entries += verdict.is_new
                 report.known += not verdict.is_new
@@ -429,7 +427,7 @@ class _Taker:
             report.left_out += verdict.outcome is not Outcome.REJECT
             is_left_out = is_left_out or verdict.rule == Rule.SCHEME
             if len(report.refused) < _FAULTS_MAX:
-                report.refused.append((entry.id, f"{verdict.rule}: {verdict.reason}"))
+                report.refused.append((encode_id(key), f"{verdict.rule}: {verdict.reason}"))
         return is_left_out
 
     def _fault(self, kind: str, reason: str, evidence: Sequence[str] = ()) -> None:
@@ -442,6 +440,7 @@ def kind_of(error: Exception) -> str:
     return "missing" if isinstance(error, MissingObject) else "unreadable" if isinstance(error, BucketError) else "damaged"
 
 
-def _leaves(values: Sequence[bytes]) -> tuple[list[Entry], list[bytes]]:
-    entries = [Entry.stored(value) for value in values]
-    return entries, [leaf_hash(leaf_of(entry)) for entry in entries]
+def _leaves(values: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Return the keys of VALUEs, and the hashes of their leaves."""
+    leaves = [leaf_of(value) for value in values]
+    return [leaf[:KEY_BYTES] for leaf in leaves], [leaf_hash(leaf) for leaf in leaves]

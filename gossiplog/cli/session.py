@@ -72,6 +72,12 @@ def damage_hint(path: str) -> str:
 
 
 def _check_path(path: str, *, creates: bool) -> None:
+    if is_in_bucket(path):
+        hint = (
+            f"`gossiplog clone {path} LOG` makes a log of it; `stat`, `verify`, `checkpoint`, `export` and `spark` read it where it is; "
+            f"what `verify` finds damaged, its publisher mends with `publish --again`"
+        )
+        raise Failure(f"{path} is a log in a bucket", hint=hint, code=ExitCode.USAGE, kind="usage")
     if path == ":memory:" or "://" in path:
         hint = "LOG is the path of a SQLite file, or a URL like postgresql://host/database?log=NAME"
         raise Failure(f"{path} is not a file", hint=hint, code=ExitCode.USAGE, kind="usage")

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from hashlib import sha256
 
-from ..entry.message import Entry
+from ..entry.envelope import skim_key
 from ..errors import DecodeError
 from .merkle import leaf_hash, root_of
 from .segment import SEGMENT_WIDTH, SegmentWriter, segment_path
@@ -17,9 +17,13 @@ __all__ = ["Edge", "Growth", "leaf_of", "partial_folders"]
 _LEAF_LENGTH = struct.pack(">H", 52)
 
 
-def leaf_of(entry: Entry) -> bytes:
-    """Return an entry's leaf: its key (20 bytes) ‖ SHA-256(VALUE) (32 bytes)."""
-    return entry.key + sha256(entry.value).digest()
+def leaf_of(value: bytes) -> bytes:
+    """Return the leaf of a VALUE, about 3 µs: its key (20 bytes) ‖ SHA-256(VALUE) (32 bytes).
+
+    Raises:
+        DecodeError: It has no key; other VALUEs that are malformed are not noticed here.
+    """
+    return skim_key(value) + sha256(value).digest()
 
 
 class Edge:
@@ -39,9 +43,9 @@ class Edge:
         return edge_root(enumerate(self._levels))
 
     def extend(self, values: Sequence[bytes]) -> None:
-        """Add the leaves of VALUEs at the end. About 10 µs each."""
+        """Add the leaves of VALUEs at the end. About 6 µs each."""
         for value in values:
-            self.push(leaf_hash(leaf_of(Entry.stored(value))))
+            self.push(leaf_hash(leaf_of(value)))
 
     def push(self, hash: bytes) -> list[tuple[Tile, bytes]]:
         """Add a leaf's hash at the end; return the tiles that this makes full, from level 0 up, with their bytes."""
@@ -95,17 +99,17 @@ class Growth(Edge):
         growth._levels = [hashes.get(level, []) for level in range(max(hashes, default=0) + 1)]
         for value in tail:
             growth._segment.add(value)
-        growth._leaves = [leaf_of(Entry.stored(value)) for value in tail[len(tail) - size % TILE_WIDTH :]]
+        growth._leaves = [leaf_of(value) for value in tail[len(tail) - size % TILE_WIDTH :]]
         if len(tail) != size % SEGMENT_WIDTH or list(map(leaf_hash, growth._leaves)) != growth._levels[0]:
             raise DecodeError(f"{segment_path(size // SEGMENT_WIDTH, len(tail))}: not of the root in the checkpoint")
         return growth
 
-    def add(self, entries: Sequence[Entry]) -> None:
-        """Add entries at the end. About 17 µs each."""
-        for entry in entries:
-            leaf = leaf_of(entry)
+    def add(self, values: Sequence[bytes]) -> None:
+        """Add VALUEs at the end. About 14 µs each."""
+        for value in values:
+            leaf = leaf_of(value)
             self._leaves.append(leaf)
-            self._segment.add(entry.value)
+            self._segment.add(value)
             self._objects += [(tile.path, data) for tile, data in self.push(leaf_hash(leaf))]
             if self.size % TILE_WIDTH == 0:
                 self._objects.append((tile_path("entries", self.size // TILE_WIDTH - 1, TILE_WIDTH), self._bundle()))

@@ -196,7 +196,7 @@ def check_proof(proof: Proof, policy: Policy | None = None, *, schemes: frozense
     verdict = validate(proof.value, topic=checkpoint.origin.topic, schemes=schemes)
     if not verdict.accepted or verdict.entry is None:
         raise DecodeError(f"the entry is not valid: {verdict.rule}: {verdict.reason}")
-    leaf = leaf_hash(leaf_of(verdict.entry))
+    leaf = leaf_hash(leaf_of(verdict.entry.value))
     if not is_included(leaf, proof.index, checkpoint.size, checkpoint.root, proof.hashes):
         raise DecodeError(f"entry {verdict.entry.id} is not leaf {proof.index:,} of the tree that {checkpoint.origin} signed")
     if policy is None:

@@ -74,3 +74,23 @@ def test_places_that_are_no_bucket_are_named(cli: Run, app: str, folder: Path) -
     cli("publish", app, "share")
     assert "share has" not in cli("publish", "other.db", "share", code=1).out
     assert not (folder / "b.db").exists()
+
+
+def test_stat_shows_a_bucket_and_commands_for_logs_name_what_reads_it(cli: Run, app: str, folder: Path) -> None:
+    cli("publish", app, "share", "--key", "alice")
+    ours, shown = cli("stat", app, "--json").record, cli("stat", "share", "--json").record
+    assert (shown["topic"], shown["count"], shown["root"], shown["faults"]) == (ours["topic"], 5, ours["root"], {})
+    cli("key", "import", "bob", input=SEEDS["bob"].hex())
+    cli("clone", "share", "b.db")
+    cli("append", "b.db", '"from bob"', "--key", "bob")
+    cli("publish", "b.db", "share", "--key", "bob")
+    shown = cli("stat", "share", "--json").record
+    assert (shown["count"], shown["root"], sorted(each["count"] for each in shown["publishers"])) == (None, None, [5, 6])
+    assert "6 to 11" in cli("stat", "share", "--table").out
+    for command in (("fsck",), ("log",), ("heads",)):
+        refused = cli(*command, "share", "--json", code=2).error
+        assert refused["message"] == "share is a log in a bucket"
+        assert "gossiplog clone share LOG" in refused["hint"]
+    head = next((folder / "share").glob("*/head"))
+    head.write_bytes(head.read_bytes()[:-9])
+    assert next(iter(cli("stat", "share", "--json", code=3).record["faults"].values())).startswith("damaged: ")

@@ -90,7 +90,7 @@ async def test_go_accepts_what_we_publish(go: Go, tmp_path: Path, size: int) -> 
         assert go.ask("folder", KEY, tmp_path / "bucket" / OURS / "1") == (True, f"{size} leaves")
     for entry, proof in zip(entries, proofs, strict=True):
         (tmp_path / "x.tlog-proof").write_bytes(proof)
-        accepted, said = go.ask("proof", KEY, leaf_of(entry).hex(), tmp_path / "x.tlog-proof")
+        accepted, said = go.ask("proof", KEY, leaf_of(entry.value).hex(), tmp_path / "x.tlog-proof")
         assert accepted, said
 
 
@@ -107,7 +107,7 @@ async def test_go_refuses_what_is_damaged_as_we_do(go: Go, tmp_path: Path) -> No
         with pytest.raises(DecodeError):
             check_proof(Proof.parse(bytes(damaged)))
         path.write_bytes(damaged)
-        accepted, said = go.ask("proof", KEY, leaf_of(entry).hex(), path)
+        accepted, said = go.ask("proof", KEY, leaf_of(entry.value).hex(), path)
         # Go's base64 takes more than one text for the same bytes; ours takes one.
         assert not accepted or decoded(bytes(damaged)) == decoded(proof), (said, bytes(damaged))
     for name in ("checkpoint", "tile/0/000", "tile/0/002.p/188", "tile/1/000.p/2", "tile/entries/001"):
@@ -144,7 +144,7 @@ async def test_we_accept_the_cosignature_of_a_witness_in_go(go: Go, tmp_path: Pa
     with pytest.raises(DecodeError, match="not its quorum"):
         check_proof(parsed, policy)
     (tmp_path / "x.tlog-proof").write_bytes(Proof(parsed.value, parsed.index, parsed.hashes, bytes.fromhex(said)).to_bytes())
-    assert go.ask("proof", KEY, leaf_of(entry).hex(), tmp_path / "x.tlog-proof")[0], "a line of another key changes nothing"
+    assert go.ask("proof", KEY, leaf_of(entry.value).hex(), tmp_path / "x.tlog-proof")[0], "a line of another key changes nothing"
 
 
 async def test_go_accepts_our_cosignatures_and_refuses_what_is_damaged_as_we_do(go: Go, tmp_path: Path) -> None:

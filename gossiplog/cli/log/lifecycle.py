@@ -10,9 +10,10 @@ import click
 from ...access import Policy
 from ...entry import is_topic
 from ...errors import LogNotFound
+from ..exits import ExitCode
 from ..options import Location, log_argument, output_options
-from ..output import Output, clean
-from ..session import opened, run
+from ..output import Output, clean, counted
+from ..session import is_in_bucket, opened, run
 
 __all__ = ["init", "migrate", "stat"]
 
@@ -75,15 +76,17 @@ def init(log: Location, topic: str, founders: tuple[str, ...], k: int | None, ou
 @click.command()
 @log_argument
 @output_options()
-def stat(log: str, out: Output) -> None:
+def stat(log: Location, out: Output) -> int:
     """Show a log's topic, size, heads and root.
 
-    Two replicas hold the same entries exactly when their roots are equal.
+    Two replicas hold the same entries exactly when their roots are equal. Of a log in a bucket, what its publishers' checkpoints say is
+    shown, without reading entries; the exit code is 3 if one of them is wrong.
 
     \b
     Examples
       gossiplog stat app.db
       gossiplog stat app.db --json | jq -r .root.hash
+      gossiplog stat /mnt/share/app
     """
 
     async def task() -> None:
@@ -118,7 +121,36 @@ def stat(log: str, out: Output) -> None:
             shown.append(("set aside", ", ".join(f"{number:,} by {clean(name)}" for name, number in sorted(aside.items()))))
         out.fields(record, shown)
 
-    run(task)
+    return run(lambda: _stat_bucket(log, out)) if is_in_bucket(log) else run(task) or ExitCode.DONE
+
+
+async def _stat_bucket(place: str, out: Output) -> int:
+    from ...bucket import open_storage
+    from ...bucket.scan import look
+
+    found = await look(open_storage(place))
+    root, trees = found.log_root, sorted(found.trees.items())
+    sizes = [tree.size for _, tree in trees]
+    count = sizes[0] if root is not None or len(sizes) == 1 else None
+    publishers = [(f"did:key:{name.partition('/')[0]}", tree.size) for name, tree in trees]
+    record = {
+        "topic": found.topic,
+        "count": count,
+        "root": None if root is None else {"level": root.level, "hash": root.hash.hex()},
+        "publishers": [{"publisher": did, "count": size} for did, size in publishers],
+        "faults": dict(found.faults),
+    }
+    shown = [
+        ("topic", clean(found.topic or "")),
+        ("entries", f"{count:,}" if count is not None else f"{max(sizes):,} to {sum(sizes):,}: publishers have different ones"),
+        ("root", "not known before a clone" if root is None else f"level {root.level}, hash {root.hash.hex()}"),
+        ("published by", counted(len(publishers), "publisher", "publishers")),
+        *[("", f"{did}: {counted(size, 'entry', 'entries')}") for did, size in publishers],
+    ]
+    out.fields(record, shown)
+    for name, fault in found.faults.items():
+        out.note(clean(f"did:key:{name}: {fault}"))
+    return ExitCode.INTEGRITY if found.faults else ExitCode.DONE
 
 
 @click.command()
