@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -12,10 +12,10 @@ import trio
 from ..errors import BucketError, DecodeError
 from ..tasks.ordered import map_ordered
 from ..tlog import Checkpoint, parse_checkpoint
-from ..tlog.merkle import HASH_BYTES
+from ..tlog.merkle import HASH_BYTES, root_of
 from ..tlog.note import CHECKPOINT_BYTES_MAX
 from ..tlog.segment import INDEX_BYTES_MAX, SEGMENT_WIDTH, Frame, parse_index, segment_path, unpack
-from ..tlog.tiles import TILE_WIDTH, Reading, Tile, tile_path
+from ..tlog.tiles import TILE_WIDTH, Reading, Tile, Tiles, tile_path
 from .storage import Storage, read_whole
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "OpenSegment",
     "drive",
     "frame_bytes",
+    "is_of_tree",
     "open_segment",
     "read_bundle",
     "read_head",
@@ -101,6 +102,13 @@ async def drive(storage: Storage, prefix: str, reading: Reading[T]) -> T:
         raise DecodeError(f"{storage.url}/{prefix}/{error}") from None
     finally:
         reading.close()
+
+
+async def is_of_tree(storage: Storage, prefix: str, tiles: Tiles, at: int, hashes: Sequence[bytes]) -> bool:
+    """Whether a tree's leaves from a number on, within one tile, have these hashes. Raises as `drive`."""
+    if len(hashes) == TILE_WIDTH:
+        return [root_of(hashes)] == await drive(storage, prefix, tiles.hashes(1, at // TILE_WIDTH, 1))
+    return hashes == await drive(storage, prefix, tiles.hashes(0, at, len(hashes)))
 
 
 async def read_tile(storage: Storage, prefix: str, tile: Tile) -> bytes:

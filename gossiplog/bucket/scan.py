@@ -5,7 +5,7 @@ processes read at once, and nothing passes through the one that planned.
 
 Publishers of one log have the same entries. Each is read once: of leaves that stand in several trees, the one in the largest tree. For
 that, bundles of leaves are compared, with an entry's SHA-256 beside its key. A plain scan believes the publishers that these bundles, and
-the segments, are those of their checkpoints; one that proves believes nobody.
+the segments, are those of their checkpoints: one that lies there hides what others have. One that proves believes nobody.
 
 Source: docs/spec/bucket.md, "Reading".
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -33,7 +33,7 @@ from ..tlog.note import decode_base64, encode_base64
 from ..tlog.segment import SEGMENT_WIDTH, Frame, unpack
 from ..tlog.tiles import TILE_WIDTH
 from ..tree.node import Node
-from .reading import BUNDLED_BYTES, MissingObject, OpenSegment, drive, frame_bytes, open_segment, read_bundle, read_head
+from .reading import BUNDLED_BYTES, MissingObject, OpenSegment, drive, frame_bytes, is_of_tree, open_segment, read_bundle, read_head
 from .storage import Storage
 from .take import kind_of, publishers_of
 
@@ -136,7 +136,7 @@ class Extent(NamedTuple):
         root: Of the tree.
         low: The first leaf, from 0.
         high: The leaf after the last.
-        others: Trees of which the leaves are left out: name, size, first leaf and the one after the last.
+        others: Trees of which the leaves are left out: name, size, root, first leaf and the one after the last.
     """
 
     tree: str
@@ -144,7 +144,7 @@ class Extent(NamedTuple):
     root: bytes
     low: int
     high: int
-    others: tuple[tuple[str, int, int, int], ...] = ()
+    others: tuple[tuple[str, int, bytes, int, int], ...] = ()
 
 
 class Leaves(NamedTuple):
@@ -261,7 +261,7 @@ def extents(begin: BucketPlace, end: BucketPlace, count: int | None = None, *, l
         high: Only leaves before this number.
     """
     found: list[Extent] = []
-    done = {name: (name, tree.size, low, tree.read) for name, tree in begin.trees.items() if tree.read > low}
+    done = {name: (name, tree.size, tree.root, low, tree.read) for name, tree in begin.trees.items() if tree.read > low}
     whole = set[tuple[int, str]]()
     order = sorted(end.trees.items(), key=lambda item: (-item[1].read, item[0]))
     bounds = {}
@@ -279,7 +279,7 @@ def extents(begin: BucketPlace, end: BucketPlace, count: int | None = None, *, l
             cuts = [first, *range(first // step * step + step, last, step), last]
             found += [Extent(name, tree.size, tree.root, *cut, others) for cut in pairwise(cuts)]
         if last > low:
-            done[name] = name, tree.size, low, max(first, last)
+            done[name] = name, tree.size, tree.root, low, max(first, last)
         if tree.log_root is not None and (low, high, tree.read) == (0, None, tree.size):
             whole.add(tree.log_root)
     return found
@@ -318,7 +318,7 @@ class _ExtentReader:
             # Whatever waits for the storage does so there, one after the other.
             self._run = lambda function, *given: pool.submit(trio.run, function, *given)
             if extent.others:
-                self._hidden, missing = self._run(_shared, self._storage, extent).result()
+                self._hidden, missing = self._run(_shared, self._storage, extent, tiles is not None).result()
                 for fault in missing:
                     yield Leaves((extent.low,), (b"",), (), fault)
             if tiles is not None:
@@ -405,19 +405,23 @@ def _key(value: bytes) -> bytes:
         return b""
 
 
-async def _shared(storage: Storage, extent: Extent) -> tuple[set[int], list[str]]:
-    """Return the numbers of an extent's leaves that other trees have as well, or that stand in the extent before; and what was missing."""
+async def _shared(storage: Storage, extent: Extent, proves: bool) -> tuple[set[int], list[str]]:
+    """Return the numbers of an extent's leaves that other trees have as well, or that stand in the extent before; and what was missing.
+
+    If it proves, a leaf counts only if it is in the other tree, whatever the bundle says.
+    """
     mine: dict[bytes, int] = {}
     hidden: set[int] = set()
     missing: list[str] = []
-    async with aclosing(_bundles(storage, extent.tree, extent.size, extent.low, extent.high, missing)) as bundles:
+    root = extent.root if proves else None
+    async with aclosing(_bundles(storage, extent.tree, extent.size, root, extent.low, extent.high, missing)) as bundles:
         async for first, leaves in bundles:
             for number, leaf in enumerate(leaves, first):
                 if mine.setdefault(leaf, number) != number:
                     hidden.add(number)
-    for name, size, low, high in extent.others:
+    for name, size, root, low, high in extent.others:
         # The newest first: what is new in one place is new in others.
-        async with aclosing(_bundles(storage, name, size, low, high, missing, step=-1)) as bundles:
+        async with aclosing(_bundles(storage, name, size, root if proves else None, low, high, missing, step=-1)) as bundles:
             async for _, leaves in bundles:
                 hidden.update(mine.pop(leaf) for leaf in mine.keys() & leaves)
                 if not mine:
@@ -426,17 +430,34 @@ async def _shared(storage: Storage, extent: Extent) -> tuple[set[int], list[str]
 
 
 async def _bundles(
-    storage: Storage, tree: str, size: int, low: int, high: int, missing: list[str], *, step: int = 1
+    storage: Storage, tree: str, size: int, root: bytes | None, low: int, high: int, missing: list[str], *, step: int = 1
 ) -> AsyncGenerator[tuple[int, list[bytes]], None]:
-    """Yield leaves, 52 bytes each, by bundle, with the number of the first; note where there are too few."""
+    """Yield leaves, 52 bytes each, by bundle, with the number of the first; note where there are too few.
+
+    A bundle that a root disproves has none.
+    """
+    tiles = None if root is None else Tiles(size, root)
+    if tiles is not None:
+        with suppress(DecodeError, MissingObject):
+            await drive(storage, tree, tiles.open())
     numbers = range(low // TILE_WIDTH, -(-high // TILE_WIDTH))[::step]
     async with map_ordered(partial(read_bundle, storage, tree, size), numbers, ahead=_AHEAD) as bundles:
         for number in numbers:
             data, base = await anext(bundles) or b"", number * TILE_WIDTH
             first, end = max(low, base) - base, min(high, base + TILE_WIDTH) - base
-            if (found := len(data) // BUNDLED_BYTES) < end:
-                missing.append(
-                    f"{storage.url}/{tree}: leaves {base + found:,} to {base + end - 1:,} are missing; what has them too may come again"
-                )
-            places = range(first * BUNDLED_BYTES + 2, min(end, found) * BUNDLED_BYTES, BUNDLED_BYTES)
-            yield base + first, [data[at : at + BUNDLED_BYTES - 2] for at in places]
+            places = range(2, min(len(data), (size - base) * BUNDLED_BYTES), BUNDLED_BYTES)
+            leaves = [data[at : at + BUNDLED_BYTES - 2] for at in places]
+            if tiles is not None and not await _are_of_tree(storage, tree, tiles, base, leaves):
+                leaves = []
+            if (found := len(leaves)) < end:
+                which = f"{storage.url}/{tree}: leaves {base + found:,} to {base + end - 1:,}"
+                missing.append(f"{which} are missing{'' if tiles is None else ' or wrong'}; what has them too may come again")
+            yield base + first, leaves[first:end]
+
+
+async def _are_of_tree(storage: Storage, tree: str, tiles: Tiles, base: int, leaves: Sequence[bytes]) -> bool:
+    tiles.forget()
+    try:
+        return await is_of_tree(storage, tree, tiles, base, [leaf_hash(leaf) for leaf in leaves])
+    except (DecodeError, MissingObject):
+        return False

@@ -26,12 +26,12 @@ from ..tasks.nursery import open_service_nursery
 from ..tasks.ordered import map_ordered
 from ..tlog import Checkpoint, Tiles
 from ..tlog.growth import leaf_of
-from ..tlog.merkle import leaf_hash, root_of
+from ..tlog.merkle import leaf_hash
 from ..tlog.note import is_publisher, unsigned
 from ..tlog.segment import SEGMENT_WIDTH
 from ..tlog.tiles import TILE_WIDTH
 from .kept import Kept, TakenState
-from .reading import MissingObject, drive, read_head, read_segment
+from .reading import MissingObject, drive, is_of_tree, read_head, read_segment
 from .storage import Storage
 
 if TYPE_CHECKING:
@@ -396,11 +396,7 @@ class _Taker:
                 if at + len(values) <= start:
                     continue
                 keys, hashes = await trio.to_thread.run_sync(_leaves, values)
-                if len(values) == TILE_WIDTH:
-                    is_proved = [root_of(hashes)] == await drive(self._storage, prefix, tiles.hashes(1, at // TILE_WIDTH, 1))
-                else:
-                    is_proved = hashes == await drive(self._storage, prefix, tiles.hashes(0, at, len(hashes)))
-                if not is_proved:
+                if not await is_of_tree(self._storage, prefix, tiles, at, hashes):
                     raise DecodeError(f"{self._storage.url}/{prefix}: VALUEs {at:,} to {at + len(values) - 1:,} are not those of the tree")
                 skipped = max(0, start - at)
                 yield dict(zip(keys[skipped:], values[skipped:], strict=True))

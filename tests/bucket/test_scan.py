@@ -83,6 +83,22 @@ async def test_entries_that_several_publishers_have_are_read_once(log: GossipLog
     assert sorted(value for _, value, _ in await rows_of(bucket, proves=proves) if value) == await values_of(theirs)
 
 
+async def test_a_publisher_that_lies_in_a_bundle_hides_nothing_from_a_scan_that_proves(
+    log: GossipLog, theirs: GossipLog, bucket: Path
+) -> None:
+    await log.publish(bucket)
+    await theirs.append_many([{"more": n} for n in range(900)])
+    await theirs.publish(bucket)
+    lie = bucket / THEIRS / "1" / "tile" / "entries" / "000"
+    lie.write_bytes((bucket / OURS / "1" / "tile" / "entries" / "000").read_bytes())
+    ours, everything = set(await values_of(log)), sorted(await values_of(log) + await values_of(theirs))
+    assert len([value for _, value, _ in await rows_of(bucket) if value in ours]) == 700 - 256, "a plain scan believes it"
+    found = await rows_of(bucket, proves=True)
+    assert sorted(value for _, value, fault in found if not fault) == everything
+    (fault,) = [fault for _, _, fault in found if fault]
+    assert fault.endswith(f"{THEIRS}/1: leaves 0 to 255 are missing or wrong; what has them too may come again")
+
+
 async def test_a_range_is_cut_at_segments_and_reads_no_other_frames(bucket: Path, tmp_path: Path) -> None:
     async with gossiplog.open(tmp_path / "long.db", topic=TOPIC, signer=SIGNERS[0], durability="off") as log:
         await log.append_many([{"n": n} for n in range(9000)])
