@@ -153,13 +153,14 @@ class Mounted:
             there = ", ".join(f"/{quote(topic)}" for topic in hub.services)
             await visit.refuse(Refusal(_NOT_FOUND, f"no log {visit.path}; there are {there}"))
             return
-        rights = Caller(self._limits.access, visit.request.token, known).entering(service.topic)
+        caller = Caller(self._limits.access, visit.request.token, known)
+        rights, did = caller.entering(service.topic), caller.did(service.topic)
         if isinstance(rights, Refusal):
             note("client refused", address=client, topic=service.topic, reason=rights.reason)
             await visit.refuse(rights)
             return
         websocket = await open_websocket(visit.receive, visit.send, visit.request.subprotocol)
-        await hub.serve_client(websocket, service, rights, client, port, place)
+        await hub.serve_client(websocket, service, rights, did, client, port, place)
 
     async def _serve_http(self, visit: _Visit, known: Known, client: str) -> None:
         caller = Caller(self._limits.access, visit.request.token, known)

@@ -64,7 +64,7 @@ class ProvingApi:
         return JSONResponse({"token": answer, "seconds": TOKEN_S}, headers=_UNSTORED)
 
     def _check(self) -> None:
-        if not self._access.of(self._topic).dids:
+        if not self._access.lets_dids_in(self._topic):
             raise HTTPException(404, "no did has rights of its own here")
 
 

@@ -5,16 +5,23 @@ from pathlib import Path
 import pytest
 import trio
 from access_support import DIDS, SIGNERS
-from network_support import PATIENCE_S, fetch, until_has
+from network_support import PATIENCE_S, eventually, fetch, until_has
 
 import gossiplog
 from gossiplog import Application, Policy
 from gossiplog.access import Grant, encode_said
+from gossiplog.archive.jsonl import entry_to_line
 from gossiplog.codec import pcf
 from gossiplog.entry.message_id import decode_id
 from gossiplog.entry.rules import next_clock
 from gossiplog.entry.signing import sign_entry
-from gossiplog.errors import NotAuthorised
+from gossiplog.errors import CannotConnect, NotAuthorised
+from gossiplog.net.ground.access import Access
+from gossiplog.net.ground.admission import HubLimits
+from gossiplog.net.hub.client import fetch_token, parse_url
+from gossiplog.net.hub.exchange import exchange
+
+JSON = {"content-type": "application/json"}
 
 
 def reset(tx) -> None:
@@ -79,3 +86,85 @@ async def test_what_a_removed_member_does_takes_no_effect_anywhere(tmp_path: Pat
             assert await said(replica) == ["before", "by a friend"]
             assert not (await replica.standing(late.id)).counts
             assert await replica.root() == await log.root()
+
+
+async def test_a_role_is_the_right_of_a_connection(tmp_path: Path) -> None:
+    """Reader pulls, writer pushes; who is removed, or nobody, gets nothing: by WebSocket, sync, POST and a stream of events."""
+    reader, writer, nobody = SIGNERS[1], SIGNERS[2], SIGNERS[3]
+    closed = HubLimits(access=Access.parse({"default": {"anonymous": []}}))
+    async with (
+        gossiplog.open(":memory:", topic="team.example.com", policy=Policy([DIDS[0]]), signer=SIGNERS[0]) as log,
+        log.listen("127.0.0.1:0", limits=closed) as hub,
+        gossiplog.open(":memory:", topic=log.topic, signer=reader) as reads,
+        gossiplog.open(":memory:", topic=log.topic, signer=writer) as writes,
+        gossiplog.open(":memory:", topic=log.topic, signer=nobody) as stranger,
+        gossiplog.open(":memory:", topic=log.topic, signer=SIGNERS[0]) as founder,
+    ):
+        url = hub.urls[0]
+        nodes = [(await log.grant(reader.did, "read")).id, (await log.grant(writer.did, "write")).id]
+        await founder.sync(log)
+
+        async def token_of(identity: gossiplog.Ed25519Signer) -> str:
+            token = await fetch_token(parse_url(url, identity=identity))
+            assert token is not None
+            return token
+
+        for who in (None, nobody):
+            async with stranger.connect(url, identity=who) as link:
+                await eventually(lambda link=link: link.error)
+                assert ("is not let in here" if who else "takes a token") in (link.error or "")
+        with pytest.raises(CannotConnect, match="is not let in here"):
+            await exchange(stranger, parse_url(url, identity=nobody))
+        assert await stranger.count() == 0
+        async with (
+            reads.connect(url, identity=reader) as reading,
+            writes.connect(url, identity=writer),
+            founder.connect(url, identity=SIGNERS[0]),
+        ):
+            await until_has(reads, [await log.append("one")])
+            await until_has(writes, [await log.append("two")])
+            # What a friend gave to the reader is not the reader's to bring.
+            by_a_friend = await founder.append("three", signer=SIGNERS[0])
+            await until_has(log, [by_a_friend])
+            await until_has(log, [await writes.append("by the writer")])
+            tokens = {who: {"authorization": f"Bearer {await token_of(who)}"} for who in (reader, writer)}
+            entry = sign_entry(writer, log.topic, next_clock([]), [], pcf.encode("x"))
+            for who, status in ((reader, 403), (writer, 400)):
+                posted = await fetch(hub, "/api/messages", method="POST", headers=JSON | tokens[who], body=entry_to_line(entry))
+                assert posted.status == status, posted.body
+            assert {(await fetch(hub, "/api/heads", headers=tokens[who])).status for who in (reader, writer)} == {200}
+            assert (await fetch(hub, "/api/connections", headers=tokens[writer])).status == 403
+            before = len(hub.links())
+            await log.revoke(nodes[0])
+            await eventually(lambda: len(hub.links()) == before - 1)
+            new = await log.append("after the reader's removal")
+            await until_has(writes, [new])
+            await eventually(lambda: reading.error and "is not let in here" in reading.error)
+            assert not await reads.has(new.id)
+            assert (await fetch(hub, "/api/heads", headers=tokens[reader])).status == 403
+            # Another role is another right: the writer is a reader from now on.
+            await log.grant(writer.did, "read")
+            await log.revoke(nodes[1])
+            await until_has(writes, [last := await log.append("for readers")])
+            posted = await fetch(hub, "/api/messages", method="POST", headers=JSON | tokens[writer], body=entry_to_line(entry))
+            assert posted.status == 403
+        assert await writes.has(last.id)
+
+
+async def test_a_stream_of_events_ends_with_the_role() -> None:
+    closed = HubLimits(access=Access.parse({"default": {"anonymous": []}}))
+    async with (
+        gossiplog.open(":memory:", topic="team.example.com", policy=Policy([DIDS[0]]), signer=SIGNERS[0]) as log,
+        log.listen("127.0.0.1:0", limits=closed) as hub,
+    ):
+        node = await log.grant(DIDS[1], "read")
+        token = await fetch_token(parse_url(hub.urls[0], identity=SIGNERS[1]))
+        stream = await trio.open_tcp_stream("127.0.0.1", hub.port)
+        await stream.send_all(f"GET /api/events?token={token} HTTP/1.1\r\nHost: localhost:{hub.port}\r\n\r\n".encode())
+        with trio.fail_after(PATIENCE_S):
+            assert b" 200 " in await stream.receive_some()
+            await log.revoke(node.id)
+            data = b"".join([piece async for piece in stream])
+        await log.append("secret")
+        assert b"secret" not in data
+        await stream.aclose()

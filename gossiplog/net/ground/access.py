@@ -73,6 +73,9 @@ class Access:
         self._hashes = dict(hashes or {})
         self._default = default or LogAccess()
         self._logs = dict(logs or {})
+        # What the members of a log may, by topic, where the log itself decides who they are; and set when that changes.
+        self._members: dict[str, Mapping[str, Rights]] = {}
+        self._members_changed = trio.Event()
         self.proofs = Proofs()
         self.replaced = trio.Event()
 
@@ -120,6 +123,24 @@ class Access:
         """Return the rules of a log."""
         return self._logs.get(topic, self._default)
 
+    def set_members(self, topic: str, members: Mapping[str, Rights] | None) -> None:
+        """Take what the members of a log may, beside what the rules say; None for a log that has none, or is served no longer."""
+        if members is None:
+            self._members.pop(topic, None)
+        else:
+            self._members[topic] = members
+        self._members_changed.set()
+        self._members_changed = trio.Event()
+
+    async def wait_changed(self, topic: str, did: str, rights: Rights) -> None:
+        """Wait until a did that has these rights has others, because its role in the log is another one."""
+        while self.rights_of_did(topic, did) == rights:
+            await self._members_changed.wait()
+
+    def lets_dids_in(self, topic: str) -> bool:
+        """Whether any did may do with a log what not everybody may."""
+        return topic in self._members or bool(self.of(topic).dids)
+
     @property
     def names_dids(self) -> bool:
         """Whether any log lets dids in."""
@@ -128,16 +149,21 @@ class Access:
     def rights(self, topic: str, token: str | None) -> Rights | Refusal:
         """Say what somebody may, by the token that was brought; a refusal if the token is none of ours."""
         rules = self.of(topic)
-        if token is None or not (self._hashes or rules.dids):
+        if token is None or not (self._hashes or self.lets_dids_in(topic)):
             # Where there are no tokens, one is brought in vain.
             return rules.anonymous
         if token.startswith(PROVEN):
             holder = self.proofs.holder(topic, token)
-            return holder if isinstance(holder, Refusal) else rules.anonymous | rules.dids.get(holder, frozenset())
+            return holder if isinstance(holder, Refusal) else self.rights_of_did(topic, holder)
         name = self._name(token)
         if name is None:
             return Refusal(401, "this token is not known here")
         return rules.anonymous | rules.tokens.get(name, frozenset())
+
+    def rights_of_did(self, topic: str, did: str) -> Rights:
+        """Say what somebody may who holds a did: what everybody may, what the rules give to it, and what its role in the log does."""
+        rules = self.of(topic)
+        return rules.anonymous | rules.dids.get(did, Rights()) | self._members.get(topic, {}).get(did, Rights())
 
     def prove(self, topic: str, proof: Proof) -> str | Refusal:
         """Return a token for who proves that a did is its own, if the rules of a log name it."""
@@ -145,7 +171,7 @@ class Access:
         if refusal is not None:
             return refusal
         # Not before, or anybody could find out who is let in.
-        if proof.did not in self.of(topic).dids:
+        if proof.did not in self.of(topic).dids and proof.did not in self._members.get(topic, ()):
             return Refusal(403, f"{proof.did} is not let in here")
         return self.proofs.token(topic, proof)
 
@@ -178,9 +204,17 @@ class Caller:
         if self.known is None:
             return self.access.rights(topic, self.token)
         if isinstance(self.known, str):
-            rules = self.access.of(topic)
-            return rules.anonymous | rules.dids.get(self.known, frozenset())
+            return self.access.rights_of_did(topic, self.known)
         return self.known
+
+    def did(self, topic: str) -> str | None:
+        """Return the did that the caller is known by; None for one that is known by none."""
+        if isinstance(self.known, str):
+            return self.known
+        if self.known is not None or self.token is None or not self.token.startswith(PROVEN):
+            return None
+        holder = self.access.proofs.holder(topic, self.token)
+        return holder if isinstance(holder, str) else None
 
     def entering(self, topic: str) -> Rights | Refusal:
         """Say what the caller may do on a connection, or why it may have none."""
@@ -196,7 +230,7 @@ class Caller:
         if self.known is not None:
             return Refusal(403, f"you may not {right} here")
         if self.token is None:
-            how = "; a did gets one for the answer to api/challenge" if self.access.of(topic).dids else ""
+            how = "; a did gets one for the answer to api/challenge" if self.access.lets_dids_in(topic) else ""
             return Refusal(401, f"to {right} takes a token here: send Authorization: Bearer TOKEN, or ?token=TOKEN in the URL{how}")
         return Refusal(403, f"this token does not allow to {right}")
 

@@ -13,6 +13,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TypeAlias
 from urllib.parse import quote, unquote
 
@@ -26,7 +27,7 @@ from ..ground.access import Caller, Rights
 from ..ground.admission import Admission, HubLimits, Place, Refused, client_address
 from ..ground.journal import note
 from ..ground.proof import Refusal
-from ..service.peers import PeerConnectionState
+from ..service.peers import PeerConnection, PeerConnectionState
 from ..service.service import Service, open_service
 from ..transport.flushes import Flushes
 from ..transport.http_head import Head, read_head, refuse
@@ -35,6 +36,7 @@ from ..transport.stream import ByteStream
 from ..transport.tcp import TcpStream
 from ..transport.websocket import accept_websocket
 from .http_names import Names
+from .roles import roles_kept
 
 __all__ = ["WS_CLOSE_CODE", "Hub", "ServeHttp", "listen", "open_hub", "parse_address"]
 
@@ -121,6 +123,7 @@ class Hub:
             service = await stack.enter_async_context(open_service(log))
             stack.enter_context(service.guarded_by(self.admission))
             access = self.admission.limits.access
+            await stack.enter_async_context(roles_kept(log, access))
             allowance = stack.enter_context(service.allowances.kept(access))
             await service.allowances.wait_counted(access)
             self.allowances[log.topic] = allowance
@@ -225,13 +228,14 @@ class Hub:
                     await refuse(
                         connection, 404, f"no log {head.path}; there are {', '.join(f'/{quote(topic)}' for topic in self.services)}"
                     )
-                elif isinstance(rights := Caller(self.admission.limits.access, head.token).entering(service.topic), Refusal):
+                elif isinstance(rights := (caller := Caller(self.admission.limits.access, head.token)).entering(service.topic), Refusal):
                     note("client refused", address=client, topic=service.topic, reason=rights.reason)
                     await self._refuse_websocket(connection, head, rights)
                 else:
+                    did = caller.did(service.topic)
                     with trio.fail_after(self.admission.limits.handshake_s):
                         websocket = await accept_websocket(connection, head.raw, head.subprotocol)
-                    await self.serve_client(websocket, service, rights, client, remote[1], place)
+                    await self.serve_client(websocket, service, rights, did, client, remote[1], place)
         except Refused as refusal:
             note("connection refused", level=logging.DEBUG if refusal.is_repeated else logging.INFO, address=client, reason=str(refusal))
             await refuse(connection, 503, str(refusal))
@@ -247,13 +251,16 @@ class Hub:
             await websocket.refuse(WS_CLOSE_CODE + denial.status, denial.reason)
             await websocket.aclose()
 
-    async def serve_client(self, stream: ByteStream, service: Service, rights: Rights, client: str, port: int, place: Place) -> None:
-        """Serve a client of a log until its connection ends.
+    async def serve_client(
+        self, stream: ByteStream, service: Service, rights: Rights, did: str | None, client: str, port: int, place: Place
+    ) -> None:
+        """Serve a client of a log until its connection ends, or what its did may as a member changes: then it comes again.
 
         Args:
             stream: The binary messages of its WebSocket.
             service: Of the log.
             rights: What it may.
+            did: By which it is known, if it is.
             client: Its address.
             port: Its port, or that of the proxy that it came by.
             place: That it takes.
@@ -266,12 +273,21 @@ class Hub:
                 service.attached(muxed, PeerKind.CLIENT, is_counted=is_counted, rights=rights, allowance=allowance) as link,
             ):
                 place.worth = lambda: link.peer.worth
+                if did is not None:
+                    link.start(partial(self._end_with_role, service.topic, did, rights))
                 note("client connected", peer=peer, topic=service.topic)
                 reason = "the server closes"
                 try:
                     reason = (await muxed.wait_ended()).reason
                 finally:
                     note("client gone", peer=peer, topic=service.topic, reason=reason)
+
+    async def _end_with_role(self, topic: str, did: str, rights: Rights, link: PeerConnection) -> None:
+        """Close the connection of a member when its role changes. Nothing is given or taken from then on."""
+        await self.admission.limits.access.wait_changed(topic, did, rights)
+        note("client's role changed", peer=link.peer.id)
+        link.peer.rights = Rights()
+        await link.connection.aclose()
 
 
 @asynccontextmanager

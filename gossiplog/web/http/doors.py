@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+import trio
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -22,6 +23,7 @@ from ...errors import ClosedError, StoreError
 from ...net.ground.access import Caller
 from ...net.ground.journal import note
 from ...net.reports.health import Away, Health
+from ...tasks.nursery import open_service_nursery
 
 __all__ = ["AWAY", "RETRY_S", "Door", "Guard", "MakeDoor", "check_own_page"]
 
@@ -74,7 +76,27 @@ class _Doorkeeper:
                 headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
                 await PlainTextResponse(refusal.reason + "\n", refusal.status, headers=headers)(scope, receive, send)
                 return
+            if scope["method"] == "GET":
+                # An answer may go on for ever, and does not outlast its right.
+                async with open_service_nursery() as nursery:
+                    with trio.CancelScope() as answering:
+                        for topic in self._topics:
+                            nursery.start_soon(_end_without, caller, topic, right, answering)
+                        await self._app(scope, receive, send)
+                    nursery.cancel_scope.cancel()
+                return
         await self._app(scope, receive, send)
+
+
+async def _end_without(caller: Caller, topic: str, right: str, answering: trio.CancelScope) -> None:
+    """Cancel an answer to a did that loses the right to it."""
+    did = caller.did(topic)
+    while did is not None:
+        rights = caller.access.rights_of_did(topic, did)
+        if right not in rights:
+            answering.cancel()
+            return
+        await caller.access.wait_changed(topic, did, rights)
 
 
 def check_own_page(request: Request) -> None:
