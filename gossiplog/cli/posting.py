@@ -87,7 +87,7 @@ class Poster:
         clock = self._read(f"{self._base}/clock")
         try:
             parents = sorted({decode_id(id) for id in clock["parents"]})[-_PARENTS_MAX:]
-            topic = self._topic or self._find_topic()
+            topic = self.find_topic()
             check_topic(topic)
         except (DecodeError, LocalProtocolError, LookupError, TypeError, AttributeError):
             raise self._nonsense() from None
@@ -95,8 +95,11 @@ class Poster:
         self._ask(f"{self._base}/messages", entry_to_line(entry))
         return entry
 
-    def _find_topic(self) -> str:
-        """Ask the server which log it serves: an entry counts in the log of its topic, wherever that is, so the signer is told."""
+    def find_topic(self) -> str:
+        """Say which log the URL names, or ask the server which one it serves: an entry counts in the log of its topic, wherever that is, so
+        the signer is told."""
+        if self._topic:
+            return self._topic
         topics = self._read("/")["topics"]
         if not isinstance(topics, list) or not topics or not all(isinstance(topic, str) for topic in topics):
             raise self._nonsense()

@@ -368,3 +368,21 @@ def test_log_that_is_served_cannot_be_appended_to_and_what_can_be_done_is_said(f
         (done,) = ran("sync", "empty.db", server["urls"][0], "--json")
         assert (done["pushed"], done["equal"], done["leftOut"]) == (1, True, None)
     assert count_of("hub.db") == 31
+
+
+def test_members_are_decided_through_a_running_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is locked by its server; what is signed here is taken there, and a member who was removed is refused."""
+    monkeypatch.setenv("GOSSIPLOG_KEY_DIR", str(folder / "keys"))
+    ((founder,), (other,)) = ((key["did"] for key in ran("key", "new", name, "--json")) for name in ("founder", "other"))
+    ran("init", "team.db", "--topic", "team.example.com", "--founder", founder, "--json")
+    (folder / "members.toml").write_text("[default]\nanonymous = []\n")
+    with serving("team.db", "--listen", "127.0.0.1:0", "--access", "members.toml") as server:
+        (url,) = server["urls"]
+        (granted,) = ran("access", "grant", url, other, "--role", "read", "--key", "founder", "--json")
+        assert [each["role"] for each in ran("access", "show", url, "--key", "founder", "--json")] == ["admin", "read"]
+        (revoked,) = ran("access", "revoke", url, granted["id"][:10], "--key", "founder", "--json")
+        assert [each["kind"] for each in ran("access", "log", url, "--key", "founder", "--json")] == ["grant", "revoke"]
+        (checked,) = ran("access", "check", url, revoked["id"], "--key", "founder", "--json")
+        assert checked["counts"] is True
+        ran("access", "grant", url, other, "--key", "other", "--json", code=4)
+    assert [each["held"] for each in ran("access", "show", "team.db", "--json")] == [True, False]

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...entry.rules import VALUE_BYTES_DEFAULT
+from ...errors import NotAuthorised
 from ..entries import ID_CHARACTERS
 from ..exits import ExitCode
-from ..options import id_argument, key_option, log_argument, output_options
+from ..options import LOG, id_argument, identity_option, key_option, output_options, read_identity, read_token
 from ..output import Column, Listing, Output, clean
+from ..posting import Poster, is_server_url
 from ..session import opened, resolve, run
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from ...entry.message import Entry
     from ...gossip_log import GossipLog
 
 __all__ = ["access"]
 
+_log_argument = click.argument("log", metavar="LOG|URL", type=LOG)
 _under_option = click.option("--under", metavar="NODE", help="Your node to sign under; by default the one closest to a founder that may.")
 _node_argument = click.argument("node", metavar="NODE|DID")
 
@@ -31,6 +39,8 @@ def access() -> None:
     A log made with `gossiplog init --founder DID` keeps its own members: grants and revocations are entries, and every replica comes to
     the same answer, without a server. Rights flow down a tree: a founder grants, an admin grants below, and only somebody above can take
     a node away, with everything below it. A node is a founder's did or the id of a grant; its first characters do.
+
+    LOG may also be the URL of a running server: its log is fetched and checked, and what is said is signed here and given to the server.
 
     \b
     Roles
@@ -45,13 +55,15 @@ def access() -> None:
       gossiplog access grant team.db did:key:z6Mk… --device
       gossiplog access show team.db
       gossiplog access revoke team.db 0g5k
+      gossiplog access show ws://127.0.0.1:8080
     """
 
 
 @access.command()
-@log_argument
+@_log_argument
+@identity_option
 @output_options(quiet="Print only the names of nodes that are held.")
-def show(log: str, out: Output) -> None:
+def show(log: str, key_name: str | None, out: Output) -> None:
     """List the members of a log, and those that were removed.
 
     STATE says by what. PERSON is the node that a device belongs to.
@@ -63,8 +75,10 @@ def show(log: str, out: Output) -> None:
     """
     columns = (Column("node", style="yellow"), Column("role"), Column("person"), Column("did", style="cyan"), Column("state"))
 
+    reach = _reached(log, key_name, signs=False)
+
     async def task() -> None:
-        async with opened(log) as opened_log:
+        async with reach() as opened_log:
             members = await opened_log.members()
             with Listing(out, columns, empty="no members") as listing:
                 for member in members:
@@ -82,7 +96,7 @@ def show(log: str, out: Output) -> None:
 
 
 @access.command()
-@log_argument
+@_log_argument
 @click.argument("did", metavar="DID")
 @click.option("--role", type=click.Choice(("read", "write", "admin")), default="write", show_default=True, help="What the node may do.")
 @click.option("--device", is_flag=True, help="The key is another one of the same person, as a phone is beside a laptop.")
@@ -108,7 +122,7 @@ def grant(log: str, did: str, role: str, device: bool, under: str | None, key_na
 
 
 @access.command()
-@log_argument
+@_log_argument
 @_node_argument
 @click.option("--keep", metavar="ID", multiple=True, help="What stays, with its ancestors, instead of all that is here; repeatable.")
 @click.option("--keep-nothing", is_flag=True, help="Everything that was ever signed there is void.")
@@ -151,7 +165,7 @@ def revoke(
 
 
 @access.command()
-@log_argument
+@_log_argument
 @click.argument("node", metavar="[NODE]", required=False)
 @key_option
 @output_options(quiet="Print only the id.")
@@ -172,7 +186,7 @@ def leave(log: str, node: str | None, key_name: str | None, out: Output) -> None
 
 
 @access.command()
-@log_argument
+@_log_argument
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @_under_option
 @key_option
@@ -195,9 +209,10 @@ def admit(log: str, ids: tuple[str, ...], under: str | None, key_name: str | Non
 
 
 @access.command("log")
-@log_argument
+@_log_argument
+@identity_option
 @output_options(quiet="Print only ids.")
-def log_(log: str, out: Output) -> None:
+def log_(log: str, key_name: str | None, out: Output) -> None:
     """List what was said about members, and what of it is void.
 
     What a removed admin had removed counts again; this list shows it, so that somebody above can confirm it.
@@ -208,8 +223,10 @@ def log_(log: str, out: Output) -> None:
     """
     columns = (Column("id", style="yellow"), Column("said"), Column("of"), Column("by", style="cyan"), Column("state"))
 
+    reach = _reached(log, key_name, signs=False)
+
     async def task() -> None:
-        async with opened(log) as opened_log:
+        async with reach() as opened_log:
             records = await opened_log.access_log()
             with Listing(out, columns, empty="nothing but the policy") as listing:
                 for each in records:
@@ -223,10 +240,11 @@ def log_(log: str, out: Output) -> None:
 
 
 @access.command()
-@log_argument
+@_log_argument
 @id_argument
+@identity_option
 @output_options()
-def check(log: str, entry_id: str, out: Output) -> int:
+def check(log: str, entry_id: str, key_name: str | None, out: Output) -> int:
     """Say whether an entry counts, and what made it void.
 
     It also shows the node that it was signed under, and whose that is. The exit code is 0 if it counts, and 7 if it is void.
@@ -236,8 +254,10 @@ def check(log: str, entry_id: str, out: Output) -> int:
       gossiplog access check team.db 0k5v
     """
 
+    reach = _reached(log, key_name, signs=False)
+
     async def task() -> int:
-        async with opened(log) as opened_log:
+        async with reach() as opened_log:
             id = await resolve(opened_log, entry_id)
             standing = await opened_log.standing(id)
         record = {"id": id, "counts": standing.counts, "kind": standing.kind, "node": standing.node, "role": standing.role}
@@ -252,12 +272,10 @@ def check(log: str, entry_id: str, out: Output) -> int:
 
 def _append(log: str, key_name: str | None, out: Output, say: Callable[[GossipLog], Awaitable[Entry]]) -> None:
     """Sign what is said with a key of the keyring, and report the entry."""
-    from ...keyring import Keyring
-
-    signer = Keyring.from_environment().choose(key_name)
+    reach = _reached(log, key_name, signs=True)
 
     async def task() -> None:
-        async with opened(log, read_only=False, signer=signer) as opened_log:
+        async with reach() as opened_log:
             entry = await say(opened_log)
         body: dict[str, Any] = entry.payload["gossiplog.access"]
         if out.is_quiet:
@@ -268,6 +286,37 @@ def _append(log: str, key_name: str | None, out: Output, say: Callable[[GossipLo
             out.line(f"{out.style(entry.id, 'yellow')}  {clean(' '.join(f'{name} {value}' for name, value in body.items()))}")
 
     run(task)
+
+
+def _reached(log: str, key_name: str | None, *, signs: bool) -> Callable[[], AbstractAsyncContextManager[GossipLog]]:
+    """Return what opens a log, for writing if it signs. A server's is fetched, and the server is given what is said."""
+    from ...entry.signing import Ed25519Signer
+    from ...keyring import Keyring
+
+    identity = Keyring.from_environment().choose(key_name) if signs else read_identity(key_name)
+    signer = identity if signs else None
+    if not is_server_url(log):
+        return partial(opened, log, read_only=not signs, signer=signer)
+    token = read_token(None)
+    topic = Poster(log, identity or Ed25519Signer.generate(), token, VALUE_BYTES_DEFAULT).find_topic()
+
+    @asynccontextmanager
+    async def reach() -> AsyncIterator[GossipLog]:
+        from ... import open as open_log
+        from ...net.hub.asking import parse_server_url
+        from ...net.hub.exchange import exchange
+
+        hub = replace(parse_server_url(log, token=token), identity=None if token else identity)
+        async with open_log(":memory:", topic=topic, signer=signer) as fetched:
+            await exchange(fetched, hub, pushes=False)
+            yield fetched
+            if signer is not None:
+                done = await exchange(fetched, hub, pulls=False)
+                if not done.is_taken:
+                    reasons = "; ".join(each.reason for each in done.refused.values())
+                    raise NotAuthorised(f"{log} did not take the entry" + (f": {reasons}" if reasons else ""))
+
+    return reach
 
 
 async def _node(log: GossipLog, name: str | None) -> str | None:

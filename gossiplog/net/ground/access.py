@@ -170,8 +170,9 @@ class Access:
         refusal = self.proofs.refusal(topic, proof)
         if refusal is not None:
             return refusal
-        # Not before, or anybody could find out who is let in.
-        if proof.did not in self.of(topic).dids and proof.did not in self._members.get(topic, ()):
+        # Not before, or anybody could find out who is let in. Who is no member is served as everybody is, where everybody may do something.
+        rules, members = self.of(topic), self._members.get(topic)
+        if proof.did not in rules.dids and (members is None or not (proof.did in members or rules.anonymous)):
             return Refusal(403, f"{proof.did} is not let in here")
         return self.proofs.token(topic, proof)
 
