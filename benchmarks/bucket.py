@@ -1,5 +1,7 @@
 """What it takes to publish a log in a folder, to publish again, to clone it, and to check a proof: `python -m benchmarks.bucket`.
 
+With `--s3` the bucket is in an S3 server, moto's, on the same machine, whose own time is not counted.
+
 Cloning is measured beside `insert_many` of the same VALUEs, in turns: that is what verifying and storing them costs in any case. Texts
 have 14 words, so that there is something to compress.
 """
@@ -9,7 +11,13 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import subprocess
+import sys
 import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import trio
@@ -34,10 +42,32 @@ def bytes_below(folder: Path, pattern: str) -> int:
     return sum(path.stat().st_size for path in folder.rglob(pattern) if path.is_file())
 
 
-async def measure(count: int, folder: Path, repetitions: int = REPETITIONS) -> list[Figure]:
-    """Append the entries, publish them, and clone them."""
+@contextmanager
+def s3_bucket(port: int = 15_789) -> Iterator[str]:
+    """Run an S3 server, and name a place in it."""
+    program = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
+    os.environ.update(keys | {"AWS_ENDPOINT": f"http://127.0.0.1:{port}"})
+    server = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for attempt in range(100):
+            try:
+                urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}/benchmark", method="PUT")).close()
+                break
+            except OSError:
+                if attempt == 99:
+                    raise
+                time.sleep(0.1)
+        yield "s3://benchmark/app"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+async def measure(count: int, folder: Path, repetitions: int = REPETITIONS, place: str | None = None) -> list[Figure]:
+    """Append the entries, publish them in a place, or else in a folder, and clone them."""
     rng, load = random.Random(SEED), [os.getloadavg()[0]]
-    bucket = folder / "bucket"
+    bucket = place or folder / "bucket"
     signer = gossiplog.Ed25519Signer.from_seed(bytes([SEED]) * 32)
     async with gossiplog.open(folder / "log.db", topic=TOPIC, signer=signer, durability="off") as log:
         for start in range(0, count, 1_000):
@@ -70,8 +100,6 @@ async def measure(count: int, folder: Path, repetitions: int = REPETITIONS) -> l
     name = f"of {count:,} entries"
     figures = [
         Figure("bucket.publish", f"publish a log {name}", "µs CPU/entry", [publishing.cpu_s / count * 1e6], load=load),
-        Figure("bucket.publish.size", "segments, of the VALUEs' bytes", "", [bytes_below(bucket, "values/**/*") / raw], Goal(at_most=0.55)),
-        Figure("bucket.size", "all objects, of the VALUEs' bytes", "", [bytes_below(bucket, "*") / raw]),
         Figure(
             "bucket.again.bytes",
             "publish 1 % more: bytes, of the first time's",
@@ -81,7 +109,7 @@ async def measure(count: int, folder: Path, repetitions: int = REPETITIONS) -> l
         ),
         Figure("bucket.again.objects", "publish 1 % more: objects written", "", [float(second.objects)], Goal(at_most=10)),
         Figure("bucket.again", "publish 1 % more", "ms CPU", [again.cpu_s * 1e3], load=load),
-        Figure("bucket.clone", f"clone a log {name} from a folder", "µs CPU/entry", clones, load=load),
+        Figure("bucket.clone", f"clone a log {name}", "µs CPU/entry", clones, load=load),
         Figure("bucket.insert", "verify and insert the same VALUEs", "µs CPU/entry", inserts, load=load),
         Figure("bucket.clone.rate", "a clone's rate by CPU time, of inserting alone", "", ratios, Goal(at_least=0.9), load=load),
         Figure("bucket.proof.size", "a proof, beside VALUE in base64", "bytes", [beside], Goal(at_most=1_500)),
@@ -94,6 +122,12 @@ async def measure(count: int, folder: Path, repetitions: int = REPETITIONS) -> l
             load=load,
         ),
     ]
+    if isinstance(bucket, Path):
+        segments = bytes_below(bucket, "values/**/*")
+        figures += [
+            Figure("bucket.publish.size", "segments, of the VALUEs' bytes", "", [segments / raw], Goal(at_most=0.55)),
+            Figure("bucket.size", "all objects, of the VALUEs' bytes", "", [bytes_below(bucket, "*") / raw]),
+        ]
     print(*figures, sep="\n", flush=True)
     return figures
 
@@ -104,20 +138,22 @@ def main() -> None:
     )
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="of cloning and inserting")
+    parser.add_argument("--s3", action="store_true", help="in an S3 server rather than a folder")
     parser.add_argument("--dry", action="store_true", help="write no results")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        figures = trio.run(measure, options.count, Path(folder), options.repetitions)
+    with tempfile.TemporaryDirectory() as folder, s3_bucket() if options.s3 else nullcontext() as place:
+        figures = trio.run(measure, options.count, Path(folder), options.repetitions, place)
     if options.dry:
         return
     header = {
-        "command": f"python -m benchmarks.bucket --count {options.count} --repetitions {options.repetitions}",
+        "command": f"python -m benchmarks.bucket --count {options.count} --repetitions {options.repetitions}{' --s3' * options.s3}",
         "machine": machine(),
         "versions": versions(),
         "seed": SEED,
         "entries": options.count,
     }
-    write_results(RESULTS / "bucket", "A log in a bucket", header, figures)
+    name, title = ("bucket-s3", "A log in a bucket of an S3 server") if options.s3 else ("bucket", "A log in a bucket")
+    write_results(RESULTS / name, title, header, figures)
 
 
 if __name__ == "__main__":
