@@ -162,10 +162,10 @@ async def clone(
         BucketError: The storage failed.
         StoreError: The log could not be opened or written to.
     """
-    from .bucket import find_topic, open_storage, take
+    from .bucket import look, open_storage, take
 
     storage = open_storage(place)
-    async with open(location, topic=topic or await find_topic(storage), durability=durability) as log:
+    async with open(location, topic=topic or (await look(storage)).topic, durability=durability) as log:
         return await take(log, storage, on_progress=on_progress)
 
 

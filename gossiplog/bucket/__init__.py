@@ -7,8 +7,9 @@ from .cosigning import Cosigned, WitnessPlace, cosign_published
 from .evidence import prove
 from .peer import BucketPeer, Exchanged, exchange, keep_exchanging, peers_of
 from .publish import Published, publish
+from .scan import look
 from .storage import Storage, is_bucket, is_published, open_storage
-from .take import Fault, Taken, TakenFrom, find_topic, read_checkpoints, take
+from .take import Fault, Taken, TakenFrom, read_checkpoints, take
 from .witness import Cosigner
 
 __all__ = [
@@ -24,10 +25,10 @@ __all__ = [
     "WitnessPlace",
     "cosign_published",
     "exchange",
-    "find_topic",
     "is_bucket",
     "is_published",
     "keep_exchanging",
+    "look",
     "open_storage",
     "peers_of",
     "prove",

@@ -112,7 +112,7 @@ async def cosign_published(
 
     missing = []
     for witness in witnesses:
-        if _has_signed(note, witness.key):
+        if note.is_signed(witness.key):
             done.names.append(witness.key.name)
         else:
             missing.append(witness)
@@ -156,13 +156,7 @@ def _verified(note: Note, body: bytes, key: VerifierKey) -> NoteSignature:
     """Return the line of an answer that is the witness's and verifies; lines of other keys are passed over."""
     answer = Note.parse(note.text.encode() + b"\n" + body)
     for line in answer.signatures[:_ANSWER_LINES_MAX]:
-        if (line.name, line.key_id) == (key.name, key.key_id) and Note(note.text, (line,)).verify(key) is not None:
+        if (line.name, line.key_id) == (key.name, key.key_id):
+            Note(note.text, (line,)).verify(key)
             return line
     raise DecodeError("answered without a signature of its key")
-
-
-def _has_signed(note: Note, key: VerifierKey) -> bool:
-    try:
-        return note.verify(key) is not None
-    except DecodeError:
-        return False

@@ -76,9 +76,9 @@ class TakenState:
         origin: The checkpoint's origin.
         size: Its size.
         root: Its root.
-    taken: Everything before this leaf is done.
-    left: A leaf at or before the first one that was left out for its signature scheme; None if there was none.
-    schemes: The schemes that were accepted then.
+        taken: Everything before this leaf is done.
+        left: A leaf at or before the first one that was left out for its signature scheme; None if there was none.
+        schemes: The schemes that were accepted then.
     """
 
     origin: str

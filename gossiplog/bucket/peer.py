@@ -105,7 +105,7 @@ class BucketPeer:
         pause = self._every_s
         while True:
             began = trio.current_time()
-            is_done = await self._once()
+            is_done = await self._guarded(self._exchange)
             pause = self._every_s if is_done else min(max(_PAUSE_MAX_S, self._every_s), 2 * pause)
             if is_done and self._witnesses:
                 # Within the pause, so that it delays nothing.
@@ -116,9 +116,6 @@ class BucketPeer:
         """Publish what came since, if that takes no longer than two seconds."""
         with trio.move_on_after(_LAST_S, shield=True):
             await self._guarded(self._publish)
-
-    async def _once(self) -> bool:
-        return await self._guarded(self._exchange)
 
     async def _exchange(self) -> None:
         done = await exchange(self._log, self._storage, self._signer)

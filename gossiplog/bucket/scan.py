@@ -205,12 +205,12 @@ async def look(storage: Storage, topic: str | None = None, since: BucketPlace | 
     topics = sorted({head.origin.topic for head in heads.values()})
     wanted = topic or since.topic or (topics[0] if len(topics) == 1 else None)
     if wanted is None and topics:
-        raise LocalProtocolError(f"{storage.url} has logs of several topics: {', '.join(topics)}", hint="say which one: topic")
+        raise LocalProtocolError(f"{storage.url} has logs of several topics: {', '.join(topics)}", hint="say which one with --topic")
     if not known and wanted not in topics:
         if errors:
             raise errors[0]
-        there = f"has {', '.join(topics)}, not {wanted}" if topics else "has nothing that was published"
-        raise LocalProtocolError(f"{storage.url} {there}", hint="`gossiplog publish LOG URL` publishes a log")
+        fault = f"{storage.url} has {', '.join(topics)}, not {wanted}" if topics else f"nothing is published at {storage.url}"
+        raise LocalProtocolError(fault, hint="`gossiplog publish LOG URL` publishes a log")
     trees = dict(since.trees)
     for name, head in heads.items():
         if head.origin.topic == wanted:

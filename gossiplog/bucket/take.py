@@ -19,7 +19,7 @@ import trio
 from ..entry.message_id import KEY_BYTES, encode_id
 from ..entry.rules import Rule
 from ..entry.validation import Outcome
-from ..errors import BucketError, DecodeError, LocalProtocolError
+from ..errors import BucketError, DecodeError
 from ..log.requests import ReadLeaves
 from ..plan import ask
 from ..tasks.nursery import open_service_nursery
@@ -37,7 +37,7 @@ from .storage import Storage
 if TYPE_CHECKING:
     from ..replica.log import Replica
 
-__all__ = ["Fault", "Taken", "TakenFrom", "find_topic", "kind_of", "publishers_of", "read_checkpoints", "take"]
+__all__ = ["Fault", "Taken", "TakenFrom", "kind_of", "publishers_of", "read_checkpoints", "take"]
 
 _ATTEMPTS = 3
 _PUBLISHERS_MAX = 10_000
@@ -172,28 +172,6 @@ async def read_checkpoints(storage: Storage) -> list[tuple[str, bytes, Checkpoin
 
     async with map_ordered(read, await publishers_of(storage), ahead=_HEADS_AT_ONCE) as found:
         return [each async for each in found]
-
-
-async def find_topic(storage: Storage) -> str:
-    """Return the topic of the logs in a bucket.
-
-    Raises:
-        LocalProtocolError: Nothing is published there, or logs of several topics are.
-    """
-    topics: set[str] = set()
-    error = None
-    for _, _, found in await read_checkpoints(storage):
-        if isinstance(found, str):
-            error = found
-        else:
-            topics.add(found.origin.topic)
-    if len(topics) == 1:
-        return topics.pop()
-    if topics:
-        raise LocalProtocolError(
-            f"{storage.url} has logs of several topics: {', '.join(sorted(topics))}", hint="say which one with --topic"
-        )
-    raise LocalProtocolError(error or f"nothing is published at {storage.url}", hint="`gossiplog publish LOG URL` publishes a log")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from ..entry.envelope import skim_key
 from ..errors import DecodeError
 from .merkle import leaf_hash, root_of
 from .segment import SEGMENT_WIDTH, SegmentWriter, segment_path
-from .tiles import TILE_WIDTH, Tile, edge_root, tile_path
+from .tiles import TILE_WIDTH, Tile, edge_root, edge_tiles, tile_path
 
 __all__ = ["Edge", "Growth", "leaf_of", "partial_folders"]
 
@@ -64,8 +64,7 @@ class Edge:
 
     def tiles(self) -> list[tuple[Tile, bytes]]:
         """Return the partial tiles, from level 0 up."""
-        numbers = [(self.size >> 8 * level) // TILE_WIDTH for level in range(len(self._levels))]
-        return [(Tile(level, numbers[level], len(hashes)), b"".join(hashes)) for level, hashes in enumerate(self._levels) if hashes]
+        return [(tile, b"".join(self._levels[tile.level])) for tile in edge_tiles(self.size)]
 
 
 class Growth(Edge):

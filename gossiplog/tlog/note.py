@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -20,7 +21,7 @@ from ..entry.rules import is_topic
 from ..entry.signing import Signer
 from ..errors import DecodeError, LocalProtocolError
 from ..tree.node import Node
-from .merkle import HASH_BYTES
+from .merkle import HASH_BYTES, PROOF_HASHES_MAX
 
 __all__ = [
     "CHECKPOINT_BYTES_MAX",
@@ -34,6 +35,8 @@ __all__ = [
     "decode_base64",
     "encode_base64",
     "parse_checkpoint",
+    "parse_hashes",
+    "parse_number",
     "publisher_of",
     "signed_checkpoint",
     "tree_head",
@@ -173,6 +176,13 @@ class Note:
                 raise DecodeError(f"the signature of {key.name} does not verify")
         return time
 
+    def is_signed(self, key: VerifierKey) -> bool:
+        """Whether the key has signed, and all of its signatures verify."""
+        try:
+            return self.verify(key) is not None
+        except DecodeError:
+            return False
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -260,12 +270,31 @@ def tree_head(text: str) -> tuple[str, int, bytes]:
     lines = text.removesuffix("\n").split("\n")
     if len(lines) < 3 or not all(lines):
         raise DecodeError("a checkpoint of fewer than three lines, or with an empty one")
-    if not _NUMBER.fullmatch(lines[1]) or int(lines[1]) >= 1 << 63:
-        raise DecodeError(f"{lines[1][:40]!r} is no size of a tree")
-    root = decode_base64(lines[2])
-    if len(root) != HASH_BYTES:
-        raise DecodeError(f"a root of {len(root)} bytes, expected {HASH_BYTES}")
-    return lines[0], int(lines[1]), root
+    (root,) = parse_hashes(lines[2:3])
+    return lines[0], parse_number(lines[1]), root
+
+
+def parse_number(text: str) -> int:
+    """Read a number below 2^63 in its one decimal form.
+
+    Raises:
+        DecodeError: It is none.
+    """
+    if not _NUMBER.fullmatch(text) or int(text) >= 1 << 63:
+        raise DecodeError(f"{text[:40]!r} is no number")
+    return int(text)
+
+
+def parse_hashes(lines: Sequence[str]) -> list[bytes]:
+    """Read the hashes of a proof, one a line.
+
+    Raises:
+        DecodeError: They are more than 63, or not of 32 bytes each.
+    """
+    hashes = [decode_base64(line) for line in lines[: PROOF_HASHES_MAX + 1]]
+    if len(hashes) > PROOF_HASHES_MAX or any(len(each) != HASH_BYTES for each in hashes):
+        raise DecodeError(f"more than {PROOF_HASHES_MAX} hashes, or one that has not {HASH_BYTES} bytes")
+    return hashes
 
 
 def unsigned(note: bytes) -> bytes:

@@ -13,8 +13,19 @@ from ..entry.rules import VALUE_BYTES_LIMIT
 from ..entry.validation import validate
 from ..errors import DecodeError
 from .growth import leaf_of
-from .merkle import HASH_BYTES, PROOF_HASHES_MAX, is_included, leaf_hash
-from .note import CHECKPOINT_BYTES_MAX, COSIGNATURE, ED25519, Checkpoint, VerifierKey, decode_base64, encode_base64, parse_checkpoint
+from .merkle import is_included, leaf_hash
+from .note import (
+    CHECKPOINT_BYTES_MAX,
+    COSIGNATURE,
+    ED25519,
+    Checkpoint,
+    VerifierKey,
+    decode_base64,
+    encode_base64,
+    parse_checkpoint,
+    parse_hashes,
+    parse_number,
+)
 
 __all__ = ["PROOF_BYTES_MAX", "Evidence", "Policy", "Proof", "check_proof"]
 
@@ -61,14 +72,9 @@ class Proof:
         if not blank or lines[0] != _HEADER or len(lines) < 3:
             raise DecodeError(f"not a proof: it does not begin with {_HEADER}")
         extra, index = lines[1].removeprefix("extra "), lines[2].removeprefix("index ")
-        if extra == lines[1] or index == lines[2] or len(lines) > 3 + PROOF_HASHES_MAX:
-            raise DecodeError("a proof that lacks VALUE or the index, or has too many hashes")
-        if not (index.isascii() and index.isdecimal()) or len(index) > 16 or str(int(index)) != index:
-            raise DecodeError(f"{index[:40]!r} is no index")
-        hashes = [decode_base64(line) for line in lines[3:]]
-        if any(len(each) != HASH_BYTES for each in hashes):
-            raise DecodeError("a proof with a hash that has not 32 bytes")
-        return cls(decode_base64(extra), int(index), hashes, checkpoint)
+        if extra == lines[1] or index == lines[2]:
+            raise DecodeError("a proof that lacks VALUE or the index")
+        return cls(decode_base64(extra), parse_number(index), parse_hashes(lines[3:]), checkpoint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..errors import DecodeError
-from .merkle import EMPTY_ROOT, HASH_BYTES, PROOF_HASHES_MAX, is_consistent
-from .note import CHECKPOINT_BYTES_MAX, Note, VerifierKey, decode_base64, encode_base64, tree_head
+from .merkle import EMPTY_ROOT, is_consistent
+from .note import CHECKPOINT_BYTES_MAX, Note, VerifierKey, encode_base64, parse_hashes, parse_number, tree_head
 
 __all__ = ["SIZE_TYPE", "WITNESS_REQUEST_BYTES_MAX", "AddCheckpoint", "WitnessRefusal", "judge"]
 
@@ -59,14 +59,10 @@ class AddCheckpoint:
             DecodeError: It is none.
         """
         head, blank, checkpoint = data.partition(b"\n\n")
-        lines = head.decode("ascii", "replace").split("\n")
-        old = lines[0].removeprefix("old ")
-        if not blank or old == lines[0] or not (old.isascii() and old.isdecimal()) or len(old) > 19 or str(int(old)) != old:
-            raise DecodeError(f"{lines[0][:80]!r} is no line with the old size")
-        hashes = [decode_base64(line) for line in lines[1:]]
-        if len(hashes) > PROOF_HASHES_MAX or any(len(each) != HASH_BYTES for each in hashes):
-            raise DecodeError("a proof of more than 63 hashes, or of other lengths than 32 bytes")
-        return cls(int(old), hashes, checkpoint)
+        first, *hashes = head.decode("ascii", "replace").split("\n")
+        if not blank or not first.startswith("old "):
+            raise DecodeError(f"{first[:80]!r} is no line with the old size")
+        return cls(parse_number(first[4:]), parse_hashes(hashes), checkpoint)
 
 
 def judge(request: AddCheckpoint, key_of: Callable[[str], VerifierKey | None], last_of: Callable[[str], Note | None]) -> Note:
@@ -92,11 +88,7 @@ def judge(request: AddCheckpoint, key_of: Callable[[str], VerifierKey | None], l
     key = key_of(origin)
     if key is None:
         raise WitnessRefusal(404, "this witness does not know the log")
-    try:
-        is_signed = note.verify(key) is not None
-    except DecodeError:
-        is_signed = False
-    if not is_signed:
+    if not note.is_signed(key):
         raise WitnessRefusal(403, "the log's key has not signed this")
     if request.old > size:
         raise WitnessRefusal(400, f"the old size {request.old} is beyond the checkpoint's, {size}")

@@ -225,7 +225,7 @@ def test_what_is_wrong_with_a_bucket_is_one_line_before_spark_starts(
     (bucket / OURS / "head").write_bytes(b"nothing\n")
     assert f"{OURS}/head: " in said("tree", str(bucket / OURS))
     (bucket / OURS / "head").unlink()
-    assert "has nothing that was published | `gossiplog publish" in said("state", str(bucket / OURS), "--by", "$.key")
+    assert "nothing is published at" in said("state", str(bucket / OURS), "--by", "$.key")
     monkeypatch.setitem(sys.modules, "obstore", None)
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     assert "pip install 'gossiplog[bucket]'" in said("export", "s3://bucket/app", str(tmp_path / "out"))

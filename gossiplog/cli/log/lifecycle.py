@@ -125,8 +125,7 @@ def stat(log: Location, out: Output) -> int:
 
 
 async def _stat_bucket(place: str, out: Output) -> int:
-    from ...bucket import open_storage
-    from ...bucket.scan import look
+    from ...bucket import look, open_storage
 
     found = await look(open_storage(place))
     root, trees = found.log_root, sorted(found.trees.items())

@@ -95,10 +95,10 @@ def clone(place: str, log: Location, topic: str | None, durability: str, out: Ou
     Examples
       gossiplog clone /mnt/share/app app.db
     """
-    from ...bucket import find_topic, open_storage
+    from ...bucket import look, open_storage
 
     async def task() -> Exchanged:
-        chosen = topic or await find_topic(open_storage(place))
+        chosen = topic or (await look(open_storage(place))).topic
         async with opened(log, read_only=False, create=True, topic=chosen, durability=durability) as opened_log:
             with Progress("cloning", is_shown=not out.is_strict) as progress:
                 return await opened_log.sync(place, on_progress=progress.at)
