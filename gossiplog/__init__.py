@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .gossip_log import GossipLog, clone, open
     from .log.application import Application
     from .mounting import asgi
+    from .shelves import shelf
     from .store.base import Durability
     from .sync import SyncResult
 
@@ -39,6 +40,7 @@ __all__ = [
     "asgi",
     "clone",
     "open",
+    "shelf",
     "tree",
     "validate",
     "verify_signature",
@@ -54,6 +56,7 @@ _LAZY = {
     "asgi": ".mounting",
     "clone": ".gossip_log",
     "open": ".gossip_log",
+    "shelf": ".shelves",
 }
 """What needs trio, or is rarely needed, is imported when it is first asked for: validating takes no event loop."""
 

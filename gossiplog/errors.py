@@ -30,6 +30,7 @@ __all__ = [
     "Rejected",
     "RemoteProtocolError",
     "RepairRefused",
+    "ShelfFull",
     "SnapshotExpired",
     "StatementError",
     "StorageFull",
@@ -247,6 +248,10 @@ class TopicMismatch(StoreError):
 
 class LogBusy(StoreError):
     """Another process is writing to this log."""
+
+
+class ShelfFull(StoreError):
+    """As many logs as may be are open and in use, or in the folder."""
 
 
 class SnapshotExpired(StoreError):

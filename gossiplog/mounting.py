@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import sniffio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .errors import ClosedError, LocalProtocolError
 from .net import HubLimits
-from .portal import LogFacade, inner_of
+from .portal import Facade, inner_of
 from .portal.asgi_bridge import serve_across
 from .replica.log import Replica
+from .shelves import Shelf
 from .web.glass import GlassSettings
 from .web.mounted import Known, Mounted, known_from, refuse_as_closed
 
@@ -30,7 +31,11 @@ Who: TypeAlias = "Callable[[Scope], Collection[str] | Awaitable[Collection[str] 
 
 
 def asgi(
-    log: Replica | LogFacade, *logs: Replica | LogFacade, limits: HubLimits | None = None, who: Who | None = None, page: bool = False
+    log: Replica | Shelf | Facade[Any],
+    *logs: Replica | Facade[Any],
+    limits: HubLimits | None = None,
+    who: Who | None = None,
+    page: bool = False,
 ) -> ASGIApp:
     """Make an ASGI application that serves open logs: WebSocket clients, the HTTP API, its events, and the page if asked for.
 
@@ -38,7 +43,7 @@ def asgi(
     has no lifespan of its own. The application may read and append to the log in its own handlers.
 
     Args:
-        log: A log that is open: from `gossiplog.aio` under a server of asyncio's, from `gossiplog.open` under one of trio's.
+        log: A log that is open, or a shelf: from `gossiplog.aio` under a server of asyncio's, from `gossiplog.open` under one of trio's.
         logs: Further ones, of other topics, each below its topic.
         limits: How many connections are let in, from which pages, and what clients may. The pages of the application's own origin
             always may connect; others are named in `origins`.
@@ -51,8 +56,10 @@ def asgi(
         LocalProtocolError: Two logs have one topic, or some are of `gossiplog.aio` and some are not.
     """
     every = (log, *logs)
-    facades = [each for each in every if isinstance(each, LogFacade)]
-    inner = [inner_of(each) if isinstance(each, LogFacade) else each for each in every]
+    facades = [each for each in every if isinstance(each, Facade)]
+    inner: list[Any] = [inner_of(each) if isinstance(each, Facade) else each for each in every]
+    owner = inner[0]
+    shelf = inner.pop(0) if isinstance(owner, Shelf) else None
     for each in inner:
         if not isinstance(each, Replica):
             raise LocalProtocolError(f"{each!r} is no open log", hint="pass what `async with gossiplog.aio.open(…) as log` gives")
@@ -61,14 +68,14 @@ def asgi(
         raise LocalProtocolError("two of these logs have one topic", hint="serve each topic once")
     if facades and len(facades) < len(every):
         raise LocalProtocolError("some of these logs are of gossiplog.aio, and some are not", hint="open all in one way")
-    mounted = Mounted(inner, limits or HubLimits(), GlassSettings(has_page=page))
+    mounted = Mounted(owner.tasks, inner, limits or HubLimits(), GlassSettings(has_page=page), shelf)
     return _Application(mounted, who, facades[0] if facades else None)
 
 
 class _Application:
     """Serves each connection where the logs are: in this task of trio's, or in the thread that has trio."""
 
-    def __init__(self, mounted: Mounted, who: Who | None, facade: LogFacade | None) -> None:
+    def __init__(self, mounted: Mounted, who: Who | None, facade: Facade[Any] | None) -> None:
         self._mounted = mounted
         self._who = who
         self._facade = facade

@@ -30,6 +30,7 @@ FLOORS = (
     "bucket net sim",
     "web",
     "gossip_log",
+    "shelves",
     "portal",
     "mounting",
     "__init__ spark testnet",

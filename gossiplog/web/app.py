@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -11,8 +13,12 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.types import Receive, Scope, Send
 
+from ..entry.rules import is_topic
+from ..net.ground.access import Caller
+from ..net.ground.admission import Refused
 from ..net.hub.server import Hub, ServeHttp
 from ..net.service.service import Service
 from ..version import VERSION
@@ -21,7 +27,7 @@ from .glass import NO_GLASS, DiagnosisApi, FactsApi, GatherApi, GlassSettings, P
 from .glass.log_api import log_routes
 from .glass.page_files import page_routes, show_page, wants_page
 from .http.asgi import serve_app
-from .http.doors import Door, Guard
+from .http.doors import RETRY_S, Door, Guard, refuse
 from .http.requests import without_parameters
 from .metrics import MetricsPage
 from .own_api import OwnApi
@@ -29,7 +35,12 @@ from .proving import ProvingApi
 from .readiness import show_alive, show_ready
 from .reference_api import ReferenceApi
 
-__all__ = ["make_app", "make_http"]
+__all__ = ["log_app", "make_app", "make_http"]
+
+_PATH = re.compile(r"(?:/([^/]+))?/api(/.*)?$")
+_PROVING = ("/challenge", "/token")
+TOPICS_MAX = 1_000
+"""Topics in one answer."""
 
 
 def make_http(hub: Hub, glass: GlassSettings = NO_GLASS) -> ServeHttp:
@@ -48,34 +59,88 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
     async def index(request: Request) -> Response:
         if glass.has_page and wants_page(request):
             return await show_page(request)
-        return JSONResponse({"gossiplog": VERSION, "topics": list(hub.services), "urls": hub.urls}, headers={"Vary": "Accept"})
+        if hub.shelf is None:
+            return JSONResponse({"gossiplog": VERSION, "topics": list(hub.services), "urls": hub.urls}, headers={"Vary": "Accept"})
+        caller: Caller = request.scope["state"]["caller"]
+        after, like = request.query_params.get("after", ""), request.query_params.get("like", "")
+        found = sorted({*hub.services, *await hub.shelf.topics()})
+        shown = islice((each for each in found if each > after and like in each and caller.refusal(each, "pull") is None), TOPICS_MAX)
+        told = {"gossiplog": VERSION, "topics": list(shown), "open": len(hub.services), "shelf": True}
+        return JSONResponse(told, headers={"Vary": "Accept"})
+
+    async def show_log(scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that is about one log."""
+        found = _PATH.match(scope["path"].removeprefix(scope.get("root_path", "")))
+        topic = hub.alone if found is None or found[1] is None else found[1]
+        if found is None or topic is None:
+            raise HTTPException(404)
+        async with hub.knowing_members(topic):
+            if hub.shelf is not None and topic not in hub.services and is_topic(topic):
+                # Before a file is looked for, or opened for nothing.
+                caller: Caller = scope["state"]["caller"]
+                refusals = [caller.refusal(topic, right) for right in ("pull", "post", "watch")]
+                if found[2] in _PROVING:
+                    await Router([Mount(f"/{topic}/api", routes=_proving(topic, hub))])(scope, receive, send)
+                    return
+                if refusals[0] is not None and None not in refusals:
+                    await refuse(refusals[0], scope, receive, send)
+                    return
+            try:
+                async with hub.visiting(topic) as service:
+                    if topic not in hub.apis:
+                        hub.apis[topic] = log_app(service, hub, glass)
+                    await hub.apis[topic](scope, receive, send)
+            except Refused as error:
+                headers = {"Retry-After": str(RETRY_S)} if error.status == 503 else None
+                raise HTTPException(error.status, str(error), headers=headers) from None
 
     metrics = MetricsPage(hub)
-    figures = Door(hub.services, "/metrics", metrics.show, GET="watch")
+    # Of a server with a shelf, and nothing open, the rules for logs without their own count.
+    figures = Door(hub.services if hub.shelf is None else _Watched(hub), "/metrics", metrics.show, GET="watch")
     watch = [figures, Route("/livez", show_alive), Route("/readyz", partial(show_ready, hub))]
     routes: list[BaseRoute] = [Route("/", index), Route("/client.js", show_client), *(page_routes() if glass.has_page else []), *watch]
-    for topic, service in hub.services.items():
-        paths = [f"/{topic}/api"] if len(hub.services) > 1 else ["/api", f"/{topic}/api"]
-        guarded = [Middleware(Guard, health=service.health)]
-        # There is one object for everything with a limit, whatever path a request comes by.
-        api = _api(service, hub, glass)
-        routes += [Mount(path, routes=api, middleware=guarded) for path in paths]
-    return Starlette(routes=routes, middleware=_cors(hub.admission.limits.origins), exception_handlers={405: _methods})
+    app = Starlette(routes=routes, middleware=_cors(hub.admission.limits.origins), exception_handlers={405: _methods})
+    app.router.default = show_log
+    return app
+
+
+def log_app(service: Service, hub: Hub, glass: GlassSettings) -> Router:
+    """Make what answers about one log. There is one object for everything with a limit, whatever path a request comes by."""
+    paths = ["/api", f"/{service.topic}/api"] if service.topic == hub.alone else [f"/{service.topic}/api"]
+    api, guarded = _api(service, hub, glass), [Middleware(Guard, health=service.health)]
+    return Router([Mount(path, routes=api, middleware=guarded) for path in paths])
+
+
+class _Watched(Iterable[str]):
+    """The topics whose rules decide who sees the figures of a server with a shelf: those of open logs, and the empty one for all others."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["", *self._hub.services])
+
+
+def _proving(topic: str, hub: Hub) -> Sequence[BaseRoute]:
+    proving = ProvingApi(topic, hub)
+    return [
+        Door([topic], "/challenge", without_parameters(proving.challenge), GET=None),
+        Door([topic], "/token", proving.token, POST=None),
+    ]
 
 
 def _api(service: Service, hub: Hub, glass: GlassSettings) -> Sequence[BaseRoute]:
     door = partial(Door, [service.topic])
     messages, watch = ReferenceApi(service, hub.allowances[service.topic], hub.admission), OwnApi(service)
     facts, peers, gathered = FactsApi(service), PeersApi(service), GatherApi(service, glass.gather)
-    diagnosis, proving = DiagnosisApi(service), ProvingApi(service.topic, hub)
+    diagnosis = DiagnosisApi(service)
     return [
         door("/clock", without_parameters(messages.clock), GET="pull"),
         door("/messages", messages.messages, GET="pull", POST="post"),
         door("/messages/count", messages.count, GET="pull"),
         door("/messages/{id}", without_parameters(messages.get), GET="pull"),
         door("/ancestors/{id}", without_parameters(messages.ancestors), GET="pull"),
-        door("/challenge", without_parameters(proving.challenge), GET=None),
-        door("/token", proving.token, POST=None),
+        *_proving(service.topic, hub),
         door("/connections", without_parameters(watch.connections), GET="watch"),
         door("/heads", without_parameters(watch.heads), GET="pull"),
         door("/root", without_parameters(watch.root), GET="pull"),

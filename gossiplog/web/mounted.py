@@ -9,23 +9,22 @@ Source: docs/asgi.md; the ASGI specification, "HTTP & WebSocket".
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-from urllib.parse import quote
 
 import trio
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import ClosedError, LocalProtocolError
-from ..net.ground.access import ALL, Caller, Rights
+from ..net.ground.access import KNOWN, Caller, Rights
 from ..net.ground.admission import HubLimits, Place, Refused, client_address
 from ..net.ground.journal import note
 from ..net.ground.proof import Refusal
 from ..net.hub.http_names import Names
-from ..net.hub.server import WS_CLOSE_CODE, Hub, open_hub
+from ..net.hub.server import WS_CLOSE_CODE, Hub, LogShelf, open_hub
 from ..net.service.service import observed
 from ..net.transport.http_head import HttpRequest, find_token, take_token
 from ..replica.log import Replica
@@ -42,7 +41,7 @@ Known: TypeAlias = "Rights | Refusal | str | None"
 """What an application says of a caller: rights, a refusal, a did that it knows the caller by; None if it leaves that to the limits."""
 _LOOPBACK = "127.0.0.1"
 """Whoever comes by a Unix socket comes from this machine."""
-_NOT_FOUND, _BUSY = 404, 503
+_BUSY = 503
 
 
 def known_from(answer: Collection[str] | None) -> Rights | Refusal | str:
@@ -56,10 +55,10 @@ def known_from(answer: Collection[str] | None) -> Rights | Refusal | str:
     if isinstance(answer, str):
         if answer.startswith("did:"):
             return answer
-        raise LocalProtocolError(f"{answer!r} is neither a did nor a collection of rights", hint=f"rights are {', '.join(sorted(ALL))}")
+        raise LocalProtocolError(f"{answer!r} is neither a did nor a collection of rights", hint=f"rights are {', '.join(sorted(KNOWN))}")
     rights = Rights(answer)
-    if unknown := rights - ALL:
-        raise LocalProtocolError(f"there is no right {min(unknown)!r}; there are {', '.join(sorted(ALL))}")
+    if unknown := rights - KNOWN:
+        raise LocalProtocolError(f"there is no right {min(unknown)!r}; there are {', '.join(sorted(KNOWN))}")
     return rights
 
 
@@ -101,12 +100,18 @@ class Mounted:
     """An ASGI application in trio that serves open logs.
 
     Args:
+        tasks: Of the log or the shelf with whose end it ends.
         logs: Open, of different topics.
         limits: Who is let in. `half_open_max`, `handshake_s` and `head_bytes_max` are the ASGI server's business.
         glass: What is shown of the server.
+        shelf: Has further logs, which open as clients ask for them.
     """
 
-    def __init__(self, logs: Sequence[Replica], limits: HubLimits, glass: GlassSettings) -> None:
+    def __init__(
+        self, tasks: trio.Nursery, logs: Sequence[Replica], limits: HubLimits, glass: GlassSettings, shelf: LogShelf | None = None
+    ) -> None:
+        self._tasks = tasks
+        self._shelf = shelf
         self._logs = logs
         self._limits = limits
         self._glass = glass
@@ -145,22 +150,20 @@ class Mounted:
         except Refused as error:
             level = logging.DEBUG if error.is_repeated else logging.INFO
             note("connection refused", level=level, address=client, reason=str(error))
-            await visit.refuse(Refusal(_BUSY, str(error)))
+            await visit.refuse(Refusal(error.status, str(error)))
 
     async def _serve_websocket(self, hub: Hub, visit: _Visit, known: Known, client: str, port: int, place: Place) -> None:
-        service = hub.service_at(visit.path)
-        if service is None:
-            there = ", ".join(f"/{quote(topic)}" for topic in hub.services)
-            await visit.refuse(Refusal(_NOT_FOUND, f"no log {visit.path}; there are {there}"))
-            return
+        topic = hub.topic_at(visit.path)
         caller = Caller(self._limits.access, visit.request.token, known)
-        rights, did = caller.entering(service.topic), caller.did(service.topic)
-        if isinstance(rights, Refusal):
-            note("client refused", address=client, topic=service.topic, reason=rights.reason)
-            await visit.refuse(rights)
-            return
-        websocket = await open_websocket(visit.receive, visit.send, visit.request.subprotocol)
-        await hub.serve_client(websocket, service, rights, did, client, port, place)
+        async with hub.knowing_members(topic):
+            rights = caller.entering(topic)
+            if isinstance(rights, Refusal):
+                note("client refused", address=client, topic=topic, reason=rights.reason)
+                await visit.refuse(rights)
+                return
+            async with hub.visiting(topic, create=hub.may_create(topic, rights)) as service:
+                websocket = await open_websocket(visit.receive, visit.send, visit.request.subprotocol)
+                await hub.serve_client(websocket, service, rights, caller.did(topic), client, port, place)
 
     async def _serve_http(self, visit: _Visit, known: Known, client: str) -> None:
         caller = Caller(self._limits.access, visit.request.token, known)
@@ -213,11 +216,10 @@ class Mounted:
             Refused: The log is closed.
         """
         async with self._opening:
-            tasks = self._logs[0].tasks
-            if tasks.cancel_scope.cancel_called:
+            if self._tasks.cancel_scope.cancel_called:
                 raise Refused(_CLOSED.reason)
             if self._hub is None:
-                await tasks.start(self._hold)
+                await self._tasks.start(self._hold)
             assert self._hub is not None
             return self._hub
 
@@ -227,7 +229,9 @@ class Mounted:
             if self._glass.has_page:
                 for log in self._logs:
                     stack.enter_context(observed(log))
-            hub, nursery = await stack.enter_async_context(open_hub(self._logs, self._limits, names))
+                if self._shelf is not None:
+                    await stack.enter_async_context(self._shelf.logs.accompanied(_watched))
+            hub, nursery = await stack.enter_async_context(open_hub(self._logs, self._limits, names, shelf=self._shelf))
             self._hub, self._app = hub, make_app(hub, self._glass)
             nursery.start_soon(self._end_visits)
             task_status.started()
@@ -253,6 +257,12 @@ class Mounted:
             with trio.CancelScope(shield=True):
                 while self._scopes:
                     await self._ended.park()
+
+
+@asynccontextmanager
+async def _watched(log: Replica) -> AsyncIterator[None]:
+    with observed(log):
+        yield
 
 
 async def refuse_as_closed(scope: Scope, receive: Receive, send: Send) -> None:

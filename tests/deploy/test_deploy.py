@@ -24,7 +24,7 @@ from gossiplog.cli.net.serve import serve
 from gossiplog.log.writing import WAITING_MAX
 from gossiplog.net.ground.access import Access
 from gossiplog.net.ground.admission import HubLimits
-from gossiplog.web.app import make_app
+from gossiplog.web.app import log_app
 from gossiplog.web.glass import GlassSettings
 from gossiplog.web.http.doors import Door
 
@@ -323,7 +323,8 @@ async def test_proxy_logs_no_token_when_nobody_answers_it(tmp_path: Path, proxy:
 
 async def test_proxies_keep_inside_what_takes_the_right_to_watch() -> None:
     async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
-        mounts = [route for route in make_app(hub, GlassSettings(has_page=True)).routes if isinstance(route, Mount)]
+        served = log_app(hub.services[log.topic], hub, GlassSettings(has_page=True))
+        mounts = [route for route in served.routes if isinstance(route, Mount)]
         doors = [(mount.path, route) for mount in mounts for route in mount.routes]
         assert all(isinstance(route, Door) for _, route in doors), "a route below a log's API that takes no right"
         rights = {f"{path}{route.path}": route.rights for path, route in doors if isinstance(route, Door)}

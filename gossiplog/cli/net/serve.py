@@ -209,7 +209,15 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
 
 
 @click.command(cls=ConfiguredCommand)
-@click.argument("logs", metavar="LOG...", type=LOG, nargs=-1, required=True)
+@click.argument("logs", metavar="LOG...", type=LOG, nargs=-1)
+@click.option(
+    "--dir", "folder", metavar="FOLDER", type=click.Path(file_okay=False), help="Serve every log in this folder, opened when asked for."
+)
+@click.option(
+    "--create", "creatable", metavar="PATTERN", multiple=True, help="Clients with the right create may create such topics; repeatable."
+)
+@click.option("--most-open", type=click.IntRange(min=1), default=256, show_default=True, help="Logs of --dir open at a time.")
+@click.option("--most-logs", type=click.IntRange(min=1), default=100_000, show_default=True, help="Logs in --dir; more are not created.")
 @click.option("--listen", "addresses", metavar="HOST:PORT", multiple=True, help="Serve WebSocket and HTTP here; repeatable.")
 @click.option("--connect", "hubs", metavar="URL", multiple=True, help="Be a client of this hub as well; repeatable.")
 @click.option(
@@ -260,6 +268,10 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
 @output_options(quiet="Log only problems.")
 def serve(
     logs: tuple[Location, ...],
+    folder: str | None,
+    creatable: tuple[str, ...],
+    most_open: int,
+    most_logs: int,
     addresses: tuple[str, ...],
     hubs: tuple[str, ...],
     tls_cert: str | None,
@@ -302,6 +314,9 @@ def serve(
     With --publish each log also exchanges entries with a bucket: new ones are published there within seconds, and what others publish
     comes in. A bucket that fails is tried again, and nothing else waits for it.
 
+    With --dir every log of a folder is served at /TOPIC: it is opened when a client asks for it, and closed when idle. Hubs and buckets
+    get what the open ones hold. With --create clients that --access gives the right create may create logs there.
+
     A single log is served at any path, several each at /TOPIC. Ctrl-C ends the server cleanly: it stores what it has received, and sends
     what waits.
 
@@ -311,24 +326,29 @@ def serve(
       gossiplog serve app.db chat.db --listen :8080 --log-format json
       gossiplog serve app.db --listen :443 --tls-cert fullchain.pem --tls-key privkey.pem --origin https://app.example.com
       gossiplog serve app.db --listen 127.0.0.1:8081 --connect ws://other.example.com:8080
+      gossiplog serve --dir documents --access access.toml --create 'doc-*.example.com'
       gossiplog serve --config /etc/gossiplog.toml --check
       gossiplog serve app.db --p2p /ip4/0.0.0.0/tcp/4001 --bootstrap /dns4/peer.example.com/tcp/4001/p2p/12D3Koo…
     """
     from ...net.ground.admission import HubLimits
     from ...net.ground.journal import note
     from .memory import give_back, keep_together
-    from .serving import BucketOptions, ServePlan, Serving, check_plan
+    from .serving import BucketOptions, ServePlan, Serving, ShelfOptions, check_plan
 
     if is_verbose and out.is_quiet:
         raise click.UsageError("either --quiet or --verbose")
-    if mesh.is_wanted and len(logs) > 1:
+    if not logs and folder is None:
+        raise click.UsageError("Missing argument 'LOG...', or --dir FOLDER.")
+    if creatable and (folder is None or access_file is None):
+        raise click.UsageError("--create needs --dir, and --access with a file that gives the right create")
+    if mesh.is_wanted and (len(logs) > 1 or folder is not None):
         raise click.UsageError("--p2p and --bootstrap are for one log; serve the others by processes of their own")
     for hub in hubs:
         if hub_url(hub) is None:
             raise click.UsageError(f"--connect {hub}: a hub has a URL, ws://HOST:PORT or wss://…")
     token = read_token(token_file)
     places, every_s, witnesses = bucket
-    if len(logs) > 1 and any("{topic}" not in place for place in places):
+    if (len(logs) > 1 or folder is not None) and any("{topic}" not in place for place in places):
         raise click.UsageError("--publish: several logs have a place each, with {topic} in the URL")
     plan = ServePlan(
         logs=logs,
@@ -341,6 +361,7 @@ def serve(
             origins=frozenset(origin.rstrip("/").lower() for origin in origins) if origins else None,
             hosts=frozenset(hosts),
             access=_read_access(access_file, allow),
+            creatable=creatable,
         ),
         serving_tls=_server_tls(tls_cert, tls_key),
         hub_tls=client_tls(tls_ca),
@@ -353,6 +374,7 @@ def serve(
         glass=glass,
         dial_from=mesh.dial_from,
         bucket=BucketOptions.read(places, glass.key_name, every_s, witnesses),
+        shelf=None if folder is None else ShelfOptions(folder, most_open, most_logs),
     )
     if no_api and plan.limits.access.names_dids:
         raise click.UsageError("--access names dids, which prove themselves over HTTP: not with --no-api")
@@ -381,7 +403,7 @@ def serve(
             return
         note("configuration taken", came=len(came), gone=len(gone))
         for log in came:
-            await _report(out, log, serving.urls_of(log))
+            await _report(out, log, serving.urls_of(log.topic))
         out.flush()
 
     async def reread_in_turn(serving: Serving, turn: trio.Lock) -> None:
@@ -405,7 +427,13 @@ def serve(
                 with trio.open_signal_receiver(*SIGNALS) as signals:
                     for log in open_logs:
                         multiaddrs = [] if peer is None else [str(address) for address in peer.host.announced]
-                        await _report(out, log, [*serving.urls_of(log), *multiaddrs])
+                        await _report(out, log, [*serving.urls_of(log.topic), *multiaddrs])
+                    if serving.shelf is not None:
+                        number, urls = len(await serving.shelf.topics()), serving.urls_of("TOPIC")
+                        if out.is_json:
+                            out.record({"serving": folder, "logs": number, "urls": urls})
+                        else:
+                            out.line(f"{folder}  {counted(number, 'log', 'logs')}  {'  '.join(urls)}".rstrip())
                     out.flush()
                     # A log that is being opened, from a database that does not answer, must not keep a signal to end waiting.
                     async with trio.open_nursery() as rereading:

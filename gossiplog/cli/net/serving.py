@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from ...net.libp2p import Address
     from ...net.mesh import Mesh
     from ...pubsub.params import EpisubParams, GossipsubParams
+    from ...shelves import Shelf
     from ...web.glass import GlassSettings
 
-__all__ = ["BucketOptions", "GlassOptions", "MeshOptions", "ServePlan", "Serving", "check_plan"]
+__all__ = ["BucketOptions", "GlassOptions", "MeshOptions", "ServePlan", "Serving", "ShelfOptions", "check_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +240,7 @@ class ServePlan:
         glass: What is to be seen of it all.
         dial_from: Which of this machine's addresses to dial hubs from; None lets the system choose.
         bucket: What is published, and where.
+        shelf: A folder whose logs are served as well.
     """
 
     logs: tuple[Location, ...]
@@ -256,6 +258,16 @@ class ServePlan:
     glass: GlassOptions = field(default_factory=GlassOptions)
     dial_from: str | None = None
     bucket: BucketOptions | None = None
+    shelf: ShelfOptions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShelfOptions:
+    """What the command line says of a folder of logs."""
+
+    folder: str
+    most_open: int
+    most_logs: int
 
 
 class Serving:
@@ -264,12 +276,16 @@ class Serving:
     Args:
         plan: The options of `gossiplog serve`, read and checked.
         nursery: Runs each log, which is closed when it is cancelled.
+
+    Attributes:
+        shelf: The logs of a folder, if one is served.
     """
 
     def __init__(self, plan: ServePlan, nursery: trio.Nursery) -> None:
         self._plan = plan
         self._nursery = nursery
         self._hubs: list[Hub] = []
+        self.shelf: Shelf | None = None
         self._begun = trio.Event()
         self._ends: dict[Location, trio.Event] = {}
         self._gone: dict[Location, trio.Event] = {}
@@ -277,6 +293,7 @@ class Serving:
     async def listen(self, stack: AsyncExitStack, logs: Sequence[GossipLog]) -> None:
         """Listen on all addresses, for as long as the stack is open."""
         from ...net.hub.server import listen
+        from ...shelves import shelf
 
         plan = self._plan
         make_http: Callable[[Hub], ServeHttp] | None = None
@@ -284,13 +301,22 @@ class Serving:
             from ...web import make_http as make
 
             make_http = partial(make, glass=await plan.glass.settings(stack, plan.hub_tls))
+        if plan.shelf is not None:
+            options = {"durability": plan.durability, "app": plan.apps, "authorize": plan.authorize, "signer": plan.glass.signer()}
+            opened_shelf = shelf(plan.shelf.folder, most_open=plan.shelf.most_open, most_logs=plan.shelf.most_logs, **options)
+            self.shelf = await stack.enter_async_context(opened_shelf)
+            await stack.enter_async_context(self.shelf.logs.accompanied(self._observed))
         for address in plan.listens:
-            hub = await stack.enter_async_context(listen(logs, address, tls=plan.serving_tls, limits=plan.limits, make_http=make_http))
+            hub = await stack.enter_async_context(
+                listen(logs, address, shelf=self.shelf, tls=plan.serving_tls, limits=plan.limits, make_http=make_http)
+            )
             self._hubs.append(hub)
+        if self.shelf is not None:
+            await stack.enter_async_context(self.shelf.logs.accompanied(self._linked))
 
-    def urls_of(self, log: GossipLog) -> list[str]:
+    def urls_of(self, topic: str) -> list[str]:
         """Where clients of a log connect."""
-        return [url for hub in self._hubs for url in hub.urls_of(log.topic)]
+        return [url for hub in self._hubs for url in hub.urls_of(topic)]
 
     async def open(self, location: Location) -> GossipLog:
         """Open a log in a task of its own, and put it on the servers that listen.
@@ -344,10 +370,7 @@ class Serving:
                 self._ends[location], self._gone[location] = end, gone
                 task_status.started(log)
                 await self._begun.wait()
-                async with AsyncExitStack() as stack:
-                    if plan.bucket is not None:
-                        await plan.bucket.exchange(stack, log)
-                    await self._connect(stack, log)
+                async with self._linked(log):
                     await end.wait()
                 for hub in self._hubs:
                     await hub.remove(log.topic)
@@ -356,13 +379,27 @@ class Serving:
             self._gone.pop(location, None)
             gone.set()
 
+    @asynccontextmanager
+    async def _observed(self, log: GossipLog) -> AsyncIterator[None]:
+        with self._plan.glass.observing(log):
+            yield
+
+    @asynccontextmanager
+    async def _linked(self, log: GossipLog) -> AsyncIterator[None]:
+        """Keep a log in exchange with buckets and hubs for the length of a block."""
+        async with AsyncExitStack() as stack:
+            if self._plan.bucket is not None:
+                await self._plan.bucket.exchange(stack, log)
+            await self._connect(stack, log)
+            yield
+
     async def _connect(self, stack: AsyncExitStack, log: GossipLog) -> None:
         """Connect a log to each hub; one of several at its topic's path."""
         from ...net.hub.client import connect
 
         for hub in self._plan.hubs:
             place, mark, query = hub.partition("?")
-            url = hub if len(self._ends) == 1 else f"{place.rstrip('/')}/{quote(log.topic)}{mark}{query}"
+            url = hub if len(self._ends) == 1 and self.shelf is None else f"{place.rstrip('/')}/{quote(log.topic)}{mark}{query}"
             plan = self._plan
             linked = connect(log, url, tls=plan.hub_tls, token=plan.token, identity=plan.identity, source=plan.dial_from)
             await stack.enter_async_context(linked)

@@ -23,13 +23,15 @@ from ...errors import LocalProtocolError
 from .proof import PROVEN, Proof, Proofs, Refusal, is_own_name
 from .toml_file import read_toml
 
-__all__ = ["ALL", "Access", "Caller", "LogAccess", "Rights", "hash_token", "make_token"]
+__all__ = ["ALL", "KNOWN", "Access", "Caller", "LogAccess", "Rights", "hash_token", "make_token"]
 
 Rights: TypeAlias = frozenset[str]
 
 ALL: Rights = frozenset({"connect", "pull", "push", "post", "watch"})
-"""Everything that may be allowed: a WebSocket; reading, by sync and HTTP; bringing entries on a connection; posting them by HTTP; and the
-server's figures and its list of peers."""
+"""Everything that may be allowed with a log that is there: a WebSocket; reading, by sync and HTTP; bringing entries on a connection;
+posting them by HTTP; and the server's figures and its list of peers."""
+KNOWN: Rights = ALL | {"create"}
+"""With the right to create a log, where the server lets clients do so; nobody has it who was not given it by name."""
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _TOKEN_BYTES = 32
 _DEFAULT = "default"
@@ -281,8 +283,8 @@ def _quota(value: Any, place: str) -> Quota:
 
 def _rights(value: Any, place: str) -> Rights:
     rights = Rights(_strings(value, place))
-    if unknown := rights - ALL:
-        raise LocalProtocolError(f"{place}: there is no right {min(unknown)!r}; there are {', '.join(sorted(ALL))}")
+    if unknown := rights - KNOWN:
+        raise LocalProtocolError(f"{place}: there is no right {min(unknown)!r}; there are {', '.join(sorted(KNOWN))}")
     return rights
 
 

@@ -45,6 +45,7 @@ class HubLimits:
             no browser sends no `Origin`, and may.
         access: What clients may, by their token.
         hosts: Names that plain HTTP is answered under, beside addresses, `localhost`, and those of the origins; `*` for any.
+        creatable: Patterns of the topics whose logs clients with the right `create` may create, where there is a shelf.
 
     Source: docs/spec/limits.md, "connections and streams" and "WebSocket".
     """
@@ -58,6 +59,7 @@ class HubLimits:
     origins: frozenset[str] | None = None
     hosts: frozenset[str] = field(default_factory=frozenset)
     access: Access = field(default_factory=Access)
+    creatable: tuple[str, ...] = ()
 
     def names_origin(self, origin: str) -> bool:
         """Whether pages from there are among those that may connect and read."""
@@ -65,13 +67,18 @@ class HubLimits:
 
 
 class Refused(Exception):
-    """A connection is one too many, or its address is banned. The message is for the peer.
+    """A connection is one too many, its address is banned, or what it wants is not to be had. The message is for the peer.
 
     Attributes:
         is_repeated: The same has been said to this address before, during this ban.
+        status: What HTTP calls it.
     """
 
     is_repeated = False
+
+    def __init__(self, reason: str, *, status: int = 503) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 class Worth(IntEnum):

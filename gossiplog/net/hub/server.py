@@ -8,20 +8,25 @@ Source: docs/spec/sync.md, "Mode A"; docs/spec/limits.md, "connections and strea
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from fnmatch import fnmatchcase
 from functools import partial
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 from urllib.parse import quote, unquote
 
 import trio
 
+from ...access import has_policy
 from ...broadcast import Allowance, PeerKind
-from ...errors import CannotListen, ClosedError, LocalProtocolError, RemoteProtocolError
+from ...entry.rules import TOPIC_CHARS_MAX, is_topic
+from ...errors import CannotListen, ClosedError, GossipLogError, LocalProtocolError, LogNotFound, RemoteProtocolError, ShelfFull
 from ...replica.log import Replica
+from ...replica.shelving import OpenLogs
 from ...tasks.nursery import open_service_nursery
 from ..ground.access import Caller, Rights
 from ..ground.admission import Admission, HubLimits, Place, Refused, client_address
@@ -56,11 +61,22 @@ WS_CLOSE_CODE = 4_000
 _BUSY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 
+class LogShelf(Protocol):
+    """Logs that open as they are asked for: see `gossiplog.shelf`."""
+
+    logs: OpenLogs
+
+    async def topics(self) -> list[str]:
+        """List all."""
+
+
 class Hub:
     """A running server; made by `listen`.
 
     Attributes:
-        services: The service of each log, by topic.
+        services: The service of each open log, by topic.
+        shelf: Has further logs, which open as clients ask for them.
+        apis: What was made to serve each log by HTTP, by topic; forgotten with the log.
         addresses: Host and port of each socket, as bound.
         admission: Who is let in.
         allowances: What clients that come by it may bring, by topic.
@@ -69,7 +85,9 @@ class Hub:
         names: What it answers to.
     """
 
-    def __init__(self, admission: Admission, names: Names, tls: ssl.SSLContext | None, make_http: MakeHttp | None) -> None:
+    def __init__(
+        self, admission: Admission, names: Names, tls: ssl.SSLContext | None, make_http: MakeHttp | None, shelf: LogShelf | None = None
+    ) -> None:
         self.services: dict[str, Service] = {}
         self.allowances: dict[str, Allowance] = {}
         self.addresses: list[tuple[str, int]] = []
@@ -77,8 +95,9 @@ class Hub:
         self.flushes = Flushes()
         self.names = names
         self._tls = tls
-        self.http: ServeHttp | None = None
-        self._make_http = make_http
+        self.shelf = shelf
+        self.apis: dict[str, Any] = {}
+        self.http: ServeHttp | None = None if make_http is None else make_http(self)
         self._held: dict[str, AsyncExitStack] = {}
         self._removed: set[str] = set()
 
@@ -104,7 +123,7 @@ class Hub:
     def urls_of(self, topic: str) -> list[str]:
         """Where clients of one of the logs connect."""
         scheme = "wss" if self.is_tls else "ws"
-        path = "" if len(self.services) == 1 else f"/{quote(topic)}"
+        path = "" if topic == self.alone else f"/{quote(topic)}"
         return [f"{scheme}://{_show(host)}:{port}{path}" for host, port in self.addresses]
 
     def links(self) -> list[PeerConnectionState]:
@@ -129,16 +148,16 @@ class Hub:
             self.allowances[log.topic] = allowance
             self.services[log.topic], self._held[log.topic] = service, stack.pop_all()
             self._removed.discard(log.topic)
-        self.remake()
 
     async def remove(self, topic: str) -> None:
         """Serve a log no longer: its clients' connections are closed, after what waits for them went out, within a second."""
         service, held = self.services.pop(topic, None), self._held.pop(topic, None)
         self.allowances.pop(topic, None)
+        self.apis.pop(topic, None)
         if service is None or held is None:
             return
-        self._removed.add(topic)
-        self.remake()
+        if self.shelf is None:
+            self._removed.add(topic)
         with trio.CancelScope(shield=True):
             with trio.move_on_after(_DRAIN_S):
                 await service.drain()
@@ -151,19 +170,76 @@ class Hub:
         while self._held:
             await self._held.popitem()[1].aclose()
 
-    def remake(self) -> None:
-        """Make anew what serves HTTP, as the logs have changed."""
-        self.http = None if self._make_http is None else self._make_http(self)
+    @property
+    def alone(self) -> str | None:
+        """The topic of the only log that there is, which needs no name in a path."""
+        return next(iter(self.services)) if len(self.services) == 1 and self.shelf is None else None
 
-    def service_at(self, path: str) -> Service | None:
-        """Find the log that a path means: `/topic`, or any path if there is but one log, but that of one that was removed.
+    def topic_at(self, path: str) -> str:
+        """Return the topic that a path means: `/topic`, or any path if there is but one log, but that of one that was removed.
 
         Its clients would stay with the other one, and not come back when theirs does.
         """
         topic = unquote(path.strip("/"))
-        if len(self.services) == 1 and topic not in self._removed:
-            return next(iter(self.services.values()))
-        return self.services.get(topic)
+        return topic if self.alone is None or topic in self._removed else self.alone
+
+    @asynccontextmanager
+    async def visiting(self, topic: str, *, create: bool = False) -> AsyncIterator[Service]:
+        """Use a log for the length of a block, after the caller's rights were asked; one of the shelf's is opened if it is not open.
+
+        Args:
+            topic: As the client said it.
+            create: Whether the client may create it.
+
+        Raises:
+            Refused: There is none, or it cannot be opened now; the error's `status` is that of HTTP.
+        """
+        if topic in self.services and (self.shelf is None or topic not in self.shelf.logs.open_topics):
+            yield self.services[topic]
+            return
+        if self.shelf is None or not is_topic(topic):
+            raise Refused(self._none(topic), status=404)
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(self.shelf.logs.use(topic, create=create))
+                service = self.services[topic]
+            except LogNotFound:
+                raise Refused(self._none(topic), status=404) from None
+            except ShelfFull as error:
+                note("log not opened", level=logging.WARNING, topic=topic, reason=str(error))
+                raise Refused("too many logs are in use here; try again later") from None
+            except (GossipLogError, OSError) as error:
+                # What is wrong may name private places.
+                note("log not opened", level=logging.ERROR, topic=topic, reason=str(error))
+                raise Refused("this log cannot be opened at the moment, through no fault of yours") from None
+            yield service
+
+    @asynccontextmanager
+    async def knowing_members(self, topic: str) -> AsyncIterator[None]:
+        """Have a log of the shelf open for the length of a block, if its own entries say who may do what."""
+        async with AsyncExitStack() as stack:
+            if self.shelf is not None and has_policy(topic):
+                with contextlib.suppress(Refused):
+                    await stack.enter_async_context(self.visiting(topic))
+            yield
+
+    def _none(self, topic: str) -> str:
+        there = "" if self.shelf is not None else f"; there are {', '.join(f'/{quote(each)}' for each in self.services)}"
+        return f"no log /{quote(topic[:TOPIC_CHARS_MAX])}{there}"
+
+    def may_create(self, topic: str, rights: Rights) -> bool:
+        """Say whether somebody with these rights may create a log."""
+        patterns = self.admission.limits.creatable
+        return "create" in rights and any(fnmatchcase(topic, pattern) for pattern in patterns)
+
+    @asynccontextmanager
+    async def served(self, log: Replica) -> AsyncIterator[None]:
+        """Serve a log for the length of a block."""
+        await self.add(log)
+        try:
+            yield
+        finally:
+            await self.remove(log.topic)
 
     async def serve(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:
         """Accept until the listener is closed."""
@@ -211,7 +287,7 @@ class Hub:
 
     async def _serve_request(self, connection: TcpStream, head: Head, client: str, remote: tuple[str, int]) -> Head | None:
         """Serve one request; return the head of the next one on the connection, None if that is over."""
-        service = self.service_at(head.path)
+        topic = self.topic_at(head.path)
         try:
             with self.admission.connection(client) as place:
                 is_proxied = remote[0] in self.admission.limits.proxies and bool(head.forwarded)
@@ -224,21 +300,21 @@ class Hub:
                     return await self.http(connection, head, client)
                 elif not head.is_upgrade:
                     await refuse(connection, 426, "this server speaks WebSocket")
-                elif service is None:
-                    await refuse(
-                        connection, 404, f"no log {head.path}; there are {', '.join(f'/{quote(topic)}' for topic in self.services)}"
-                    )
-                elif isinstance(rights := (caller := Caller(self.admission.limits.access, head.token)).entering(service.topic), Refusal):
-                    note("client refused", address=client, topic=service.topic, reason=rights.reason)
-                    await self._refuse_websocket(connection, head, rights)
                 else:
-                    did = caller.did(service.topic)
-                    with trio.fail_after(self.admission.limits.handshake_s):
-                        websocket = await accept_websocket(connection, head.raw, head.subprotocol)
-                    await self.serve_client(websocket, service, rights, did, client, remote[1], place)
+                    async with self.knowing_members(topic):
+                        caller = Caller(self.admission.limits.access, head.token)
+                        rights = caller.entering(topic)
+                        if isinstance(rights, Refusal):
+                            note("client refused", address=client, topic=topic, reason=rights.reason)
+                            await self._refuse_websocket(connection, head, rights)
+                            return None
+                        async with self.visiting(topic, create=self.may_create(topic, rights)) as service:
+                            with trio.fail_after(self.admission.limits.handshake_s):
+                                websocket = await accept_websocket(connection, head.raw, head.subprotocol)
+                            await self.serve_client(websocket, service, rights, caller.did(topic), client, remote[1], place)
         except Refused as refusal:
             note("connection refused", level=logging.DEBUG if refusal.is_repeated else logging.INFO, address=client, reason=str(refusal))
-            await refuse(connection, 503, str(refusal))
+            await refuse(connection, refusal.status, str(refusal))
         return None
 
     async def _refuse_websocket(self, connection: TcpStream, head: Head, denial: Refusal) -> None:
@@ -292,7 +368,12 @@ class Hub:
 
 @asynccontextmanager
 async def open_hub(
-    logs: Sequence[Replica], limits: HubLimits, names: Names, tls: ssl.SSLContext | None = None, make_http: MakeHttp | None = None
+    logs: Sequence[Replica],
+    limits: HubLimits,
+    names: Names,
+    tls: ssl.SSLContext | None = None,
+    make_http: MakeHttp | None = None,
+    shelf: LogShelf | None = None,
 ) -> AsyncIterator[tuple[Hub, trio.Nursery]]:
     """Serve logs to clients, however they come, for the length of a block; at its end what waits for them goes out within a second.
 
@@ -302,6 +383,7 @@ async def open_hub(
         names: What it answers to.
         tls: With a certificate, if it has one of its own.
         make_http: Makes what serves plain HTTP.
+        shelf: Has further logs, which open as clients ask for them.
 
     Returns:
         The hub, and where connections are served until the end.
@@ -310,11 +392,12 @@ async def open_hub(
         LocalProtocolError: Two logs have one topic.
     """
     async with AsyncExitStack() as stack:
-        hub = Hub(Admission(limits), names, tls, make_http)
+        hub = Hub(Admission(limits), names, tls, make_http, shelf)
         stack.push_async_callback(hub.release)
-        hub.remake()
         for log in logs:
             await hub.add(log)
+        if shelf is not None:
+            await stack.enter_async_context(shelf.logs.accompanied(hub.served))
         async with open_service_nursery() as nursery:
             nursery.start_soon(hub.flushes.run)
             try:
@@ -331,6 +414,7 @@ async def listen(
     logs: Sequence[Replica],
     address: str,
     *,
+    shelf: LogShelf | None = None,
     tls: ssl.SSLContext | None = None,
     limits: HubLimits | None = None,
     make_http: MakeHttp | None = None,
@@ -342,6 +426,7 @@ async def listen(
     Args:
         logs: Open, of different topics; none only where there is HTTP to serve.
         address: `HOST:PORT`, `[HOST]:PORT`, or `:PORT` for all addresses of the machine; port 0 takes a free one.
+        shelf: Has further logs, which open as clients ask for them.
         tls: With a certificate, for `wss://`.
         limits: Who is let in.
         make_http: Makes what serves plain HTTP on the same port; without it there is none.
@@ -351,10 +436,10 @@ async def listen(
         CannotListen: The address cannot be had.
     """
     host, port = parse_address(address)
-    if not logs and make_http is None:
+    if not logs and make_http is None and shelf is None:
         raise LocalProtocolError("there is no log to serve")
     limits = limits or HubLimits()
-    async with open_hub(logs, limits, Names(limits, host, is_tls=tls is not None), tls, make_http) as (hub, nursery):
+    async with open_hub(logs, limits, Names(limits, host, is_tls=tls is not None), tls, make_http, shelf) as (hub, nursery):
         try:
             listeners = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
         except OSError as error:

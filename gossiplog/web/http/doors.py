@@ -22,10 +22,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...errors import ClosedError, StoreError
 from ...net.ground.access import Caller
 from ...net.ground.journal import note
+from ...net.ground.proof import Refusal
 from ...net.reports.health import Away, Health
 from ...tasks.nursery import open_service_nursery
 
-__all__ = ["AWAY", "RETRY_S", "Door", "Guard", "MakeDoor", "check_own_page"]
+__all__ = ["AWAY", "RETRY_S", "Door", "Guard", "MakeDoor", "check_own_page", "refuse"]
 
 
 class Door(Route):
@@ -73,8 +74,7 @@ class _Doorkeeper:
             refusals = (caller.refusal(topic, right) for topic in self._topics)
             refusal = next((one for one in refusals if one is not None), None)
             if refusal is not None:
-                headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
-                await PlainTextResponse(refusal.reason + "\n", refusal.status, headers=headers)(scope, receive, send)
+                await refuse(refusal, scope, receive, send)
                 return
             if scope["method"] == "GET":
                 # An answer may go on for ever, and does not outlast its right.
@@ -97,6 +97,12 @@ async def _end_without(caller: Caller, topic: str, right: str, answering: trio.C
             answering.cancel()
             return
         await caller.access.wait_changed(topic, did, rights)
+
+
+async def refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+    """Say why a request is not answered."""
+    headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
+    await PlainTextResponse(refusal.reason + "\n", refusal.status, headers=headers)(scope, receive, send)
 
 
 def check_own_page(request: Request) -> None:

@@ -1,0 +1,182 @@
+"""A shelf: logs that open when they are used, on a server and without one."""
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import trio
+
+import gossiplog
+from gossiplog.errors import DamagedLog, ForeignFile, LocalProtocolError, LogBusy, LogNotFound, ShelfFull, TopicMismatch
+from gossiplog.net import HubLimits
+from gossiplog.net.ground.access import Access, hash_token
+from gossiplog.net.hub.asking import ask, parse_server_url
+from gossiplog.shelves import file_of
+
+SIGNER = gossiplog.Ed25519Signer.generate()
+TOKENS = {"a": "token-of-a", "maker": "token-of-maker"}
+ACCESS = {
+    "tokens": {name: hash_token(token) for name, token in TOKENS.items()},
+    "default": {"tokens": {"maker": ["connect", "pull", "push", "create"]}},
+    "logs": {"a.example.com": {"tokens": {"a": ["connect", "pull", "push", "create"], "maker": ["connect", "pull", "push", "create"]}}},
+}
+
+
+@asynccontextmanager
+async def waiting(seconds: float = 10) -> AsyncIterator[None]:
+    with trio.fail_after(seconds):
+        yield
+
+
+async def get(url: str, path: str, token: str | None = None) -> tuple[int, bytes]:
+    server = parse_server_url(url.replace("ws://", "http://"))
+    answer = await ask(server, path if token is None else f"{path}?token={token}", answer_bytes_max=100_000)
+    return answer.status, answer.body
+
+
+def test_names_of_files_differ_where_case_does_not_count() -> None:
+    topics = ["a.b", "A.b", "a:b", "a#b", ".hidden", "-rf", "a-wal", "x" * 128, "X" * 66, "X" * 67, "X" * 128, "a%3Ab".replace("%", "-")]
+    names = [file_of(topic) for topic in topics]
+    assert len({name.lower() for name in names}) == len(topics)
+    assert all(len(name) < 240 and name[0] not in ".-" and "/" not in name for name in names)
+    assert file_of("Doc:1") == "%44oc%3a1.db"
+    assert not file_of("X" * 66).startswith("=") and file_of("X" * 67).startswith("=")
+    for wrong in ("", ".", "..", "a/b", "../a", "a\0b", "x" * 129, "x" * 10_000, "é"):
+        with pytest.raises(LocalProtocolError):
+            file_of(wrong)
+
+
+async def test_logs_open_when_used_are_shared_and_the_longest_idle_makes_room(tmp_path: Path) -> None:
+    async with gossiplog.shelf(tmp_path, signer=SIGNER, most_open=2, most_logs=4) as shelf, waiting():
+        with pytest.raises(LogNotFound):
+            async with shelf.open("a"):
+                pass
+        assert await shelf.topics() == [] and shelf.logs.open_topics == []
+        async with shelf.open("a", create=True) as log, shelf.open("a") as same:
+            assert log is same
+            await log.append(1)
+            async with shelf.open("b", create=True):
+                with pytest.raises(ShelfFull):
+                    async with shelf.open("c", create=True):
+                        pass
+            async with shelf.open("C", create=True):
+                assert shelf.logs.open_topics == ["a", "C"]
+            async with shelf.open("X" * 128, create=True):
+                # Its place is that of "C", not that of "a", which is in use.
+                assert shelf.logs.open_topics == ["a", "X" * 128]
+        with pytest.raises(ShelfFull):
+            async with shelf.open("e", create=True):
+                pass
+        assert await shelf.topics() == ["C", "X" * 128, "a", "b"]
+    async with gossiplog.shelf(tmp_path) as shelf, shelf.open("a") as log:
+        assert await log.count() == 1
+
+
+async def test_who_may_create_is_not_refused_because_somebody_asked_first_who_may_not(tmp_path: Path) -> None:
+    found: list[str] = []
+    async with gossiplog.shelf(tmp_path) as shelf, waiting(), trio.open_nursery() as nursery:
+
+        async def look(create: bool) -> None:
+            try:
+                async with shelf.open("a", create=create):
+                    found.append("open")
+            except LogNotFound:
+                found.append("none")
+
+        nursery.start_soon(look, False)
+        nursery.start_soon(look, True)
+    assert "open" in found and len(found) == 2
+
+
+async def test_what_is_no_log_of_ours_is_left_alone_and_others_live(tmp_path: Path) -> None:
+    async with gossiplog.open(tmp_path / "other.db", topic="elsewhere"):
+        pass
+    async with gossiplog.open(tmp_path / "busy.db", topic="busy"):
+        (tmp_path / "damaged.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
+        (tmp_path / "foreign.db").write_bytes(b"hello" * 100)
+        (tmp_path / "good.db-journal").write_bytes(b"x")
+        (tmp_path / "notes.txt").write_bytes(b"x")
+        (tmp_path / "folder.db").mkdir()
+        (tmp_path / "link.db").symlink_to("/etc/passwd")
+        os.mkfifo(tmp_path / "fifo.db")
+        async with gossiplog.shelf(tmp_path) as shelf, waiting(30):
+            for topic, expected in [
+                ("other", TopicMismatch),
+                ("busy", LogBusy),
+                ("damaged", (DamagedLog, ForeignFile)),
+                ("foreign", ForeignFile),
+                ("folder", ForeignFile),
+                ("link", ForeignFile),
+                ("fifo", ForeignFile),
+            ]:
+                with pytest.raises(expected):
+                    async with shelf.open(topic, create=True):
+                        pass
+            async with shelf.open("fine", create=True) as log:
+                assert await log.count() == 0
+            assert await shelf.topics() == ["busy", "damaged", "fine", "foreign", "other"]
+
+
+async def test_a_hub_opens_what_clients_ask_for_and_creates_by_right_alone(tmp_path: Path) -> None:
+    limits = HubLimits(access=Access.parse(ACCESS), creatable=("*.example.com",))
+    async with (
+        gossiplog.shelf(tmp_path / "hub", signer=SIGNER, most_open=2) as shelf,
+        shelf.listen("127.0.0.1:0", limits=limits) as hub,
+        gossiplog.shelf(tmp_path / "client", signer=SIGNER) as own,
+        waiting(30),
+    ):
+        url = f"ws://127.0.0.1:{hub.port}"
+        async with shelf.open("there.example.com", create=True) as log:
+            await log.append("old")
+        # Without rights one does not learn whether a log exists, and makes none.
+        for topic in ("there.example.com", "none.example.com"):
+            status, body = await get(url, f"/{topic}/api/heads", TOKENS["a"])
+            assert (status, body) == (403, b"this token does not allow to pull\n")
+        for path in ("/none.example.com/api/heads", f"/{quote('../x', safe='')}/api/heads", f"/{'x' * 9000}/api/heads"):
+            assert (await get(url, path, TOKENS["maker"]))[0] == 404, path
+        assert sorted(each.name for each in (tmp_path / "hub").iterdir() if each.suffix == ".db") == ["there.example.com.db"]
+        assert json.loads((await get(url, "/", TOKENS["a"]))[1])["topics"] == []
+        assert json.loads((await get(url, "/", TOKENS["maker"]))[1])["topics"] == ["there.example.com"]
+        assert (await get(url, "/metrics"))[0] == 401
+
+        async with (
+            own.open("there.example.com", create=True) as mine,
+            mine.connect(f"{url}/there.example.com", token=TOKENS["maker"]),
+            mine.subscribe() as entries,
+        ):
+            assert (await anext(entries)).payload == "old"
+        # One that matches no pattern is not made, one that does is.
+        async with own.open("other.org", create=True) as mine, mine.connect(f"{url}/other.org", token=TOKENS["maker"]) as link:
+            while "404" not in str(link.error):
+                await trio.sleep(0.01)
+        async with own.connect(url, topics=["a.example.com"], token=TOKENS["a"]), own.open("a.example.com") as mine:
+            entry = await mine.append("new")
+            while "a.example.com" not in hub.services:
+                await trio.sleep(0.01)
+            async with shelf.open("a.example.com") as theirs, theirs.subscribe() as entries:
+                assert (await anext(entries)).id == entry.id
+        assert await shelf.topics() == ["a.example.com", "there.example.com"]
+        assert len(hub.services) <= 2
+
+
+async def test_clients_that_come_while_a_log_is_evicted_are_served(tmp_path: Path) -> None:
+    async with gossiplog.shelf(tmp_path, signer=SIGNER, most_open=1) as shelf, shelf.listen("127.0.0.1:0") as hub, waiting(60):
+        for topic in ("a", "b"):
+            async with shelf.open(topic, create=True) as log:
+                await log.append(topic)
+        url = f"ws://127.0.0.1:{hub.port}"
+        answers: list[int] = []
+
+        async def often(topic: str) -> None:
+            for _ in range(15):
+                status, _ = await get(url, f"/{topic}/api/clock")
+                answers.append(status)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(often, "a")
+            nursery.start_soon(often, "b")
+        assert answers == [200] * 30
