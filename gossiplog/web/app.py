@@ -87,9 +87,7 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
                     return
             try:
                 async with hub.visiting(topic) as service:
-                    if topic not in hub.apis:
-                        hub.apis[topic] = log_app(service, hub, glass)
-                    await hub.apis[topic](scope, receive, send)
+                    await hub.apis[service.topic](scope, receive, send)
             except Refused as error:
                 headers = {"Retry-After": str(RETRY_S)} if error.status == 503 else None
                 raise HTTPException(error.status, str(error), headers=headers) from None
@@ -101,14 +99,16 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
     routes: list[BaseRoute] = [Route("/", index), Route("/client.js", show_client), *(page_routes() if glass.has_page else []), *watch]
     app = Starlette(routes=routes, middleware=_cors(hub.admission.limits.origins), exception_handlers={405: _methods})
     app.router.default = show_log
+    hub.make_api = lambda service: log_app(service, hub, glass)
+    for service in hub.services.values():
+        hub.apis[service.topic] = hub.make_api(service)
     return app
 
 
 def log_app(service: Service, hub: Hub, glass: GlassSettings) -> Router:
     """Make what answers about one log. There is one object for everything with a limit, whatever path a request comes by."""
-    paths = ["/api", f"/{service.topic}/api"] if service.topic == hub.alone else [f"/{service.topic}/api"]
     api, guarded = _api(service, hub, glass), [Middleware(Guard, health=service.health)]
-    return Router([Mount(path, routes=api, middleware=guarded) for path in paths])
+    return Router([Mount(path, routes=api, middleware=guarded) for path in ("/api", f"/{service.topic}/api")])
 
 
 class _Watched(Iterable[str]):

@@ -76,7 +76,8 @@ class Hub:
     Attributes:
         services: The service of each open log, by topic.
         shelf: Has further logs, which open as clients ask for them.
-        apis: What was made to serve each log by HTTP, by topic; forgotten with the log.
+        apis: What serves each log by HTTP, by topic.
+        make_api: Makes that of a log that is served from now on.
         addresses: Host and port of each socket, as bound.
         admission: Who is let in.
         allowances: What clients that come by it may bring, by topic.
@@ -97,6 +98,7 @@ class Hub:
         self._tls = tls
         self.shelf = shelf
         self.apis: dict[str, Any] = {}
+        self.make_api: Callable[[Service], Any] | None = None
         self.http: ServeHttp | None = None if make_http is None else make_http(self)
         self._held: dict[str, AsyncExitStack] = {}
         self._removed: set[str] = set()
@@ -148,6 +150,8 @@ class Hub:
             self.allowances[log.topic] = allowance
             self.services[log.topic], self._held[log.topic] = service, stack.pop_all()
             self._removed.discard(log.topic)
+            if self.make_api is not None:
+                self.apis[log.topic] = self.make_api(service)
 
     async def remove(self, topic: str) -> None:
         """Serve a log no longer: its clients' connections are closed, after what waits for them went out, within a second."""
