@@ -14,6 +14,7 @@ import gossiplog
 from gossiplog import GossipLog
 from gossiplog.net.ground.access import Access, hash_token, make_token
 from gossiplog.net.ground.admission import HubLimits
+from gossiplog.net.hub.client import fetch_token, parse_url
 
 pytestmark = pytest.mark.slow
 
@@ -24,9 +25,10 @@ WAIT_MS = 60_000
 class Tab:
     """One tab with a replica of its own."""
 
-    def __init__(self, browser: Reference, name: str, number: int) -> None:
+    def __init__(self, browser: Reference, name: str, number: int, topic: str = TOPIC) -> None:
         self._browser = browser
         self._name = name
+        self._topic = topic
         self._seed = bytes([number]).hex() * 32
 
     async def open(self) -> None:
@@ -34,7 +36,7 @@ class Tab:
         await self.start()
 
     async def start(self) -> None:
-        await self.call("open", name=f"replica-{self._name}", topic=TOPIC, seed=self._seed)
+        await self.call("open", name=f"replica-{self._name}", topic=self._topic, seed=self._seed)
 
     async def call(self, name: str, /, **argument: Any) -> Any:
         return await self._browser.ask("call", tab=self._name, name=name, argument=argument)
@@ -164,3 +166,33 @@ async def test_page_brings_its_token_in_the_url_and_reads_in_the_close_code_why_
             await tab.call("append", payload={"from": "a guest"})
             await until_count(log, 11)
             await tab.until_equal(log)
+
+
+async def test_page_does_in_a_log_with_members_what_its_did_may(browser: Reference) -> None:
+    writer, reader = (gossiplog.Ed25519Signer.from_seed(bytes([number]) * 32) for number in (6, 7))
+    founder = gossiplog.Ed25519Signer.from_seed(bytes(32))
+    rules = Access.parse({"default": {"anonymous": []}})
+    limits = HubLimits(origins=frozenset({await browser.ask("origin")}), access=rules)
+    async with (
+        gossiplog.open(":memory:", topic="team.example.com", policy=gossiplog.Policy([founder.did]), signer=founder) as log,
+        log.listen("127.0.0.1:0", limits=limits) as hub,
+    ):
+        tabs = {}
+        for number, identity, role in ((6, writer, "write"), (7, reader, "read")):
+            node = await log.grant(identity.did, role)
+            tabs[role] = tab = Tab(browser, f"member {role}", number, log.topic)
+            await tab.open()
+            token = await fetch_token(parse_url(hub.urls[0], identity=identity))
+            assert (await tab.call("goodbye", url=hub.urls[0]))["code"] == 4401
+            await tab.call("connect", url=f"{hub.urls[0]}?token={token}")
+            await tab.until_equal(log)
+        await tabs["write"].call("append", payload="by a page")
+        await until_count(log, 4)
+        for tab in tabs.values():
+            await tab.until_equal(log)
+        await tabs["read"].call("append", payload="by a reader")
+        await log.append("by the founder")
+        await tabs["write"].until_equal(log)
+        assert await log.count() == 5
+        await log.revoke(node.id)
+        await eventually(lambda: len(hub.links()) == 1)

@@ -17,7 +17,7 @@ from mounted_support import MOUNTED_TOPIC, serving_mounted
 from network_support import eventually, fetch, free_port
 
 import gossiplog
-from gossiplog import GossipLog
+from gossiplog import GossipLog, Policy
 from gossiplog.archive import entry_to_line, line_to_value
 from gossiplog.codec import pcf
 from gossiplog.entry import Ed25519Signer
@@ -307,3 +307,37 @@ async def test_reference_brings_its_token_in_the_url_and_is_told_when_it_is_none
                 await trio.sleep(0.05)
         root = (await ours.root()).hash.hex()
         assert await node.ask("until", log="a", hash=root, ms=WAIT_MS) == root
+
+
+async def test_reference_clients_do_in_a_log_with_members_what_their_did_may(node: Reference) -> None:
+    """The writer pulls and pushes, the reader pulls, what neither may write is refused, and who was removed gets nothing more."""
+    seeds = {name: bytes([number]) * 32 for number, name in enumerate(("founder", "writer", "reader", "stranger"), 60)}
+    signers = {name: Ed25519Signer.from_seed(seed) for name, seed in seeds.items()}
+    policy = Policy([signers["founder"].did])
+    closed = HubLimits(access=Access.parse({"default": {"anonymous": []}}))
+    async with (
+        gossiplog.open(":memory:", topic="team.example.com", policy=policy, signer=signers["founder"]) as ours,
+        ours.listen("127.0.0.1:0", limits=closed) as hub,
+    ):
+        url = hub.urls[0]
+        nodes = {role: (await ours.grant(signers[name].did, role)).id for name, role in (("writer", "write"), ("reader", "read"))}
+        with pytest.raises(AssertionError, match="is not let in here"):
+            await node.ask("prove", url=url, did=signers["stranger"].did, seed=seeds["stranger"].hex())
+        for name in ("writer", "reader"):
+            await node.ask("open", log=name, topic=ours.topic, seed=seeds[name].hex())
+            token = await node.ask("prove", url=url, did=signers[name].did, seed=seeds[name].hex())
+            await node.ask("connect", log=name, url=f"{url}?token={token}")
+        await converge(ours, node, "writer", "reader", count=3)
+        await append_theirs(node, "writer", ["by the writer"])
+        await converge(ours, node, "writer", "reader", count=4)
+        assert (await ours.standing((await ours.heads())[0])).role == "write"
+        # The reference does not know the rules: what it signs for a reader stays where it is.
+        await append_theirs(node, "reader", ["by the reader"])
+        last = await ours.append("by the founder")
+        await converge(ours, node, "writer", count=5)
+        await ours.revoke(nodes["write"])
+        await eventually(lambda: len(hub.links()) == 1)
+        await ours.append("after the removal")
+        state = await node.ask("state", log="writer")
+        assert last.id in state["heads"] or state["count"] == 6, "at most the removal itself"
+        assert await ours.count() == 7

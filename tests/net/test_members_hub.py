@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 import trio
 from access_support import DIDS, SIGNERS
+from mesh_support import TCP, a_peer
 from network_support import PATIENCE_S, eventually, fetch, until_has
 
 import gossiplog
 from gossiplog import Application, Policy
-from gossiplog.access import Grant, encode_said
-from gossiplog.archive.jsonl import entry_to_line
+from gossiplog.access import Grant, Revoke, encode_said
+from gossiplog.archive.jsonl import entry_to_line, line_to_value
 from gossiplog.codec import pcf
 from gossiplog.entry.message_id import decode_id
 from gossiplog.entry.rules import next_clock
@@ -168,3 +169,61 @@ async def test_a_stream_of_events_ends_with_the_role() -> None:
         await log.append("secret")
         assert b"secret" not in data
         await stream.aclose()
+
+
+async def test_a_removed_member_who_colludes_backdates_and_replays_gains_nothing_by_mesh_bucket_or_file(tmp_path: Path) -> None:
+    """What the removed signs with old parents belongs and is void, whoever brings it by whichever way; what it signs later is refused."""
+    removed, friend, second = SIGNERS[1], SIGNERS[2], SIGNERS[3]
+    policy = Policy([DIDS[0]])
+    async with (
+        gossiplog.open(":memory:", topic="team.example.com", policy=policy, signer=SIGNERS[0], app=SAID) as log,
+        gossiplog.open(tmp_path / "evil.db", topic=log.topic, signer=removed, app=SAID) as evil,
+        gossiplog.open(":memory:", topic=log.topic, signer=friend, app=SAID) as colludes,
+        gossiplog.open(":memory:", topic=log.topic, app=SAID) as reads,
+        gossiplog.open(":memory:", topic=log.topic, app=SAID) as imports,
+    ):
+        node = (await log.grant(removed.did, "admin")).id
+        await log.grant(friend.did)
+        before = await log.append("before", signer=removed)
+        await evil.sync(log)
+        await colludes.sync(log)
+        revocation = await log.revoke(node)
+        # Backdated: data, a second key, what that writes, a removal of the friend's other key, and an admission of all that.
+        void = [await evil.append("backdated")]
+        grant = await evil.grant(second.did, "admin")
+        void += [grant, await evil.append("by the second key", signer=second), await evil.grant(DIDS[4], "write", signer=second)]
+        void.append(await evil.admit([void[0].id]))
+        # The friend colludes: it builds on them, and knows no removal either.
+        await colludes.sync(evil)
+        built = await colludes.append("by a friend")
+        await evil.sync(colludes)
+        # What names the removal, or is stronger than the rules, belongs nowhere.
+        heads = [decode_id(id) for id in [*await log.heads(), built.id]]
+        late = [
+            sign_entry(who, log.topic, next_clock(heads), heads, pcf.encode(payload))
+            for who in (removed, second)
+            for payload in ("late", encode_said(Grant(DIDS[5], "admin", grant.id)), encode_said(Revoke(node, node)))
+        ]
+        bucket = tmp_path / "bucket"
+        await colludes.publish(bucket)
+        async with a_peer(log=log, listen=(TCP,)) as mesh, a_peer(*mesh.host.announced, log=evil, listen=(TCP,)):
+            await until_has(log, [*void, built])
+            await until_has(evil, [revocation])
+            # Replayed by hand, over and over.
+            for _ in range(3):
+                await log.insert_many([entry.value for entry in [*void, before, *late]])
+        await reads.sync(log)
+        await reads.sync(bucket)
+        lines = [entry_to_line(entry) async for entry in evil.iterate()]
+        await imports.insert_many(line_to_value(line)[0] for line in lines)
+        replicas = (log, evil, reads, imports)
+        await colludes.sync(log)
+        for replica in (*replicas, colludes):
+            assert {(await replica.insert(entry.value)).rule for entry in late} == {"access"}
+            assert await replica.root() == await log.root()
+            assert await said(replica) == ["before", "by a friend"]
+            for entry in void:
+                standing = await replica.standing(entry.id)
+                assert (standing.counts, standing.revoked_by) == (False, (revocation.id,))
+                assert revocation.id in (standing.reason or "")
+            assert [member.did for member in await replica.members() if member.is_held] == [DIDS[0], friend.did]
