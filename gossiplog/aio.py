@@ -19,7 +19,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
-from . import gossip_log
+from . import gossip_log, shelves
 from .portal import (
     BlockHost,
     Facade,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from .sync import Source, SyncResult
     from .tasks.pages import Pages as TrioPages
 
-__all__ = ["Block", "GossipLog", "Hub", "HubLink", "Pages", "Snapshot", "Subscription", "clone", "open"]
+__all__ = ["Block", "GossipLog", "Hub", "HubLink", "Pages", "Shelf", "Snapshot", "Subscription", "clone", "open", "shelf"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -156,7 +156,7 @@ def _block(
     @like(method)
     def block(self: Facade[S], /, *args: P.args, **options: P.kwargs) -> Block[T]:
         make = functools.partial(method, self._inner, *args, **options)
-        return Block(self._thread, self._host, make, wrap, f"log.{method.__name__}")
+        return Block(self._thread, self._host, make, wrap, f"{'shelf' if isinstance(self, Shelf) else 'log'}.{method.__name__}")
 
     return block
 
@@ -166,7 +166,7 @@ def _open(
 ) -> Callable[P, Block[T]]:
     @like(function)
     def open(*args: P.args, **options: P.kwargs) -> Block[T]:
-        return Block(trio_thread(), None, functools.partial(function, *args, **options), wrap, f"{__name__}.open")
+        return Block(trio_thread(), None, functools.partial(function, *args, **options), wrap, f"{__name__}.{function.__name__}")
 
     return open
 
@@ -331,4 +331,14 @@ async def clone(
     return await PortalCall(trio_thread(), None, make).wait_in_asyncio()
 
 
+class Shelf(Facade[shelves.Shelf]):
+    __doc__ = shelves.Shelf.__doc__
+
+    open = _block(shelves.Shelf.open, GossipLog)
+    topics = _call(shelves.Shelf.topics)
+    listen = _block(shelves.Shelf.listen, Hub)
+    connect = _block(shelves.Shelf.connect, lambda thread, host, none: none)
+
+
 open = _open(gossip_log.open, GossipLog)
+shelf = _open(shelves.shelf, Shelf)

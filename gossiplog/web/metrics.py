@@ -9,12 +9,14 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import add
 
 import trio
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -72,6 +74,8 @@ class MetricsPage:
     async def show(self, request: Request) -> Response:
         """GET /metrics, as text or, if the client asks for it, as OpenMetrics. Also answers, and reports it, while a store is away."""
         async with trio.open_nursery() as nursery:
+            for topic in self._contents.keys() - self._hub.services.keys():
+                del self._contents[topic]
             for topic, service in self._hub.services.items():
                 nursery.start_soon(self._read, self._contents.setdefault(topic, _Contents()), service)
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
@@ -114,9 +118,28 @@ class _Figures(Collector):
             "gossiplog_half_open_sockets", "Connections that have not said what they want.", value=hub.admission.half_open
         )
         services = hub.services.items()
-        yield from _log_figures({topic: (service, self._contents.get(topic)) for topic, service in services})
+        families = list(_log_figures({topic: (service, self._contents.get(topic)) for topic, service in services}))
         for service_figures in (_entry_figures, _peer_figures, _queue_figures, _mesh_figures, _bucket_figures):
-            yield from service_figures(dict(services))
+            families += service_figures(dict(services))
+        if hub.shelf is not None:
+            yield GaugeMetricFamily("gossiplog_open_logs", "Logs of the folder that are open.", value=len(hub.shelf.logs.open_topics))
+            families = [_together(family, frozenset(hub.shelf.logs.open_topics)) for family in families]
+        yield from families
+
+
+def _together(family: Metric, topics: frozenset[str]) -> Metric:
+    """Add up the figures of these topics under the topic `*`; of points in time take the latest."""
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], Sample] = {}
+    for sample in family.samples:
+        if sample.labels.get("topic") in topics:
+            sample = sample._replace(labels=sample.labels | {"topic": "*"})
+        key = (sample.name, tuple(sorted(sample.labels.items())))
+        if (before := found.get(key)) is not None:
+            combine = max if family.name.endswith("_timestamp_seconds") else add
+            sample = sample._replace(value=combine(before.value, sample.value))
+        found[key] = sample
+    family.samples = list(found.values())
+    return family
 
 
 def _log_figures(logs: dict[str, tuple[Service, _Contents | None]]) -> Iterator[Metric]:

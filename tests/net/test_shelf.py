@@ -1,16 +1,20 @@
 """A shelf: logs that open when they are used, on a server and without one."""
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 import trio
 
 import gossiplog
+import gossiplog.aio
+import gossiplog.blocking
 from gossiplog.errors import DamagedLog, ForeignFile, LocalProtocolError, LogBusy, LogNotFound, ShelfFull, TopicMismatch
 from gossiplog.net import HubLimits
 from gossiplog.net.ground.access import Access, hash_token
@@ -180,3 +184,43 @@ async def test_clients_that_come_while_a_log_is_evicted_are_served(tmp_path: Pat
             nursery.start_soon(often, "a")
             nursery.start_soon(often, "b")
         assert answers == [200] * 30
+
+
+async def test_metrics_have_no_series_for_a_log_of_a_shelf(tmp_path: Path) -> None:
+    async with gossiplog.shelf(tmp_path, signer=SIGNER) as shelf, shelf.listen("127.0.0.1:0") as hub, waiting(30):
+        async with shelf.open("a", create=True) as log, shelf.open("b", create=True) as other:
+            await log.append(1)
+            await other.append_many([1, 2])
+            text = (await get(f"ws://127.0.0.1:{hub.port}", "/metrics"))[1].decode()
+        assert "gossiplog_open_logs 2.0" in text and 'gossiplog_entries{topic="*"} 3.0' in text
+        assert 'topic="a"' not in text and 'topic="b"' not in text
+
+
+async def test_an_asgi_server_of_asyncio_serves_a_shelf(tmp_path: Path) -> None:
+    def served() -> list[int]:
+        async def main() -> list[int]:
+            async with gossiplog.aio.shelf(tmp_path, signer=SIGNER) as shelf:
+                async with shelf.open("a", create=True) as log:
+                    await log.append(1)
+                assert await shelf.topics() == ["a"]
+                app = gossiplog.asgi(shelf)
+                found = []
+                for path in ("/a/api/clock", "/b/api/clock", "/"):
+                    scope = {"type": "http", "method": "GET", "path": path, "headers": [(b"host", b"127.0.0.1")], "query_string": b""}
+                    sent: list[Any] = []
+
+                    async def receive() -> Any:
+                        return {"type": "http.request", "body": b"", "more_body": False}
+
+                    async def send(message: Any, sent: list[Any] = sent) -> None:
+                        sent.append(message)
+
+                    await app({**scope, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "scheme": "http"}, receive, send)
+                    found.append(sent[0]["status"])
+                return found
+
+        return asyncio.run(main())
+
+    assert await trio.to_thread.run_sync(served) == [200, 404, 200]
+    with gossiplog.blocking.shelf(tmp_path) as shelf, shelf.open("a") as log:
+        assert log.count() == 1

@@ -70,16 +70,17 @@ export class Api {
  */
 export async function openApi() {
 	const token = takeToken()
+	let shelf = false
 	let [topics, views, traces] = [/** @type {string[]} */ ([]), /** @type {string[]} */ ([]), /** @type {any[]} */ ([])]
 	try {
 		const answer = await fetch(".", { headers: { accept: "application/json" } })
-		;({ topics = [], views = [], traces = [] } = await answer.json())
+		;({ topics = [], shelf = false, views = [], traces = [] } = await answer.json())
 	} catch {
 		// A server of something else than logs, as a test network's, has its API where a single log's is.
 	}
 	const wanted = new URLSearchParams(location.search).get("topic")
 	const topic = wanted !== null && topics.includes(wanted) ? wanted : (topics[0] ?? "")
-	return { api: new Api(topics.length > 1 ? `${topic}/api` : "api", token), topics, topic, views, traces }
+	return { api: new Api(topics.length > 1 || shelf ? `${topic}/api` : "api", token), topics, topic, views, traces }
 }
 
 /** A token comes once, in the address, where it would be copied along with it; then the tab keeps it. */
