@@ -14,8 +14,9 @@ from typing import TypeVar
 import trio
 
 from ..errors import BucketError, LogBusy
+from ..store.sqlite.lock import WriterLock
 
-__all__ = ["Folder", "lock_file", "read_plain", "replace_file"]
+__all__ = ["Folder", "read_plain", "replace_file"]
 
 T = TypeVar("T")
 
@@ -100,11 +101,11 @@ class Folder:
     @asynccontextmanager
     async def lock(self, publisher: str) -> AsyncIterator[None]:
         """See `Storage`. The kernel releases the lock when the process ends; drafts left by a killed process are removed."""
-        descriptor = await _in_thread(self.root / publisher, lambda: _lock(self.root / publisher))
+        lock = await _in_thread(self.root / publisher, lambda: _lock(self.root / publisher))
         try:
             yield
         finally:
-            os.close(descriptor)
+            lock.release()
 
     def _write(self, path: str, data: bytes) -> None:
         target, publisher = self.root / path, path.partition("/")[0]
@@ -192,24 +193,11 @@ def replace_file(path: Path, data: bytes, *, is_durable: bool = True) -> None:
         draft.unlink(missing_ok=True)
 
 
-def lock_file(path: Path) -> int | None:
-    """Lock a file, which is made if necessary, until its descriptor is closed or the process ends; None if another process has it."""
-    import fcntl
-
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | _NONBLOCK, 0o666)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def _lock(folder: Path) -> int:
+def _lock(folder: Path) -> WriterLock:
     drafts = folder / _DRAFTS
     drafts.mkdir(parents=True, exist_ok=True)
-    descriptor = lock_file(folder / _LOCK)
-    if descriptor is None:
+    lock = WriterLock.on(folder / _LOCK)
+    if lock is None:
         raise LogBusy(
             f"another process publishes into {folder}", hint="one process publishes with a key in a place; wait for it, or end it"
         )
@@ -217,4 +205,4 @@ def _lock(folder: Path) -> int:
     for draft in drafts.iterdir():
         if _DRAFT.fullmatch(draft.name):
             draft.unlink()
-    return descriptor
+    return lock

@@ -7,7 +7,6 @@ Source: C2SP tlog-witness; docs/spec/bucket.md, "Witnesses".
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -18,9 +17,10 @@ import trio
 
 from ..entry.signing import Signer
 from ..errors import BucketError, DecodeError, LogBusy
+from ..store.sqlite.lock import WriterLock
 from ..tlog.note import CHECKPOINT_BYTES_MAX, COSIGNATURE, Note, Origin, VerifierKey, cosign, publisher_of, tree_head
 from ..tlog.witness import AddCheckpoint, WitnessRefusal, judge
-from .folder import lock_file, read_plain, replace_file
+from .folder import read_plain, replace_file
 
 __all__ = ["Cosigner"]
 
@@ -64,17 +64,17 @@ class Cosigner:
         """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            descriptor = lock_file(self._folder / "lock")
+            lock = WriterLock.on(self._folder / "lock")
             for draft in self._folder.glob(".*.note.*"):
                 draft.unlink(missing_ok=True)
         except OSError as error:
             raise BucketError(f"{error.filename or self._folder}: {error.strerror}") from error
-        if descriptor is None:
+        if lock is None:
             raise LogBusy(f"another process is a witness with {self._folder}", hint="each witness has a folder and a key of its own")
         try:
             yield
         finally:
-            os.close(descriptor)
+            lock.release()
 
     async def add(self, data: bytes) -> str:
         """Answer a request: sign, and return the signature line. One request at a time is judged.

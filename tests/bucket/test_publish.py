@@ -1,5 +1,6 @@
 """Publishing into a folder, and what others take from it."""
 
+import os
 from pathlib import Path
 from random import Random
 
@@ -7,6 +8,7 @@ import pytest
 from log_support import SIGNERS, TOPIC, assert_whole, make
 
 import gossiplog
+from gossiplog.bucket.folder import Folder
 from gossiplog.bucket.kept import Kept
 from gossiplog.errors import BucketError, LocalProtocolError, LogBusy
 from gossiplog.gossip_log import GossipLog, clone
@@ -208,6 +210,22 @@ async def test_one_process_publishes_at_a_time(log: GossipLog, bucket: Path) -> 
         with pytest.raises(LogBusy):
             await log.publish(bucket)
     await log.publish(bucket)
+
+
+async def test_a_forked_process_does_not_keep_the_lock_of_its_parent(log: GossipLog, bucket: Path) -> None:
+    ends = os.pipe()
+    async with Folder(bucket).lock(OURS):
+        child = os.fork()
+        if not child:
+            os.close(ends[1])
+            os.read(ends[0], 1)
+            os._exit(0)
+    try:
+        await log.publish(bucket)
+    finally:
+        os.close(ends[1])
+        os.waitpid(child, 0)
+        os.close(ends[0])
 
 
 async def test_a_signer_is_needed_and_a_file_is_no_bucket(bucket: Path, tmp_path: Path) -> None:

@@ -18,10 +18,11 @@ _BUSY_HINT = (
     "`sync --follow`, append to a log of your own and `gossiplog sync` that with the server"
 )
 _NOBLOCK = getattr(os, "O_NONBLOCK", 0)
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | _NOBLOCK
 
 
 class WriterLock:
-    """The right to write to a file, held by one process at a time and given up by the kernel when it ends.
+    """The right to write to a file or below a folder, held by one process at a time and given up by the kernel when it ends.
 
     It lies on a file beside the log: closing any other descriptor of the log itself would drop the locks that SQLite holds on it.
     """
@@ -29,6 +30,23 @@ class WriterLock:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         _HELD.add(self)
+
+    @classmethod
+    def on(cls, place: Path) -> WriterLock | None:
+        """Lock a file that is there for nothing else, and is made if necessary; None if another process has it.
+
+        Raises:
+            OSError: It cannot be made or opened.
+        """
+        import fcntl
+
+        descriptor = os.open(place, _FLAGS, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            return None
+        return cls(descriptor)
 
     @classmethod
     def acquire(cls, path: Path) -> WriterLock:
@@ -43,7 +61,7 @@ class WriterLock:
 
         place = beside(path, "-lock")
         try:
-            descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | _NOBLOCK, 0o666)
+            descriptor = os.open(place, _FLAGS, 0o666)
         except OSError as error:
             if place.is_symlink() or place.is_dir():
                 raise _foreign(place) from error
@@ -72,7 +90,8 @@ class WriterLock:
         import fcntl
 
         if self._descriptor >= 0:
-            os.ftruncate(self._descriptor, 0)
+            if os.fstat(self._descriptor).st_size:
+                os.ftruncate(self._descriptor, 0)
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             self.forget()
 
