@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from access_support import DIDS, SIGNERS
 from mesh_support import TCP, a_peer
 from network_support import PATIENCE_S, eventually, fetch, until_has
 
 import gossiplog
-from gossiplog import Application, Policy
+from gossiplog import Application, Policy, kit
 from gossiplog.access import Grant, Revoke, encode_said
 from gossiplog.archive.jsonl import entry_to_line, line_to_value
 from gossiplog.codec import pcf
@@ -17,8 +18,9 @@ from gossiplog.entry.message_id import decode_id
 from gossiplog.entry.rules import next_clock
 from gossiplog.entry.signing import sign_entry
 from gossiplog.errors import CannotConnect, NotAuthorised
-from gossiplog.net.ground.access import Access
+from gossiplog.net.ground.access import Access, Caller, Rights
 from gossiplog.net.ground.admission import HubLimits
+from gossiplog.net.ground.proof import Refusal
 from gossiplog.net.hub.client import fetch_token, parse_url
 from gossiplog.net.hub.exchange import exchange
 
@@ -227,3 +229,42 @@ async def test_a_removed_member_who_colludes_backdates_and_replays_gains_nothing
                 assert (standing.counts, standing.revoked_by) == (False, (revocation.id,))
                 assert revocation.id in (standing.reason or "")
             assert [member.did for member in await replica.members() if member.is_held] == [DIDS[0], friend.did]
+
+
+async def test_a_did_that_an_application_names_has_the_rights_of_its_role() -> None:
+    """What `who` of an ASGI application returns; a change of the role is waited for, and other logs give nothing."""
+    access = Access.parse({"default": {"anonymous": []}})
+    access.set_members("team", {DIDS[1]: Rights({"connect", "pull"})})
+    caller = Caller(access, known=DIDS[1])
+    assert (caller.did("team"), caller.rights("team"), caller.rights("other")) == (DIDS[1], {"connect", "pull"}, set())
+    assert caller.refusal("team", "push") == Refusal(403, "you may not push here")
+    assert Caller(access, known=DIDS[2]).rights("team") == set()
+    with trio.fail_after(PATIENCE_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(access.wait_changed, "team", DIDS[1], Rights({"connect", "pull"}))
+            await trio.testing.wait_all_tasks_blocked()
+            access.set_members("team", {DIDS[1]: Rights({"connect", "pull"}), DIDS[2]: Rights()})
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(nursery.child_tasks) == 1, "another member's role is no change"
+            access.set_members("team", None)
+    assert caller.rights("team") == set()
+
+
+async def test_parts_of_the_kit_forget_what_a_removed_member_did() -> None:
+    cities, likes = kit.Set("cities"), kit.Counter("likes")
+    application = kit.compose("app", 1, cities, likes)
+    async with (
+        gossiplog.open(":memory:", topic="team.example.com", policy=Policy([DIDS[0]]), signer=SIGNERS[0], app=application) as log,
+        gossiplog.open(":memory:", topic=log.topic, signer=SIGNERS[1], app=application) as other,
+    ):
+        node = await log.grant(DIDS[1])
+        await log.append_many([cities.add("Bonn"), likes.add("a", 2)])
+        await other.sync(log)
+        await other.append_many([cities.add("Ulm"), cities.remove("Bonn"), likes.add("a", 5)])
+        await log.sync(other)
+        assert (await likes.get(log, "a"), await cities.items(log)) == (7, ["Ulm"])
+        await log.revoke(node.id, keep=[])
+        await other.sync(log)
+        assert await other.root() == await log.root()
+        for replica in (log, other):
+            assert (await likes.get(replica, "a"), await cities.items(replica)) == (2, ["Bonn"])
