@@ -45,19 +45,7 @@ from ..entry.standing import Standing
 from ..errors import DamagedLog, DecodeError, NotFound
 from ..plan import Plan, ask
 from .past import is_behind
-from .requests import (
-    Leaf,
-    MemberRow,
-    ReadHeads,
-    ReadLeaves,
-    ReadMembers,
-    ReadPage,
-    ReadTouched,
-    ReadTouchedBy,
-    ReadValues,
-    ReadVoid,
-    WriteMembers,
-)
+from .requests import Leaf, MemberRow, ReadHeads, ReadLeaves, ReadMembers, ReadTouched, ReadTouchedBy, ReadValues, ReadVoid, WriteMembers
 
 __all__ = ["Changed", "Membership", "read_values"]
 
@@ -416,7 +404,6 @@ class Membership:
         push(new[revocation.key].parent_keys if said.keep is None else map(decode_id, said.keep), True)
         found: list[bytes] = []
         values: dict[bytes, bytes] = {}
-        ahead = 1
         while outside:
             _, key = heappop(heap)
             kept = is_kept.pop(key)
@@ -424,11 +411,7 @@ class Membership:
             entry = new.get(key)
             if entry is None:
                 if key not in values:
-                    # The walk goes down in the order of keys, and most of them are next. It doubles what it reads, as it may end soon.
-                    ahead = min(2 * ahead, _READ_AHEAD)
-                    values = dict((yield from ask(ReadPage(None, key + b"\0", True, ahead))))
-                if key not in values:
-                    values = yield from read_values([key])
+                    values = yield from read_values([key, *[each for _, each in heap[:_READ_AHEAD] if each not in new]])
                 entry = Entry(key, values[key])
             if not kept and entry.author in dids and not is_control(entry):
                 found.append(key)
