@@ -22,7 +22,7 @@ async def show_alive(request: Request) -> Response:
 
 
 async def show_ready(hub: Hub, request: Request) -> Response:
-    """GET /readyz: 200, or 503 with a line for each log that cannot serve."""
+    """GET /readyz: 200, or 503 with a line for each log that cannot serve. Those of a shelf do not count: one says nothing of others."""
     reasons: dict[str, str] = {}
 
     async def look(topic: str, service: Service) -> None:
@@ -31,7 +31,8 @@ async def show_ready(hub: Hub, request: Request) -> Response:
 
     async with trio.open_nursery() as nursery:
         for topic, service in hub.services.items():
-            nursery.start_soon(look, topic, service)
+            if hub.shelf is None or topic not in hub.shelf.logs.open_topics:
+                nursery.start_soon(look, topic, service)
     if not reasons:
         return PlainTextResponse("ready\n")
     lines = "".join(f"{topic}: {reasons[topic]}\n" for topic in hub.services if topic in reasons)

@@ -186,12 +186,16 @@ async def test_clients_that_come_while_a_log_is_evicted_are_served(tmp_path: Pat
         assert answers == [200] * 30
 
 
-async def test_metrics_have_no_series_for_a_log_of_a_shelf(tmp_path: Path) -> None:
+async def test_neither_metrics_nor_readiness_speak_of_one_log_of_a_shelf(tmp_path: Path) -> None:
     async with gossiplog.shelf(tmp_path, signer=SIGNER) as shelf, shelf.listen("127.0.0.1:0") as hub, waiting(30):
         async with shelf.open("a", create=True) as log, shelf.open("b", create=True) as other:
             await log.append(1)
             await other.append_many([1, 2])
             text = (await get(f"ws://127.0.0.1:{hub.port}", "/metrics"))[1].decode()
+            # None of them has caught up with that hub, which says nothing of the thousands that are closed.
+            async with shelf.connect("ws://127.0.0.1:1"):
+                assert not hub.services["a"].has_caught_up()
+                assert (await get(f"ws://127.0.0.1:{hub.port}", "/readyz"))[0] == 200
         assert "gossiplog_open_logs 2.0" in text and 'gossiplog_entries{topic="*"} 3.0' in text
         assert 'topic="a"' not in text and 'topic="b"' not in text
 
