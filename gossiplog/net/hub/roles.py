@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from math import inf
 
 import trio
 
@@ -45,7 +46,7 @@ async def roles_kept(log: Replica, access: Access) -> AsyncIterator[None]:
         nonlocal changed
         with scope:
             while True:
-                with trio.move_on_after(_LOOK_S):
+                with trio.move_on_after(_LOOK_S if log.is_shared else inf):
                     await changed.wait()
                 changed = trio.Event()
                 await _read(log, access)
