@@ -273,7 +273,7 @@ class StoreUnavailable(StoreError):
 
 
 class ConnectionLost(StoreUnavailable):
-    """The connection to the server broke before a commit was sent: nothing was stored, and the work can be repeated."""
+    """The connection to the server broke before a commit: nothing was stored, and the work can be repeated."""
 
 
 class CommitError(StoreError):

@@ -66,8 +66,7 @@ class Objects:
         """See `Storage`."""
         import obstore
 
-        if self._is_http:
-            raise BucketError(f"{self.url} can be read, and not written to", hint="publish where the web server takes its files from")
+        self._refuse_if_read_only()
         await self._call(path, lambda: obstore.put(self._store, path, data))
 
     async def flush(self) -> None:
@@ -78,6 +77,8 @@ class Objects:
         """See `Storage`. If a store supports no conditions, the object is written without one."""
         import obstore
         from obstore import exceptions
+
+        self._refuse_if_read_only()
 
         def put() -> bool:
             mode: Any = "create"
@@ -119,12 +120,17 @@ class Objects:
         """See `Storage`."""
         import obstore
 
+        self._refuse_if_read_only()
         await self._call(paths[0], lambda: obstore.delete(self._store, [*paths]))
 
     @asynccontextmanager
     async def lock(self, publisher: str) -> AsyncIterator[None]:
         """See `Storage`: nobody is kept out, but the second to write `head` gets an error."""
         yield
+
+    def _refuse_if_read_only(self) -> None:
+        if self._is_http:
+            raise BucketError(f"{self.url} can be read, and not written to", hint="publish where the web server takes its files from")
 
     async def _call(self, path: str, function: Callable[[], T]) -> T:
         try:

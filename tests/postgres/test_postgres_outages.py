@@ -164,7 +164,7 @@ async def test_a_commit_is_done_again_as_often_as_it_is_lost(postgres, monkeypat
         assert await log.count() == 1
 
 
-async def test_a_commit_that_was_lost_is_not_done_again_when_another_process_has_written_since(postgres, monkeypatch) -> None:
+async def test_a_commit_that_was_lost_is_planned_again_when_another_process_has_written_since(postgres, monkeypatch) -> None:
     url = postgres.new_log()
     async with opened(url) as log, opened(url, signer=SIGNERS[1]) as other:
         await log.append(1)
@@ -184,10 +184,10 @@ async def test_a_commit_that_was_lost_is_not_done_again_when_another_process_has
         token = trio.lowlevel.current_trio_token()
         Break(monkeypatch, is_done=False)
         log._store._database.begin = begin_late
-        with pytest.raises(CommitError, match="lost before the commit"):
-            await log.append(2)
-        assert sorted(str(entry.message.payload) for entry in await all_of(log)) == ["1", "between"]
-        await log.append(3)
+        await log.append(2)
+        first, between, second = await all_of(log)
+        assert [entry.message.payload for entry in (first, between, second)] == [1, "between", 2]
+        assert second.message.parents == (between.id,)
         await assert_whole(log)
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from ...errors import CommitError, ConnectionLost, GossipLogError, LogBusy, NewerVersion, StoreUnavailable
+from ...errors import ConnectionLost, GossipLogError, LogBusy, NewerVersion, StoreUnavailable
 from ...plan import Plan, Resumable, is_single
 from ..base import Durability
 from ..migrate import load_migrations
@@ -292,7 +292,7 @@ class Database:
                 if not may_repeat or (lost.last is not None and writing.before != lost.before):
                     await self.rollback(call, writing)
                     message = f"the connection to {self.url.location} was lost before the commit"
-                    raise CommitError(message, hint="nothing of it was stored; try again") from error
+                    raise ConnectionLost(message, hint="nothing of it was stored; try again") from error
                 await writing.repeat(lost.statements, lost.last)
                 # What the plan taught was forgotten with the first attempt.
                 await self.rollback(call, writing)

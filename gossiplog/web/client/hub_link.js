@@ -295,8 +295,9 @@ export class HubLink {
 			const settling = this.settling.splice(0)
 			try {
 				await this.#reconcile(muxer)
-				this.isLevel = true
 				for (const { resolve } of settling) resolve()
+				if (!isOpen()) break // the connection has ended in the meantime, and its error stays to be read
+				this.isLevel = true
 				pause = RETRY_FIRST_S
 				this.#setError(null)
 			} catch (error) {
