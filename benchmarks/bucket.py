@@ -64,6 +64,31 @@ def s3_bucket(port: int = 15_789) -> Iterator[str]:
         server.wait()
 
 
+async def append_beside(folder: Path, bucket: Path | str, count: int, *, is_published: bool) -> float:
+    """Append entries one by one, while another process publishes the log or not; return the CPU time of appending, in seconds."""
+    signer = gossiplog.Ed25519Signer.from_seed(os.urandom(32))
+    command = [sys.executable, "-m", "gossiplog", "publish", str(folder / "live.db"), str(bucket), "--every", "1"]
+    keys = os.environ | {"GOSSIPLOG_KEY_DIR": str(folder)}
+    folder.mkdir(mode=0o700)
+    signer.save(folder / "me.pem")
+    async with gossiplog.open(folder / "live.db", topic=TOPIC, signer=signer) as log:
+        await log.append_many(payloads(random.Random(SEED), 100))
+        publisher = subprocess.Popen(command, env=keys, stdout=subprocess.DEVNULL) if is_published else None
+        try:
+            texts = payloads(random.Random(SEED), count)
+            await trio.sleep(2)
+            with Stopwatch() as appending:
+                for text in texts:
+                    await log.append(text)
+            if publisher is not None:
+                assert publisher.poll() is None, "the publisher ended"
+        finally:
+            if publisher is not None:
+                publisher.terminate()
+                publisher.wait()
+    return appending.cpu_s
+
+
 async def measure(count: int, folder: Path, repetitions: int = REPETITIONS, place: str | None = None) -> list[Figure]:
     """Append the entries, publish them in a place, or else in a folder, and clone them."""
     rng, load = random.Random(SEED), [os.getloadavg()[0]]
@@ -95,6 +120,13 @@ async def measure(count: int, folder: Path, repetitions: int = REPETITIONS, plac
         clones.append(cloning.cpu_s / len(values) * 1e6)
         inserts.append(inserting.cpu_s / len(values) * 1e6)
         ratios.append(inserting.cpu_s / cloning.cpu_s)
+    beside_ratios = []
+    for turn in range(repetitions):
+        cpu = {}
+        for is_published in (False, True) if turn % 2 else (True, False):
+            live = folder / f"live-{turn}-{is_published}"
+            cpu[is_published] = await append_beside(live, f"{bucket}-live-{turn}", count // 50, is_published=is_published)
+        beside_ratios.append(cpu[True] / cpu[False])
     more_bytes = second.written_bytes / first.written_bytes
     beside, check_ms = len(proof) - len(Proof.parse(proof).value) * 4 / 3, checking.cpu_s / 200 * 1e3
     name = f"of {count:,} entries"
@@ -109,6 +141,14 @@ async def measure(count: int, folder: Path, repetitions: int = REPETITIONS, plac
         ),
         Figure("bucket.again.objects", "publish 1 % more: objects written", "", [float(second.objects)], Goal(at_most=10)),
         Figure("bucket.again", "publish 1 % more", "ms CPU", [again.cpu_s * 1e3], load=load),
+        Figure(
+            "bucket.append",
+            "append while it is published once a second, by appending alone",
+            "× CPU",
+            beside_ratios,
+            Goal(at_most=1.03),
+            load=load,
+        ),
         Figure("bucket.clone", f"clone a log {name}", "µs CPU/entry", clones, load=load),
         Figure("bucket.insert", "verify and insert the same VALUEs", "µs CPU/entry", inserts, load=load),
         Figure("bucket.clone.rate", "a clone's rate by CPU time, of inserting alone", "", ratios, Goal(at_least=0.9), load=load),
