@@ -154,6 +154,22 @@ async def test_a_role_is_the_right_of_a_connection(tmp_path: Path) -> None:
         assert await writes.has(last.id)
 
 
+async def test_roles_hold_until_the_last_server_with_these_rules_has_stopped() -> None:
+    closed = HubLimits(access=Access.parse({"default": {"anonymous": []}}))
+    async with (
+        gossiplog.open(":memory:", topic="team.example.com", policy=Policy([DIDS[0]]), signer=SIGNERS[0]) as log,
+        gossiplog.open(":memory:", topic=log.topic) as reads,
+        log.listen("127.0.0.1:0", limits=closed) as hub,
+    ):
+        node = await log.grant(DIDS[1], "read")
+        async with log.listen("127.0.0.1:0", limits=closed) as other, reads.connect(other.urls[0], identity=SIGNERS[1]):
+            await until_has(reads, [node])
+        async with reads.connect(hub.urls[0], identity=SIGNERS[1]) as link:
+            await until_has(reads, [await log.append("after the first has stopped")])
+            await log.revoke(node.id)
+            await eventually(lambda: link.error and "is not let in here" in link.error)
+
+
 async def test_a_stream_of_events_ends_with_the_role() -> None:
     closed = HubLimits(access=Access.parse({"default": {"anonymous": []}}))
     async with (

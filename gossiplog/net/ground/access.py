@@ -11,7 +11,9 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -78,6 +80,8 @@ class Access:
         # What the members of a log may, by topic, where the log itself decides who they are; and set when that changes.
         self._members: dict[str, Mapping[str, Rights]] = {}
         self._members_changed = trio.Event()
+        # How many servers serve each of these logs by these rules.
+        self._deciding: Counter[str] = Counter()
         self.proofs = Proofs()
         self.replaced = trio.Event()
 
@@ -124,6 +128,20 @@ class Access:
     def of(self, topic: str) -> LogAccess:
         """Return the rules of a log."""
         return self._logs.get(topic, self._default)
+
+    @contextmanager
+    def deciding_members(self, topic: str) -> Iterator[None]:
+        """Have a log decide what its members may, until the end of the last such block: nobody may anything until `set_members` says so."""
+        self._deciding[topic] += 1
+        if self._deciding[topic] == 1:
+            self.set_members(topic, {})
+        try:
+            yield
+        finally:
+            self._deciding[topic] -= 1
+            if not self._deciding[topic]:
+                del self._deciding[topic]
+                self.set_members(topic, None)
 
     def set_members(self, topic: str, members: Mapping[str, Rights] | None) -> None:
         """Take what the members of a log may, beside what the rules say; None for a log that has none, or is served no longer."""

@@ -52,15 +52,13 @@ async def roles_kept(log: Replica, access: Access) -> AsyncIterator[None]:
                 await _read(log, access)
 
     scope = trio.CancelScope()
-    with log.watch_commits(on_commit):
-        access.set_members(log.topic, {})
+    with log.watch_commits(on_commit), access.deciding_members(log.topic):
         await _read(log, access)
         log.tasks.start_soon(keep)
         try:
             yield
         finally:
             scope.cancel()
-            access.set_members(log.topic, None)
 
 
 async def _read(log: Replica, access: Access) -> None:
