@@ -315,7 +315,6 @@ class GossipLog(Replica):
         It holds the entry, the publisher's newest checkpoint with its signatures, and the hashes between the two: C2SP's tlog-proof.
 
         Args:
-            id: The entry's id.
             place: The bucket that holds it; None tries those that this log was published to or taken from.
             publisher: The did of the publisher whose log it must be in; anybody's unless given.
 

@@ -23,7 +23,6 @@ class TokenBucket:
     Args:
         rate: Tokens a second, above 0.
         burst: The most that is saved, at least 1; it is full at the start.
-        now: The time of the start.
     """
 
     def __init__(self, rate: float, burst: float, now: float) -> None:

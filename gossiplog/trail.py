@@ -226,7 +226,6 @@ class TrailHandler(logging.Handler):
     """Puts records of the standard library's logging into a trail, with the span that they were made in.
 
     Args:
-        trail: Where to.
         level: As logging has it.
     """
 

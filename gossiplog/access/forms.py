@@ -117,7 +117,6 @@ class Grant:
     """Makes a new node below another.
 
     Attributes:
-        did: Whose node it is.
         role: `read`, `write` or `admin`.
         under: The node that grants, which becomes the new one's parent. Nodes are named by a founder's did, or by a grant's id.
         device: Whether the node is another key of the same person as its parent. It changes nobody's rights.
@@ -134,8 +133,6 @@ class Revoke:
     """Removes a node with all below it; of the node itself it is a leaving, of a node in another founder's branch a founder's vote.
 
     Attributes:
-        node: The node to remove.
-        under: The node that removes.
         keep: Ids that stay with all their ancestors; None for the entry's parents.
         adopt: Children of the node that go on with all below them.
     """
@@ -195,7 +192,6 @@ def parse_said(entry: Entry, *, is_stored: bool = False) -> Said:
     """Read what a control entry says, other than a policy.
 
     Args:
-        entry: The entry.
         is_stored: Whether the log has it, so that its key was looked at before.
 
     Raises:

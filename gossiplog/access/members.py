@@ -43,7 +43,6 @@ class MemberNode:
 
     Attributes:
         name: A founder's did, or the id of the grant.
-        did: Who holds it.
         role: `read`, `write` or `admin`.
         path: The names from the founder's node to this one.
         person: The name of the first node of the same person: itself, unless it was granted as another device of its parent's.
@@ -61,10 +60,8 @@ class ControlEntry:
     """A grant, revocation or admission that belongs.
 
     Attributes:
-        index: Its number.
         rank: How many revocations came before it, which is its number among them if it is one.
         key: 20 bytes.
-        said: What it says.
         under: The node that it is signed under.
         view: Of what was before it.
         kept: Of a revocation: what is kept, as a view.
@@ -111,7 +108,6 @@ class Members:
     """What the control entries of a log, as far as they were added, come to.
 
     Attributes:
-        policy: The log's.
         nodes: By their names, in the order in which they came.
         controls: What was added, by number.
         by_key: The same by key.
@@ -155,8 +151,6 @@ class Members:
         """Say why a control entry does not belong; None if it does.
 
         Args:
-            said: What it says.
-            author: Who signed it.
             view: Of its ancestors: the union over its parents.
             kept: What a revocation keeps, as a view: the union over the ids of its `keep`, each with itself; else its own view.
             named: Of the ids that `named_in` lists those that are ancestors, and whether each is data.
@@ -228,7 +222,6 @@ class Members:
         """Say by what a data entry is void, as things are now; nothing if it counts.
 
         Args:
-            id: The entry's.
             nodes: Its author's `holdings` in its view.
             touching: Those of `against(nodes)` within whose `keep` it is not; those in its view are among them.
         """

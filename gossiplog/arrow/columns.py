@@ -74,7 +74,6 @@ class SourceRow(NamedTuple):
         value: VALUE, not validated; None where there is none.
         seq: Insertion number; None in files.
         branch: The replica's number of the chain; None in files.
-        place: Where it is.
         fault: Why there is no VALUE.
         source: The bytes there instead.
     """

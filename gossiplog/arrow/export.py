@@ -36,10 +36,8 @@ class BatchReader:
 
     Args:
         names: Columns, of `COLUMNS`.
-        bounds: Which entries.
 
     Attributes:
-        schema: Of the batches.
         bounds: What is still to be read.
 
     Raises:

@@ -82,10 +82,7 @@ async def cosign_published(
     A witness that is slow, lies or is away is named, and changes nothing. If the checkpoint is another one meanwhile, so does this call.
 
     Args:
-        storage: Where it was published.
-        signer: Who published it.
         witnesses: At most 32.
-        ask: Does it.
         seconds: How long they are waited for.
 
     Raises:

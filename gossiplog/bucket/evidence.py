@@ -31,7 +31,6 @@ async def prove(log: Replica, entry: Entry, place: str | os.PathLike[str] | None
 
     Args:
         log: Whose places are tried.
-        entry: The entry.
         place: Where it is published; None for the places that the log remembers.
         publisher: Whose log it must be in; None for anybody's.
         guess: Where the entry may be, from 0; elsewhere it is looked for in all bundles, 14 kB for 256 entries.

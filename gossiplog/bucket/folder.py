@@ -31,7 +31,6 @@ class Folder:
     """Objects as files. A file is first written in `<publisher>/drafts`, and renamed when it is whole.
 
     Attributes:
-        root: The folder.
         only: The one publisher that is read; None for all.
         has_locks: True.
     """

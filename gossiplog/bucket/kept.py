@@ -40,7 +40,6 @@ class Step:
     """A checkpoint that was signed here.
 
     Attributes:
-        note: Its bytes.
         seq: The insertion number of its last entry; 0 for an empty tree.
         key: That entry's key, or None.
     """
@@ -73,9 +72,6 @@ class TakenState:
     """How far a publisher's log was taken from one place.
 
     Attributes:
-        origin: The checkpoint's origin.
-        size: Its size.
-        root: Its root.
         taken: Everything before this leaf is done.
         left: A leaf at or before the first one that was left out for its signature scheme; None if there was none.
         schemes: The schemes that were accepted then.

@@ -64,7 +64,6 @@ class BucketPeer:
     Attributes:
         url: The bucket's, without secrets.
         error: Why the last exchange failed; None if it did not, or before the first.
-        failures: Exchanges that failed.
         exchanged_at: Unix time of the last one that did not; 0 before that.
         published: Entries that the newest checkpoint covers.
         taken: Entries that came from the bucket.
@@ -191,11 +190,8 @@ async def keep_exchanging(
 
     Args:
         log: Open for writing.
-        storage: The bucket.
         signer: An Ed25519 signer, which names the folder and signs checkpoints.
         every_s: How often, in seconds; after failures up to every minute.
-        witnesses: Who is asked to cosign.
-        ask: Asks them.
         tell: Is told what goes wrong, once, and when it is over.
     """
     peer = BucketPeer(log, storage, signer, every_s, witnesses, ask, tell)

@@ -56,7 +56,6 @@ class Published:
         origin: Where it lies: `<topic>/<publisher>/<generation>`.
         size: Entries that are published now.
         added: How many of these are new.
-        objects: Objects that were written.
         written_bytes: And how large they were together.
         checkpoint: The signed note, as it is there.
         cosigned: What the witnesses that were asked after that have answered.
@@ -85,7 +84,6 @@ async def publish(
 
     Args:
         log: Open for reading is enough.
-        storage: The storage to write to.
         signer: An Ed25519 signer, which names the folder and signs the checkpoint.
         again: Write all objects once more, where some were lost or damaged.
         on_progress: Called now and then with the number of entries that are published.

@@ -49,7 +49,6 @@ class OpenSegment(NamedTuple):
     """A segment of which the index was read.
 
     Attributes:
-        path: The object's.
         start: Its first bytes, mostly all.
         frames: Those with the VALUEs that are wanted.
     """
@@ -144,9 +143,6 @@ async def read_segment(storage: Storage, prefix: str, number: int, width: int) -
     """Read a segment's frames one after the other, with their VALUEs, which nothing has proved yet.
 
     Args:
-        storage: The storage to read from.
-        prefix: Of the generation.
-        number: The segment's.
         width: How many VALUEs of it are wanted; the full one, if it is there in the meantime, may have more.
 
     Raises:

@@ -51,7 +51,6 @@ class TreeRead(NamedTuple):
     Attributes:
         read: Its first leaves, so many.
         size: Of the tree, by the checkpoint that was seen last.
-        root: That one's.
         log_root: The root of the publisher's log, if it had just these entries: level, and hash in hexadecimal.
     """
 
@@ -132,8 +131,6 @@ class Extent(NamedTuple):
 
     Attributes:
         tree: `<publisher>/<generation>`.
-        size: Of the tree.
-        root: Of the tree.
         low: The first leaf, from 0.
         high: The leaf after the last.
         others: Trees of which the leaves are left out: name, size, root, first leaf and the one after the last.
@@ -174,7 +171,6 @@ async def look(storage: Storage, topic: str | None = None, since: BucketPlace | 
     A publisher that contradicts the earlier place is named in `faults`, and is not read on.
 
     Args:
-        storage: The bucket.
         topic: The log's; None for the one that there is, others being faults.
         since: The earlier place.
 
@@ -254,7 +250,6 @@ def extents(begin: BucketPlace, end: BucketPlace, count: int | None = None, *, l
     """Cut what lies between two places into parts of whole segments, about 50,000 leaves each.
 
     Args:
-        begin: What was read.
         end: What is to be read.
         count: About how many parts; None for as many as are usual.
         low: Only leaves from this number on, in each tree.
@@ -291,8 +286,6 @@ def read_extent(storage: Storage, extent: Extent, *, proves: bool = False) -> It
     What is missing or damaged comes as a leaf with a fault, and the rest goes on.
 
     Args:
-        storage: The bucket.
-        extent: What to read.
         proves: Read every leaf, and prove VALUEs by the tree, and the tree by the checkpoint. About 4 µs an entry.
 
     Raises:

@@ -55,8 +55,6 @@ def read_pages(storage: Storage, extent: Extent, *, proves: bool = False, has_ke
     """Yield an extent's rows; see `read_extent`.
 
     Args:
-        storage: The bucket.
-        extent: What to read.
         proves: See `read_extent`.
         has_key: Says of a key whether the entry is wanted; None for all.
     """

@@ -120,7 +120,6 @@ async def take(log: Replica, storage: Storage, *, on_progress: Callable[[int, in
 
     Args:
         log: A log open for writing.
-        storage: The storage to read from.
         on_progress: Called now and then with the number of finished leaves, and the number of all leaves as far as known.
 
     Raises:

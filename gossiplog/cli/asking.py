@@ -140,11 +140,7 @@ class Asker:
     Args:
         url: What `gossiplog serve` prints, with `/TOPIC` where it serves several logs.
         tls: How its certificate is checked; None for the system's way.
-        token: Lets us in.
         token_option: By which the user names it.
-
-    Attributes:
-        server: Where it is.
 
     Raises:
         Failure: That is no URL of a server.

@@ -34,7 +34,6 @@ class Failure(errors.GossipLogError):
     """A command's own reason to stop, with its exit code.
 
     Attributes:
-        code: What to leave with.
         kind: The error's name under `--json`.
     """
 
@@ -52,7 +51,6 @@ class Problem:
         kind: A stable name in lower case.
         message: One sentence.
         hint: What to do about it, or None.
-        code: The exit code.
     """
 
     kind: str

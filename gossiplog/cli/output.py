@@ -120,7 +120,6 @@ class Column:
     """A table's column.
 
     Attributes:
-        title: Its heading.
         is_right: Whether it is aligned to the right, as numbers are.
         style: A colour's name for its cells.
         styles: The same for each of the texts that a cell may have.
@@ -212,8 +211,6 @@ class Listing:
     A context manager; rows that wait for the columns' widths go out at its end.
 
     Args:
-        output: Where to.
-        columns: The table's.
         empty: What to tell the user, on stderr, if there was no row.
         is_live: Rows go out at once, as somebody waits for each of them.
     """

@@ -41,9 +41,7 @@ class Poster:
 
     Args:
         url: What `gossiplog serve` prints, with `/TOPIC` where it serves several logs.
-        signer: Signs the entries.
         token: Lets us in; without one the signer does, where the server lets in its did.
-        value_bytes_max: The largest entry.
         tls: How the server's certificate is checked; the system's authorities unless given.
         tell: Is told, before anything is signed, of a topic that the server named, and not the URL.
     """

@@ -420,8 +420,6 @@ def check_map(data: bytes, start: int, check_value: Callable[[str, int], int]) -
     For callers that need the positions of the values but not the values. The map itself is not checked for reserved forms.
 
     Args:
-        data: The bytes that hold the map.
-        start: Where it begins.
         check_value: Given each key and where its value begins, proves that it is in PCF, as `check` does, and returns the offset after it.
 
     Raises:

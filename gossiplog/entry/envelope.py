@@ -61,7 +61,6 @@ class Envelope(NamedTuple):
         codec: `dag-cbor` or `dag-json`, how the signed bytes were encoded.
         did: Who signed.
         signature: As long as the scheme makes it.
-        topic: The log's name.
         clock: At least 1, or 0 of a snapshot.
         parent_keys: 20 bytes each, in the entry's order, duplicates included.
         topic_at: Where the topic's item begins in VALUE; the clock's follows it.

@@ -28,7 +28,6 @@ class Message:
     """The signed part of an entry.
 
     Attributes:
-        topic: The log's name.
         clock: One more than the highest clock of the parents; 1 without any.
         parents: Ids, 32 characters each, in the entry's order, duplicates included.
         payload: The application's value. Treat it as frozen.

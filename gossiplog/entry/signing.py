@@ -153,7 +153,6 @@ def sign_entry(
     """Sign a message and build its entry. About 30 µs for a payload of 200 bytes.
 
     Args:
-        signer: Whose entry it is.
         topic: A well-formed topic.
         clock: What `next_clock(parent_keys)` says; no replica accepts the entry with another.
         parent_keys: 20 bytes each, in any order; written ascending, each once.

@@ -66,7 +66,6 @@ class Verdict:
     """The decision about one entry, and the reason.
 
     Attributes:
-        outcome: ACCEPT, IGNORE or REJECT.
         rule: The first rule that failed; None when accepted.
         reason: How it failed, in a few words; None when accepted.
         entry: The entry, as far as it could be decoded; None when VALUE is malformed.

@@ -121,10 +121,6 @@ class Eip712Signer:
     """Signs actions, or with `session` the message that opens its session. Neither its repr nor an error shows the key.
 
     Source: `@canvas-js/chain-ethereum` 0.13.14, `Secp256k1DelegateSigner`.
-
-    Attributes:
-        did: The did:key of the public key.
-        codec: The codec that it signs in.
     """
 
     __slots__ = ("_private_key", "codec", "did")

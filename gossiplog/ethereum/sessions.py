@@ -37,7 +37,6 @@ def is_session_authorised(topic: str, payload: Mapping[str, Any]) -> bool:
     """Say whether the wallet of a session's did allowed its key: by EIP-712 if that is of secp256k1, else by SIWE. Raises nothing.
 
     Args:
-        topic: The log's topic.
         payload: The decoded payload of an entry of type `session`.
     """
     try:
@@ -74,7 +73,6 @@ class Wallet:
         """Return the payload that opens a session, to be appended with the session's own key.
 
         Args:
-            topic: The log's topic.
             key: The session key's did:key, of secp256k1 for EIP-712, of Ed25519 for SIWE.
             timestamp_ms: The start of the session, Unix time.
             duration_ms: How long it is valid; None for ever.

@@ -68,13 +68,11 @@ class LogFigures:
     """What is in a log.
 
     Attributes:
-        entries: The number of entries.
         heads: The number of heads, counted up to `HEADS_WARN` + 1.
         quarantined: The number of entries in quarantine.
         quarantined_lately: How many of them came in the last hour.
         set_aside: How many entries each application set aside, up to 10,000 in all.
         looked_at: The number of entries whose place in the tree was checked.
-        faults: What is wrong with them.
     """
 
     entries: int
@@ -91,10 +89,8 @@ class PeerFigures:
     """One connected peer.
 
     Attributes:
-        peer: Its id.
         kind: `mesh`, `client` or `hub`.
         protocol: The pubsub protocol spoken with it; None for none.
-        topics: What it subscribes to.
         score: Its score; None where none is kept.
         is_heeded: Whether what it sends is read.
         queued_bytes: Bytes that wait to be pushed to it.
@@ -120,15 +116,12 @@ class NetworkFigures:
     """The network of one log at a server.
 
     Attributes:
-        topic: The log's topic.
-        peers: The connected peers.
         hubs: URLs of the hubs that it stays connected to.
         is_in_mesh: Whether it looks for peers among servers.
         degree: Peers that get every entry by pubsub.
         is_spread: Whether a message published now reaches as many peers at once as the router wants, or all that are subscribed.
         queue_bytes_max: The most bytes that may wait for one peer.
         dials: Addresses that cannot be reached, with the reason.
-        banned: Banned peers, with the reason.
         quiet_s: Seconds since something new was stored.
         store_trouble: Why the log does not answer or store; None while it does.
         is_disk_full: Whether the last commit failed for lack of space.
@@ -160,11 +153,7 @@ class Vitals:
         version: The version of the program that is examined.
         our_version: The version of the program that asks.
         clock: Our clock compared with its clock.
-        disk: The disk that the log is on.
         files: File descriptors: open ones, and the limit.
-        certificate: The server's certificate.
-        log: The log's contents.
-        network: The connections.
     """
 
     version: str | None = None
@@ -200,11 +189,7 @@ class Diagnosis:
     """The result of one check.
 
     Attributes:
-        check: The check's name, one of a few.
-        severity: How bad it is.
-        text: The finding in one plain sentence.
         advice: What to do; empty if nothing.
-        details: The figures behind it.
     """
 
     check: str

@@ -64,16 +64,11 @@ class Fact:
         seq: 0, 1, 2, … in the order of events in that process, for that log.
         time_s: Virtual seconds; live: Unix time.
         kind: One of `KINDS`.
-        node: The node that it happened to.
-        peer: The other side.
         type: The part, protocol or outcome.
         message: The entry: its number in the simulator, its id live; for a `root` the root's hash in hex.
         count: A number of entries or ids, or of peers if something went to many at once.
-        bytes: The length in bytes.
         hops: Links crossed; in the simulator only.
         way: One of `WAYS`.
-        rule: The rule of a verdict.
-        reason: Why it happened, in words.
         seed: The simulator's seed.
     """
 

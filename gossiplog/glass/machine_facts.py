@@ -74,11 +74,7 @@ class _Came(NamedTuple):
 
 
 class Witness:
-    """Tells the facts of one machine.
-
-    Args:
-        tell: Takes them.
-    """
+    """Tells the facts of one machine."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell

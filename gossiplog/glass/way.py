@@ -16,7 +16,6 @@ class Had:
     """One node and the entry.
 
     Attributes:
-        node: The node with these facts.
         at_s: When the entry was stored there; None if the facts do not say that it was.
         way: How it came; `append` at the node where it began.
         peer: The peer that brought it, as a node if that is known.

@@ -71,10 +71,8 @@ class PeerLink:
     """One connected peer, as a server sees it.
 
     Attributes:
-        peer: Its id.
         kind: `mesh`, `client` or `hub`.
         protocol: The pubsub protocol spoken with it; None for none.
-        topics: What it subscribes to.
         peering: `full`, `metadata`, `fanout` or `none`.
         is_pushing: Whether a push stream is open.
         is_heeded: Whether what it sends by pubsub is read.
@@ -105,7 +103,6 @@ class Scene:
 
     Attributes:
         node: Its own peer id.
-        topic: The log's topic.
         links: The connected peers, by peer id.
         banned: Banned peers, with the reason.
         refused: Peers with refused messages, with the latest reason.
@@ -210,7 +207,6 @@ class WhyAnswer:
         text: One plain sentence, and what to do.
         peer: The peer that was asked about; None for any.
         since: Unix time of its beginning, if that is known.
-        details: The figures behind it.
         way: Facts about the entry, the oldest first: how it came, or how far it got.
     """
 
@@ -260,9 +256,7 @@ def explain(entry: str, holding: Holding, facts: Sequence[Fact], scene: Scene, p
 
     Args:
         entry: Its id.
-        holding: What the log says about it.
         facts: Facts about it, the oldest first; empty if none are kept.
-        scene: The server and its peers.
         peer: The peer that should have brought it or, if it is here, should have got it; None for any.
     """
     details: dict[str, Any] = {"peers": len(scene.links)}

@@ -22,8 +22,6 @@ class GraphNode:
     Attributes:
         id: 32 characters.
         parents: Ids in the entry's order; duplicates are drawn once.
-        clock: The entry's clock.
-        author: The did that signed it.
         payload: The payload as text, of any length; drawing cuts it.
         is_head: Whether nobody names it as a parent.
     """
@@ -55,7 +53,6 @@ class GraphRow:
     """A node with the lines around it.
 
     Attributes:
-        node: The entry.
         column: Where it stands, 0 for the leftmost.
         has_child: Whether a lane comes down to it.
         passing: Columns of the lanes that run past it, ascending.

@@ -40,9 +40,7 @@ def draw_text(nodes: Iterable[GraphNode], describe: Callable[[GraphNode, int], s
     """Yield the lines of the drawing, without newlines; `nodes` come newest first.
 
     Args:
-        nodes: The entries.
         describe: Returns what stands beside a node; it is told how many columns of the line the lanes took.
-        style: What to draw with.
     """
     style = style or TextStyle()
     last: GraphRow | None = None

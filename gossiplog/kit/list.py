@@ -41,7 +41,6 @@ class List(Generic[T]):
     """Values of one type in an order.
 
     Args:
-        name: The part's name.
         value: The type of its values, as for `Map`.
     """
 

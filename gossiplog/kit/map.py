@@ -31,7 +31,6 @@ class Map(Generic[T]):
     """Values of one type by key.
 
     Args:
-        name: The part's name.
         value: The type of its values, for msgspec: a `msgspec.Struct`, a dataclass, `int`, `dict[str, list[str]]` and so on. A write of
             another type is set aside.
     """

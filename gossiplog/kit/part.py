@@ -84,7 +84,6 @@ def compose(name: str, version: int, *parts: Part) -> Application:
     """Compose an application of parts, for `gossiplog.open`.
 
     Args:
-        name: The application's name.
         version: 1 or more. A new one rebuilds the tables, which is needed after any change to the parts or their types.
         parts: Parts with different names.
 

@@ -39,7 +39,6 @@ class AncestorQuery:
 
     Args:
         ancestor: A key (20 bytes).
-        descendant: Another one.
     """
 
     def __init__(self, ancestor: bytes, descendant: bytes) -> None:

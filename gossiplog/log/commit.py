@@ -69,7 +69,6 @@ class InsertEntries:
     """Entries made elsewhere that `validate` accepted, parents first. Each has an outcome of its own.
 
     Attributes:
-        entries: What to insert.
         is_retry: Whether to try those again that are in the quarantine, and release the ones that pass.
     """
 
@@ -113,7 +112,6 @@ def commit(
 
     Args:
         work: In the order it is to be done; later pieces build on earlier ones.
-        topic: The log's.
         now: Unix time in seconds, for the quarantine's records.
         rule: The access rule; None allows everything.
         void: What was refused before; what is refused now is added.
@@ -140,7 +138,6 @@ def restore(rows: Sequence[tuple[int, Entry]], *, topic: str, now: float, member
 
     Args:
         rows: `(seq, entry)` in order of seq, each valid.
-        topic: The log's.
         now: Unix time in seconds, for the quarantine's records.
         membership: Of a log with a policy, which is built anew.
     """

@@ -81,7 +81,6 @@ class Finding:
     Attributes:
         kind: One of `FindingKind`.
         where: The table's row: an id, a seq, a position.
-        detail: What is wrong with it.
     """
 
     kind: str

@@ -165,7 +165,6 @@ class Membership:
         """Say why a control entry does not belong that `judge` has just been asked about; None if it does.
 
         Args:
-            entry: The entry.
             new: Entries that are about to be written.
         """
         members, view, author = self.members, self._view, entry.author

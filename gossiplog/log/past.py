@@ -75,7 +75,6 @@ class Past:
     """What was before a message: its ancestors, and nothing else, for these are the same on every replica.
 
     Args:
-        parents: The message's parents.
         new: Entries that are about to be written.
         run: Runs a plan within the transaction.
     """

@@ -110,7 +110,6 @@ class Quarantined(NamedTuple):
         value: VALUE, byte for byte.
         rule: `damaged` (it is no valid entry), `parents` (they are missing) or `ancestor` (it descends from a quarantined entry); what an
             earlier version set aside has `apply` or `authorize`.
-        reason: What is wrong with it.
         since: Unix time in seconds when it was set aside.
     """
 
@@ -147,7 +146,6 @@ class Applied(NamedTuple):
     """How far an application's tables have got.
 
     Attributes:
-        name: The application's.
         version: Of the application that made the tables; 0 if they are to be built anew.
         behind: The insertion number up to which entries were applied; None if none is missing, whatever the last one is.
     """
@@ -162,7 +160,6 @@ class SetAside(NamedTuple):
 
     Attributes:
         key: 20 bytes.
-        application: The application's name.
         kind: The name of the exception's type.
         reason: What the exception said.
         since: Unix time in seconds when it was applied.
@@ -433,8 +430,6 @@ class WriteSetAside(Request[None]):
     """Note what an application set aside, and forget what it no longer does.
 
     Attributes:
-        application: Its name.
-        add: Records of this application.
         remove: Keys; None for all of the application, before `add`.
     """
 

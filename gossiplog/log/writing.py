@@ -317,7 +317,6 @@ def write_group(
     """Do everything that a group's transaction does before applications see it: the log's rows, cursors, and who has been left behind.
 
     Args:
-        write: What is to be committed.
         topic, now, rule, void, value_bytes_max, membership: As `commit`.
         versions: Of the applications that are run, by name; the others miss what this brings.
 

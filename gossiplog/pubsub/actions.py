@@ -51,7 +51,6 @@ class Validate:
     The router holds the message meanwhile. Every message is validated at most once while it is remembered.
 
     Attributes:
-        message: What to validate.
         source: The propagation source: the direct peer that brought it.
     """
 
@@ -107,8 +106,6 @@ class Published:
     """The outcome of a publish, for each peer.
 
     Attributes:
-        message_id: The message's id.
-        topic: Its topic.
         fates: Each connected peer of the topic once. Empty: nobody we know is in the topic.
         is_duplicate: The message had been seen before and was not sent again.
     """
@@ -132,7 +129,6 @@ class Connect:
     """Dial a peer. The answer is `PeerConnected` or `ConnectFailed`, or none if the peer is connected already.
 
     Attributes:
-        peer: The peer, by its id.
         record: Its signed record from peer exchange, which the driver must verify before it dials; None when the driver has to
             know the address itself.
         source: The peer that offered it; None if we want it for reasons of our own.
@@ -162,7 +158,6 @@ class SlowPeer:
     """A peer's queue overflowed since it was last told.
 
     Attributes:
-        peer: The peer, by its id.
         dropped: RPCs that were not sent, > 0.
     """
 

@@ -149,13 +149,10 @@ class PubSub(Hooks):
     Attributes:
         name: As in `RouterState.router`.
         protocols: Spoken, the preferred first.
-        rng: The only source of randomness.
         now: Seconds, of the current turn.
         out: The current turn's actions.
-        peers: Connected peers.
         topics: For each topic the connected peers that subscribe to it.
         joined: Our topics, an ordered set.
-        seen: Which messages came before.
         pending: Messages under validation.
         extensions: What we can do beyond the protocol, for peers of v1.3.
     """

@@ -37,11 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The first event of all; the router sets its timers.
-
-    Attributes:
-        me: Our own peer id.
-    """
+    """The first event of all; the router sets its timers."""
 
     me: PeerId
 
@@ -51,7 +47,6 @@ class PeerConnected:
     """A connection is open and its pubsub protocol known. Only a peer's first connection is reported.
 
     Attributes:
-        peer: The peer, by its id.
         protocol: The protocol id that both sides speak, one of `Router.protocols`.
         is_outbound: We dialled.
         address: The remote IP address, counted for P6; None when it has none or is exempt.
@@ -83,7 +78,6 @@ class RpcReceived:
     """A connected peer sent an RPC. Not frozen for speed (see `rpc.py`); treat it as if it were.
 
     Attributes:
-        peer: The peer, by its id.
         rpc: The RPC, without the messages that `wire.py` refused.
         refused: The topic of each message that broke the signature policy; it counts as an invalid message (P4).
         offences: How many other faults the frame had (it was no RPC, or repeated control messages); they are misbehaviour (P7).

@@ -91,7 +91,6 @@ class MeshsubParams(CommonParams):
         D_hi: Above it the heartbeat prunes down to D; from it on a graft by a peer that dialled us is refused.
         D_score: How many of the best scored peers survive pruning.
         D_out: Links that we dialled, kept at least when pruning and topped up to; < D_lo and ≤ D / 2.
-        heartbeat_s: The period.
         heartbeat_first_s: The first one, after `Start`.
         fanout_ttl_s: When the fan-out peers of a topic are forgotten after the last publish. libp2p's guide says 120.
         prune_backoff_s: How long neither side grafts again after a PRUNE. Told in the PRUNE, in whole seconds, rounded up.

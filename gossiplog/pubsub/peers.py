@@ -20,14 +20,10 @@ class Peer:
     """One connected peer.
 
     Attributes:
-        id: Its peer id.
-        protocol: The protocol id.
         is_outbound: We dialled.
-        is_direct: One of our direct peers.
         topics: Those it subscribes to, in order; bounded by `topics_per_peer_max`.
         has_mesh: It knows meshes; else it is served as floodsub.
         has_px: It knows backoff and peer exchange.
-        has_idontwant: It knows IDONTWANT.
         has_choke: It knows CHOKE and UNCHOKE.
         has_overlay: It is an episub peer.
         has_extensions: It may say what it can do beyond its protocol.

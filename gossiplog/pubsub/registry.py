@@ -60,7 +60,6 @@ def make_router(name: str, params: CommonParams, rng: random.Random) -> Router:
     Args:
         name: One of `router_names`.
         params: Of the class that belongs to it, and no other.
-        rng: All that it leaves to chance.
 
     Raises:
         LocalProtocolError: There is no router of this name, or these are another's parameters.

@@ -21,7 +21,6 @@ class ScoreParts:
     """The parts of a peer's score. Their sum is `total`, except that the topics' share is capped.
 
     Attributes:
-        total: The score.
         time_in_mesh: P1, weighted, over all topics; so are the next four.
         first_deliveries: P2, for messages that the peer brought first.
         mesh_delivery_deficit: P3, for messages that it should have brought in the mesh.
@@ -48,10 +47,7 @@ class PeerState:
     """One connected peer.
 
     Attributes:
-        peer: The peer, by its id.
-        protocol: The protocol id spoken with it.
         is_outbound: We dialled.
-        is_direct: One of our direct peers.
         topics: What it subscribes to, in the order it said so.
         score: Its score in parts; None if the router keeps no scores.
         dropped: RPCs that its queue had no room for, since it connected.
@@ -77,8 +73,6 @@ class TopicState:
     """One topic that we are in or publish to.
 
     Attributes:
-        topic: The topic, by name.
-        is_joined: We subscribe to it.
         full_message: Peers that get every message: the mesh, episub's eager peers, and all peers of floodsub and randomsub.
         metadata_only: Peers of the topic that get gossip.
         fan_out: Peers that get what we publish without being in the topic.
@@ -104,7 +98,6 @@ class RouterState:
     Attributes:
         router: Its name: floodsub, randomsub, meshsub, gossipsub, choke, episub.
         topics: Joined and fan-out topics.
-        peers: Connected peers.
         sizes: How much is in each container that a peer can feed, by name.
         sizes_max: The maximum of each.
         extensions: Those that we announce to peers of v1.3.
@@ -134,7 +127,6 @@ class Router(Protocol):
         """Take one event and return the actions. Never raises, whatever a peer sent.
 
         Args:
-            event: What happened.
             now: Seconds on the driver's clock; not less than in the call before.
         """
         ...
@@ -151,7 +143,6 @@ class Router(Protocol):
         """Say whether a message published now would be spread by enough peers.
 
         Args:
-            topic: The topic, by name.
             peers_min: How many peers have to be ready; by default the router's minimum, or all peers of the topic if they are fewer, but at
                 least one.
         """

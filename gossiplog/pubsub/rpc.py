@@ -52,8 +52,6 @@ class Message:
 
     Attributes:
         id: Computed by whoever made the object (the publisher, or `wire.py` while it decodes), never read from the network.
-        topic: Where it was published.
-        data: The application's bytes.
         origin: Its author, under the signing policies; None under StrictNoSign.
         seqno: The author's counter, 8 bytes big endian; None under StrictNoSign.
         signature: Over the message without signature and key; None when unsigned.
@@ -74,7 +72,6 @@ class Subscription:
     """Say that the sender joined (`subscribe`) or left a topic.
 
     Attributes:
-        topic: The topic that it joined or left.
         subscribe: It joined.
         requests_partial: It would rather have partial messages of the topic; means nothing where it left.
         supports_partial: It can send them; whoever requests them can.
@@ -99,7 +96,6 @@ class PeerRecord:
     """A peer that the sender of a PRUNE offers instead of itself.
 
     Attributes:
-        peer: The peer that is offered.
         record: Its signed record, as libp2p encodes it; None when the sender has none.
     """
 
@@ -112,7 +108,6 @@ class Prune:
     """The sender removed us from its mesh, or refuses a graft.
 
     Attributes:
-        topic: Whose mesh.
         peers: Others in the topic that we may connect to (peer exchange); empty below v1.1.
         backoff_s: Whole seconds before we may graft again; None below v1.1.
     """
@@ -140,7 +135,6 @@ class Partial:
     """Some parts of a message, or which parts the sender has and wants. What is in it is up to the application.
 
     Attributes:
-        topic: Of the message.
         group: Names the message, and is known before the message is.
         parts: Some of the message; None where only the metadata is told.
         metadata: What the sender has and wants; None where it says nothing of that.
@@ -249,7 +243,6 @@ class Neighbor:
     """NEIGHBOR: establish an active link, or tell what links the sender has.
 
     Attributes:
-        topic: Which overlay.
         kind: Request, acceptance or news.
         is_random: The link is meant to be one of the random ones (a join, or a sender with fewer than C_rand links).
         random_links: How many random links the sender has.

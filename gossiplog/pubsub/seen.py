@@ -18,7 +18,6 @@ class Held:
 
     Attributes:
         message: None once the verdict is in.
-        topic: Its topic.
         source: The peer that brought the first copy; None for our own.
         sources: Peers that brought further copies, in order, each once; bounded by `sources_max`.
         outcome: None while it is being validated.

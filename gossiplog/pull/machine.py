@@ -214,7 +214,6 @@ class Pull:
         outcome: Of the reconciliation; None if there was none.
         is_reconciled: The reconciliation did it, or what is left of it for this pull.
         is_unheard: Nothing came on the stream for a reconciliation.
-        is_begun: A session was begun.
     """
 
     def __init__(

@@ -91,10 +91,7 @@ def reconcile(
     """Run the client's side of a session; the outcome is the generator's return value.
 
     Args:
-        view: Our log.
         source: What earlier sessions with this peer have taught us.
-        now: Seconds, as the source counts them.
-        wishes: What it is for.
         outcome: Filled on the way, for whoever may have to end it; it is what is returned.
     """
     client = _Client(view, source, now, wishes, outcome or Reconciled())

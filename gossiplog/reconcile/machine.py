@@ -51,8 +51,6 @@ class Reconciliation(Generic[T]):
         outcome: What the steps return; None before their end, and where our store failed.
         failure: Why our store failed; empty if it did not.
         bytes_sent: Bytes written, framing included.
-        bytes_received: Bytes read.
-        is_done: Nothing follows.
     """
 
     def __init__(self, steps: Generator[Step, Any, T], *, first_answer_s: float | None = None) -> None:

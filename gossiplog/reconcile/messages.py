@@ -106,7 +106,6 @@ class Result:
     """The server has everything; the last message.
 
     Attributes:
-        root: Of its tree.
         has_moved: Entries came to it by other ways meanwhile.
         left_out: The first keys of those that it got and refused.
     """

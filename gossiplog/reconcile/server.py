@@ -62,7 +62,6 @@ def serve(view: View, *, takes: bool = True, served: Served | None = None) -> Ge
     """Run the server's side of a session; what it came to is the generator's return value.
 
     Args:
-        view: Our log.
         takes: Take what the client gives.
         served: Filled on the way, for whoever may have to end it; it is what is returned.
     """

@@ -56,7 +56,6 @@ class Rebuilt:
     """What building an application's tables anew came to.
 
     Attributes:
-        application: Its name.
         entries: How many were applied, those that were set aside included.
         set_aside: How many of them the application could make nothing of.
     """
@@ -101,7 +100,6 @@ class Applications:
         on_missed: Told of each entry that is set aside: the application, the entry, why.
         counts: How many entries were set aside, by application and the name of the exception's type, since the log was opened.
         is_async: Whether one of them has to be called in the event loop.
-        versions: Of each, by name.
     """
 
     def __init__(self, applications: Sequence[Application], membership: Membership | None = None) -> None:
@@ -134,7 +132,6 @@ class Applications:
         """Apply the new entries of a commit; return what was set aside, for `note` when it is committed.
 
         Args:
-            committed: What was written in this transaction.
             known: What `write_group` found out about applications.
             own: The numbers of the pieces of work that are appends of ours.
 

@@ -72,7 +72,6 @@ async def repair(
     Entries keep their `seq`. What is invalid, or has lost an ancestor, goes to the quarantine, so that nothing is lost.
 
     Args:
-        store: The log's.
         verify: Validates VALUEs in a worker thread.
         on_progress: See `GossipLog.fsck`.
         aside_max: Set no more aside than this many; None for any number.

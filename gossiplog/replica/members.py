@@ -30,7 +30,6 @@ class LogMember:
 
     Attributes:
         node: Its name: a founder's did, or the id of the grant.
-        did: Who holds it.
         role: `read`, `write` or `admin`.
         person: The first node of the same person: its own, unless it was granted as another device.
         path: The names of the nodes from the founder's to this one.
@@ -55,11 +54,9 @@ class AccessRecord:
     """One grant, revocation or admission, and whether it counts now.
 
     Attributes:
-        id: The entry's.
         kind: `grant`, `revoke`, `leave`, `vote` or `admit`.
         names: The did that is granted, the node that is revoked, or the ids that are admitted.
         under: The node that it was signed under.
-        author: The did that signed it.
         revoked_by: Ids of what made it void; empty while it counts.
     """
 

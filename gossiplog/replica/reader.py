@@ -167,7 +167,6 @@ class LogReader:
             after: Only entries with greater ids. It need not be an id of the log's.
             before: Only entries with lower ids.
             reverse: From the highest id to the lowest.
-            limit: At most this many.
             moment: Only entries that were there at this moment of this log's; otherwise each page is read from the state of its own time.
         """
         seq_max = None if moment is None else moment.seq
@@ -355,7 +354,6 @@ class LogReader:
 
         Args:
             sql: One statement that only reads, with parameters written `$1`, `$2` and so on.
-            parameters: Their values.
             at: A snapshot, in whose state it is asked; or a moment: then the rows are those of exactly its entries.
 
         Raises:

@@ -89,7 +89,6 @@ class Tx(_Common):
 
         Args:
             statement: In the database's dialect; parameters are written `$1`, `$2` and so on.
-            parameters: Their values.
 
         Raises:
             LocalProtocolError: The statement begins or ends a transaction, or changes a table of the log.

@@ -47,13 +47,7 @@ class Latency(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """U[low, high] for each pair, as in simsub.
-
-    Attributes:
-        seed: The network's seed.
-        low_s: The smallest latency, seconds.
-        high_s: The largest latency, seconds.
-    """
+    """U[low, high] for each pair, as in simsub."""
 
     seed: int
     low_s: float = 0.010
@@ -69,8 +63,6 @@ class HeavyTail:
     """A shifted Pareto: most pairs near the median, a few far beyond it.
 
     Attributes:
-        seed: The network's seed.
-        low_s: The smallest latency, seconds.
         median_s: The median, seconds; > `low_s`.
         shape: Pareto's alpha. At 1.5, one pair in a hundred lies some thirty times as far above `low_s` as the median.
         high_s: The tail is cut here, seconds.
@@ -96,7 +88,6 @@ class Regional:
     A node's region is drawn by hashing its number, with the given weights.
 
     Attributes:
-        seed: The network's seed.
         matrix_s: `matrix_s[i][j]`, seconds one way between regions i and j; symmetric, > 0.
         weights: The regions' shares of the nodes; any positive numbers.
         spread: A pair takes its base latency times U[1, 1 + spread].

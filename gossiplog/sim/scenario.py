@@ -160,9 +160,6 @@ class PublishSpec:
     """The messages that are published, their sources and times.
 
     Attributes:
-        messages: The number of messages.
-        interval_s: Seconds between messages.
-        bytes: The size of each message's data.
         sources: The number of nodes that publish, taking turns at random; 0: a new random node for each message.
         start_s: When the first message is published. Meshes form before that.
         linger_s: How long the run continues after the last message.
@@ -214,7 +211,6 @@ class Partition:
     """Cut the network into two parts for a while.
 
     Attributes:
-        at_s: When it begins.
         heal_s: When it ends. Links lost to it are dialled again within a second.
         share: The share of nodes on one of the two sides.
         numbers: Put these nodes on one side instead of a share.
@@ -236,8 +232,6 @@ class Churn:
     """Crash random nodes one after the other; each comes back.
 
     Attributes:
-        at_s: When it begins.
-        until_s: When it ends.
         rate_per_s: Crashes per second on average (a Poisson process).
         downtime_s: How long a crashed node stays down.
     """
@@ -259,9 +253,6 @@ class Slow:
     """Limit the bandwidth of some nodes in both directions.
 
     Attributes:
-        at_s: When it begins.
-        until_s: When it ends.
-        nodes: The number of slow nodes.
         bandwidth: Bytes per second of each of their links, in each direction.
         numbers: Slow these nodes down instead of random ones.
     """
@@ -281,12 +272,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class Offline:
-    """Take the first fixed source off the network for a while. It keeps publishing and keeps its memory.
-
-    Attributes:
-        at_s: When it loses its connections.
-        return_s: When it dials them again.
-    """
+    """Take the first fixed source off the network for a while. It keeps publishing and keeps its memory."""
 
     at_s: float = 10.0
     return_s: float = 12.0
@@ -298,12 +284,7 @@ class Offline:
 
 @dataclass(frozen=True, slots=True)
 class Liar:
-    """An additional peer that sends forged entries to every peer. Only for real processes: the simulator's messages are not signed.
-
-    Attributes:
-        at_s: When it joins.
-        interval_s: Seconds between forgeries.
-    """
+    """An additional peer that sends forged entries to every peer. Only for real processes: the simulator's messages are not signed."""
 
     at_s: float = 5.0
     interval_s: float = 0.5
@@ -386,12 +367,6 @@ class Scenario:
         nodes: The number of honest nodes.
         start_spread_s: Nodes start at uniform times within this many seconds.
         clock_drift: Each node's clock runs faster or slower by up to this share.
-        topology: Who dials whom.
-        latency: How long messages take.
-        link: Faults of links.
-        publish: The messages.
-        attack: Malicious nodes.
-        fault: Other faults, any number of them.
         params: For each router a table of its parameters, by their names in `gossiplog.pubsub`. `score` is a table within it.
         testnet: The nodes that are not servers when the scenario runs with real processes.
         directory: The directory for files that it names; not a key.

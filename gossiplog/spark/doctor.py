@@ -29,7 +29,6 @@ class Check:
     Attributes:
         name: What was looked for, in a word or two.
         found: What there is, in a few words.
-        is_good: Whether it will do.
         is_needed: Whether Spark does not start without it.
         hint: What to do if it will not do.
     """

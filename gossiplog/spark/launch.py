@@ -49,9 +49,7 @@ def session(
     Args:
         master: `local[2]`, `spark://…` and so on; None for what spark-submit was told, and else for all cores of this machine.
         remote: A Spark Connect server, `sc://host:15002`, instead of a master; SPARK_REMOTE in the environment counts too.
-        app: The application's name.
         memory: Of the driver, which in local mode is everything: `2g` unless given.
-        config: Further settings.
 
     Raises:
         LocalProtocolError: There is no Java to start Spark with, or `memory` is no size or less than Spark starts with.

@@ -126,7 +126,6 @@ class Transaction(Protocol):
 
         Args:
             statement: In the database's own dialect, parameters written `$1`, `$2` and so on; on SQLite `?` will do as well.
-            parameters: Their values.
 
         Raises:
             LocalProtocolError: The statement begins or ends a transaction, or changes a table of the log.

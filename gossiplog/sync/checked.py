@@ -31,7 +31,6 @@ def checked_children(span: Span, response: Response, *, in_parts: bool) -> list[
 
     Args:
         span: What was asked for; it notes how far a whole answer has come.
-        response: The answer.
         in_parts: Whether the session's protocol lets children be told in parts.
     """
     if not isinstance(response, ChildrenResponse):

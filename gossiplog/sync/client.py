@@ -75,7 +75,6 @@ class SyncClient:
 
     Args:
         source: The memory of this peer; the session reads it and adds to it.
-        limits: Bounds, for tests.
         first_answer_s: Seconds for the first answer, if these are less than for any other.
         in_parts: The session's protocol lets the children of a node be told in parts.
     """

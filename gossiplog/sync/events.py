@@ -76,7 +76,6 @@ class Closed(NamedTuple):
     """The stream ended or broke; a clean end half way is the same to us.
 
     Attributes:
-        reason: Why, for the log.
         is_connection_lost: The whole connection ended, which says nothing about what was asked for last.
     """
 
@@ -120,7 +119,6 @@ class Ask(NamedTuple):
     """Run a plan on our own log.
 
     Attributes:
-        plan: It reads.
         of_snapshot: Run it on the state that the session is about, which stays the same; else on the log as it is now.
         token: Comes back with the answer.
     """
@@ -164,7 +162,6 @@ class Reset(NamedTuple):
     """Break the stream; the session is over.
 
     Attributes:
-        reason: Why, for the log.
         is_violation: Whether the peer broke the protocol and is to be marked.
     """
 

@@ -65,7 +65,6 @@ class SyncResult:
     """What a sync, of one session or of several, has done.
 
     Attributes:
-        ending: How the last session ended.
         reason: Why, in words; empty after `COMPLETE`.
         entries: Entries that were new here and are stored.
         duplicates: Entries that had arrived by another way meanwhile.
@@ -76,10 +75,8 @@ class SyncResult:
         rejected_keys: The first of their keys.
         orphans: Entries left out because an ancestor of theirs was left out.
         skipped: Entries not asked for, because the source could not serve them within the last hour, or sent something invalid.
-        requests: Requests sent.
         waits: Sequential round trips: the longest chain of requests each of which was sent after the answer to the one before.
         bytes_sent: Bytes written to the stream, framing included.
-        bytes_received: Bytes read from it.
         sessions: Streams used.
         narrowed: Whether a failure taught us to ask otherwise next time, so that going on is worthwhile without any new entry.
         cooldown_s: Seconds the server asked us to wait before the next session.

@@ -50,7 +50,6 @@ class SyncWanted(NamedTuple):
     """The peer has, or says it has, entries that we lack.
 
     Attributes:
-        peer: The peer that has them.
         group: Peers of one address share one; each has a group of its own where None is given.
     """
 
@@ -62,7 +61,6 @@ class SyncEnded(NamedTuple):
     """A sync that `BeginSession` began is over.
 
     Attributes:
-        peer: With whom.
         result: Of its one session; resuming it is this schedule's business.
         is_still_missing: Whether what made us want it is missing even now. A head that came by another way meanwhile is no reason
             to think ill of whoever announced it.
@@ -87,7 +85,6 @@ class BeginSession(NamedTuple):
     """Begin a session.
 
     Attributes:
-        peer: With whom.
         source: What earlier ones with this peer have taught us.
         first_answer_s: Seconds within which the first answer must be there; None for no less than any other.
     """

@@ -41,16 +41,11 @@ class SyncServer:
     """One session; see the module's docstring for how it is driven.
 
     Args:
-        now: The time of the session's start, seconds.
         bucket: The peer's allowance of requests, which outlives its sessions; None for one of this session's own.
-        limits: Bounds, for tests.
         in_parts: The session's protocol lets the children of a node be told in parts.
 
     Attributes:
-        requests: Requests answered so far.
         values: Entries that the answers held.
-        bytes_received: Bytes read.
-        bytes_sent: Bytes written.
         is_aborted: The session was ended with an abort, from which the client resumes where it is, in a session of its own.
         is_short: An answer held but the first of the values asked for: the client has to come again for the others.
         fault: Why it was ended without an answer, if it was, and by no fault of the client's.

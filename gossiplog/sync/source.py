@@ -154,8 +154,6 @@ class Source:
         """Learn that a stream ended in place of the answer to a getValues.
 
         Args:
-            keys: What was asked for.
-            now: Seconds.
             timed_out: It ended because we waited long enough.
             has_values: Others were answered before, so that the line is to blame as likely as the keys are; they are suspects only
                 if they are the first to fail in the next session as well.

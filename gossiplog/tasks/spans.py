@@ -41,8 +41,6 @@ def span(kind: Kind, topic: str, entries: int | None = None, began_ns: int | Non
     """Make a span of what a block does.
 
     Args:
-        kind: What it does.
-        topic: With which log.
         entries: With how many entries, if that is known.
         began_ns: When it began, as Unix time, if that was before the block.
     """

@@ -67,7 +67,6 @@ def check_convergence(
         refusals: Exceptions that `apply` raises on purpose for entries without effect. Any other exception is a failure.
         seeds: One history for each; they may also be `random.Random`s, such as hypothesis gives.
         size: The approximate number of steps in a history.
-        replicas: The number of replicas.
         other_processes: Whether to start the other processes, which takes half a second.
 
     Raises:

@@ -26,7 +26,6 @@ class Author:
 
     Attributes:
         random: The only randomness that an operation may depend on.
-        did: The author's did.
         ids: The entries that the replica has, ascending.
         query: `query(sql, *parameters)` reads the replica's tables.
     """

@@ -37,7 +37,6 @@ class Delivered:
     """A replica gets entries, in this order, in one commit; known entries are skipped, and missing ancestors come first.
 
     Attributes:
-        to: The replica.
         entries: Numbers of entries.
         aborted_after: The first attempt at the commit ends after this many statements, as when a connection breaks; then it is repeated.
     """
@@ -52,7 +51,6 @@ class Rebuild:
     """A replica drops its tables and applies all its entries anew, in the order of ids, as after a new version of the application.
 
     Attributes:
-        replica: Its number.
         batch: The number of entries given to `apply` at a time.
         aborted_after: As of `Delivered`.
     """

@@ -63,7 +63,6 @@ class _Page:
     """One page, as far as we know it.
 
     Attributes:
-        member: Whose it is.
         config: What it asks for first.
         hub: Name in facts of what it is connected with.
         ready: Set when it has opened its log.
@@ -84,11 +83,7 @@ class Browsers:
     """Made by `open_browsers`.
 
     Args:
-        folder: For profiles, and the bundle.
         scratch: For what Chromium leaves elsewhere when it is killed; its path is short.
-        watching: Takes what the pages tell.
-        chromium: The program.
-        router: What facts say of it.
     """
 
     def __init__(self, folder: Path, scratch: Path, watching: Watching, chromium: str, router: str) -> None:
@@ -205,11 +200,8 @@ async def open_browsers(
     """Serve pages for the length of a block.
 
     Args:
-        folder: For profiles, and the bundle.
         scratch: For what Chromium leaves elsewhere when it is killed.
         references: Folders in which npm has installed the reference's packages and esbuild.
-        watching: Takes what the pages tell.
-        router: What facts say of it.
 
     Raises:
         LocalProtocolError: Chromium, Node, or one of the packages is missing.

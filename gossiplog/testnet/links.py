@@ -56,11 +56,9 @@ class Link:
     """What is so of the link between two.
 
     Attributes:
-        is_cut: Nothing passes.
         is_silent: While it is cut, neither side is told: what is sent waits. Else connections are reset, and dials refused.
         bandwidth: Bytes a second in each direction; 0: no limit.
         bytes: Bytes that passed, both ways together.
-        connections: That stand now.
         changed: Set, and replaced, when a cut begins, ends or is told, or the limit changes.
     """
 
@@ -105,8 +103,6 @@ class Links:
 
     Args:
         conditions: Of all of them; may be changed while they stand.
-        rng: For losses and jitter.
-        nursery: Runs connections and cuts.
     """
 
     def __init__(self, conditions: Conditions, rng: Random, nursery: trio.Nursery) -> None:
@@ -134,8 +130,6 @@ class Links:
         """Let nothing pass between two.
 
         Args:
-            a: One of them.
-            b: The other peer.
             silent_s: For so long what is sent just waits, as on a line that is dead; then connections are reset.
         """
         self._forget(a, b)
@@ -166,9 +160,7 @@ class Links:
         """Listen in somebody's place, from now on.
 
         Args:
-            number: Who is dialled.
             place: Where they really listen.
-            ours: Where we do.
             who: Names the number and the address of whoever dials from an address; None for a stranger, who is turned away.
 
         Raises:
@@ -259,7 +251,6 @@ def late_by(size: int, latency_s: float, loss: float, rng: Random) -> float:
         size: Bytes that are sent at once.
         latency_s: One way.
         loss: The probability that a segment is lost, each time it is sent.
-        rng: Decides which segments are lost.
     """
     if not loss:
         return 0.0

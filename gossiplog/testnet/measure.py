@@ -21,8 +21,6 @@ class RunFigures:
         published: Entries.
         delivered: First receipts, the publisher's own not counted.
         p50_s: Median latency from publish to receipt, in seconds; NaN if nothing was delivered. So are the next two.
-        p99_s: The 99th percentile.
-        max_s: The slowest.
         rmr: Further copies that came by gossip or push for each that was the first.
         ways: First receipts by the way they came.
     """

@@ -49,7 +49,6 @@ class Member:
         number: 0, 1, 2 …, as in a scenario.
         kind: A peer of the mesh; a client of the hub that one of these is; a page with the reference's client; one that sends forgeries.
         dials: Whom it dials at first; a client or a page its hub.
-        host: Its own address.
         door: Where we listen in its place.
         name: Its name on the page and in facts.
         node: What it is called in facts; a peer id for a server.
@@ -58,7 +57,6 @@ class Member:
         entries: In its log.
         group: Which part of the network it is in, as far as cuts divide it.
         seed: Of the key that signs what is appended at it.
-        signer: Of that key.
     """
 
     number: int

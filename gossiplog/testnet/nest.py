@@ -33,11 +33,7 @@ _RECEIVE_BYTES = 65_536
 
 
 class Nest:
-    """Starts and ends processes.
-
-    Args:
-        requests: Where it is asked.
-    """
+    """Starts and ends processes."""
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests

@@ -123,7 +123,6 @@ async def open_processes(folder: Path, removed: Sequence[Path]) -> AsyncIterator
     """Have processes for the length of a block, at whose end they are killed.
 
     Args:
-        folder: For what they write.
         removed: Folders that are removed at the end, by the nest, even when we are killed.
     """
     ours, theirs = socket.socketpair()

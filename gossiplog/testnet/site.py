@@ -36,11 +36,7 @@ _VIEWS = ("network", "way", "simulator")
 
 
 class Site:
-    """Serves one test network.
-
-    Args:
-        testnet: The running network.
-    """
+    """Serves one test network."""
 
     def __init__(self, testnet: Testnet) -> None:
         self._testnet = testnet

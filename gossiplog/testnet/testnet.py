@@ -50,17 +50,11 @@ class Testnet:
         scenario: What it is like; its faults and publishes are for whoever plays them.
         seed: Decides latencies, who dials whom, and losses.
         folder: For logs, keys, and what the processes write.
-        members: Who takes part.
-        links: The links between the peers.
-        processes: Starts, kills and watches the peers' processes.
         neighbourhood: Where there is room for more.
-        watching: Follows the peers' facts.
         browsers: Has those that are pages; None where there are none.
-        tell: Told of each action, as a record.
 
     Attributes:
         members: In the order of their numbers; a liar that came later at the end.
-        links: Cut and slowed by the methods here.
         origin_s: Unix time at which all were up.
         diallers: Number and address of each that may dial, by address.
     """
@@ -351,12 +345,8 @@ async def open_testnet(
 
     Args:
         scenario: Who takes part, and what the links are like.
-        folder: For all that the processes write.
-        seed: Decides what is left to chance.
-        is_kept: Whether the folder stays.
         facts_file: Where all that happens is written, a fact a line.
         references: Folders in which npm has installed what browsers need.
-        tell: Told of each action.
         progress: Told how many of how many are up.
 
     Raises:

@@ -22,11 +22,6 @@ class Watching:
 
     Args:
         facts_file: Where facts are written, a line each; None: nowhere.
-        measure: Counts the facts that it gets.
-
-    Attributes:
-        board: The latest facts.
-        peerings: Who is connected with whom, and how.
     """
 
     def __init__(self, facts_file: Path | None, measure: Measure) -> None:

@@ -85,7 +85,6 @@ class Growth(Edge):
         """Continue from a published tree.
 
         Args:
-            size: Its number of leaves.
             edge: The hashes of its partial tiles, proved.
             tail: The VALUEs after the last full segment.
 

@@ -189,7 +189,6 @@ class Origin:
     """A checkpoint's first line, `<topic>/<publisher>/<generation>`: it names the tree, and the key that signs.
 
     Attributes:
-        topic: The log's topic.
         publisher: The publisher's did without `did:key:`, 48 characters: it holds the Ed25519 key that signs.
         generation: From 1; a higher one when the publisher could not continue the one before.
     """

@@ -191,7 +191,6 @@ def check_proof(proof: Proof, policy: Policy | None = None, *, schemes: frozense
     """Check everything that a proof says; takes half a millisecond, and no log.
 
     Args:
-        proof: The parsed proof.
         policy: The accepted logs, and the witnesses that must have cosigned. None: any publisher, and no witness.
         schemes: The signature schemes that the entry may be signed with.
 

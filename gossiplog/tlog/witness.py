@@ -71,7 +71,6 @@ def judge(request: AddCheckpoint, key_of: Callable[[str], VerifierKey | None], l
     Whoever signs has to keep it, durably and before anybody is answered, and may judge nothing else in between.
 
     Args:
-        request: What is asked.
         key_of: The key of the log with an origin; None if the witness does not know it.
         last_of: The last checkpoint of it that was signed; None before the first.
 

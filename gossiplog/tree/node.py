@@ -60,7 +60,6 @@ class NodeRun(NamedTuple):
     """A node with its children, as stored.
 
     Attributes:
-        parent: The node.
         children: The nodes of the level below from the parent's key up to, not including, `until`, in key order. Do not change them: they
             may be a store's cache.
         until: The key of the parent's next sibling; None when it is the last of its level.
@@ -76,7 +75,6 @@ class TreeChange:
     """What an update of the tree writes, level 1 and above (the store holds the leaves itself).
 
     Attributes:
-        root: The new root.
         put: Nodes to insert or overwrite.
         remove: `(level, key)` of the nodes that are gone; `key` None for an anchor.
         siblings_max: Children of the widest node that was looked at; above `SIBLINGS_WARN` somebody is grinding hashes.

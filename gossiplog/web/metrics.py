@@ -42,11 +42,7 @@ class _Contents:
     """What is in a log, as last read.
 
     Attributes:
-        entries: The number of entries.
-        quarantined: The number of entries in quarantine.
-        heads: The number of heads.
         counted_at: When the first two were counted, by `trio.current_time`.
-        took_s: How long that took.
     """
 
     entries: int = 0

@@ -103,7 +103,6 @@ class Mounted:
         tasks: Of the log or the shelf with whose end it ends.
         logs: Open, of different topics.
         limits: Who is let in. `half_open_max`, `handshake_s` and `head_bytes_max` are the ASGI server's business.
-        glass: What is shown of the server.
         shelf: Has further logs, which open as clients ask for them.
     """
 
@@ -127,10 +126,7 @@ class Mounted:
         """Serve one request or WebSocket until it is over.
 
         Args:
-            scope: Of the ASGI connection.
             receive: Of the ASGI connection; that a WebSocket is asked for was received already.
-            send: Of the ASGI connection.
-            known: Who asks.
         """
         visit = _visit(scope, receive, send)
         remote, port = scope.get("client") or (_LOOPBACK, 0)

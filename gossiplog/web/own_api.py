@@ -50,7 +50,6 @@ class Event(NamedTuple):
     Attributes:
         before: The insertion number before it.
         place: The insertion number after it.
-        data: The bytes that are sent.
     """
 
     before: int
@@ -59,11 +58,7 @@ class Event(NamedTuple):
 
 
 class Feed:
-    """The events of one log.
-
-    Args:
-        log: The open log.
-    """
+    """The events of one log."""
 
     def __init__(self, log: Replica) -> None:
         self._log = log
@@ -156,11 +151,7 @@ _RETRY_MS = 2_000
 
 
 class OwnApi:
-    """Serves one log.
-
-    Args:
-        service: The log's service.
-    """
+    """Serves one log."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -33,7 +33,6 @@ class ProvingApi:
     """Gives tokens for one log.
 
     Args:
-        topic: The log's topic.
         hub: The hub that serves it, with its rules.
     """
 

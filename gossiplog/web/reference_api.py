@@ -60,13 +60,7 @@ _CHUNK_BYTES = 512 * 1024
 
 
 class ReferenceApi:
-    """Serves one log.
-
-    Args:
-        service: The log's service.
-        allowance: What clients may bring.
-        admission: Who is let in.
-    """
+    """Serves one log."""
 
     def __init__(self, service: Service, allowance: Allowance, admission: Admission) -> None:
         self._service = service

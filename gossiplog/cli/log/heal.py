@@ -28,8 +28,6 @@ class Healing:
     """What is done to heal one log, and what came of it.
 
     Attributes:
-        log: The damaged log.
-        out: Where notes go.
         set_aside: Entries that the repair set aside, to wait for what the replica brings.
         rebuilt: Where the damaged file is kept, if the log had to be built anew in another one.
         released: Entries that were let in again.

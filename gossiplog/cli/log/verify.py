@@ -41,11 +41,8 @@ class BrokenRule:
 
     Attributes:
         id: Its id; None when it has none because there is no such entry in the bytes.
-        accepted: Whether it passes.
-        rule: Which rule it fails.
         reason: The rule that it breaks and how, in words; None if it is valid.
         parents: Its parents' keys, when it passes.
-        place: Where in the file.
     """
 
     id: str | None

@@ -110,13 +110,8 @@ async def exchange_with(log: Location, place: str, *, key_name: str | None, pull
     """Do what `sync` does with a bucket.
 
     Args:
-        log: The log.
-        place: The bucket.
-        key_name: The name of the key that publishes.
         pulls: Take what others have published.
-        pushes: Publish.
         durability: What an entry that is taken survives.
-        out: Where the report goes.
     """
     from ...bucket import Exchanged, Taken
     from ...keyring import Keyring

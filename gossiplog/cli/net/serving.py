@@ -137,11 +137,7 @@ class MeshOptions:
         """Join the mesh of a log, for as long as the stack is open.
 
         Args:
-            stack: Takes the mesh.
-            log: The open log.
-            path: Its file, or where else it is.
             limits: For hubs; those of the mesh are the same, but for the number of connections.
-            tls: Checks the certificates of peers behind TLS.
 
         Raises:
             Failure: A multiaddr cannot be used, or the key has no place.
@@ -179,8 +175,6 @@ class BucketOptions:
 
     Attributes:
         urls: With `{topic}` for a log's topic.
-        signer: Signs checkpoints.
-        every_s: How often they are looked at.
         witnesses: Who is asked to cosign, as `URL#VKEY`.
     """
 
@@ -225,21 +219,13 @@ class ServePlan:
     """What is to be served, and how.
 
     Attributes:
-        logs: Where they are.
-        listens: Addresses to listen on.
         hubs: URLs to be a client of.
-        limits: Whom to let in.
-        serving_tls: The server's certificate.
         hub_tls: How those of hubs are checked.
         token: What hubs let us in with.
         identity: By whose did they do so instead.
-        has_api: Whether HTTP is served.
         durability: What a received entry survives.
-        apps: What is made of the entries.
-        authorize: The access rule of the logs.
         glass: What is to be seen of it all.
         dial_from: Which of this machine's addresses to dial hubs from; None lets the system choose.
-        bucket: What is published, and where.
         shelf: A folder whose logs are served as well.
     """
 

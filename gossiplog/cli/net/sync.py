@@ -290,14 +290,11 @@ class _Wish:
     """What one call of the command is to do.
 
     Attributes:
-        log: LOG, as it was typed.
         other: The other one, or the hub.
         pulls: Take what `log` lacks.
         pushes: Give what `other` lacks.
         is_dry: Only count what would be moved.
         healing: How `log` is made whole first, if it is.
-        durability: What a received entry survives.
-        out: Where it is told.
     """
 
     log: Location

@@ -49,8 +49,6 @@ class AddressBook:
         """Note where a peer listens.
 
         Args:
-            peer: The peer that listens there.
-            addresses: Addresses where it may be dialled.
             teller: Who says so; it cannot send us to where it cannot go itself: from the world into our network, from there to our
                 own loopback. None: our operator, who may.
             is_own_word: It says so itself, so what others said counts no more.

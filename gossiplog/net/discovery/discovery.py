@@ -58,16 +58,12 @@ class Discovery:
     Args:
         service: Is told the answers that the router waits for.
         bootstrap: Addresses to begin with, with or without a peer id.
-        me: Our peer id.
         target: Connections to have, inbound ones counted.
         walk_s: Seconds between searches once the target is reached.
-        rng: The only source of chance.
         known_file: Where peers that were reached are remembered; None: nowhere.
 
     Attributes:
-        table: Kademlia's buckets.
         book: The addresses of peers, and when to dial them again.
-        walks: Searches that were completed.
     """
 
     def __init__(

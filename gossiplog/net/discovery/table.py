@@ -108,12 +108,8 @@ class Walk:
     """One search for the peers closest to a key: ask the closest ones known for closer ones, until the 20 closest have answered.
 
     Args:
-        key: What to search for.
         me: Left out of answers.
         known: Where to begin.
-
-    Attributes:
-        key: The key that is searched for.
     """
 
     def __init__(self, key: bytes, me: PeerId, known: Iterable[PeerId]) -> None:

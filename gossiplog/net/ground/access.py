@@ -211,7 +211,6 @@ class Caller:
     """Who asks for something, as far as rights go.
 
     Attributes:
-        access: The rules.
         token: That was brought; None for none.
         known: What the application that the server is a part of says instead: rights, a did that it knows the caller by, or a refusal.
     """

@@ -98,7 +98,6 @@ class Place:
 
     Attributes:
         group: Whom it counts for; None where nobody is counted.
-        since: When it was taken.
         scope: Cancelled when the place is given to somebody else.
         worth: Says what the connection was good for.
     """
@@ -116,7 +115,6 @@ class Admission:
     way to an address with at least two places less, and to one that has delivered before. Who delivered keeps its place.
 
     Attributes:
-        limits: The rules.
         forgeries: Which addresses posted any, to whichever of the logs.
     """
 
@@ -163,7 +161,6 @@ class Admission:
         """Count a connection for the length of a block, which is cancelled when the place is given to somebody else.
 
         Args:
-            address: Of its peer.
             others: Connections that take up places as well, and are not counted here.
 
         Raises:
@@ -250,7 +247,6 @@ def client_address(remote: str, forwarded: Sequence[str], proxies: Collection[st
     """Return whom a connection is from: its remote address, or, from a proxy, the last address it forwards for that is no proxy.
 
     Args:
-        remote: The remote IP address.
         forwarded: What `X-Forwarded-For` lists, in its order.
         proxies: Whose list is trusted.
     """

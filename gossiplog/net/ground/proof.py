@@ -31,7 +31,6 @@ class Refusal:
 
     Attributes:
         status: Of HTTP: 401 where another token or proof would help, 403 where none was wrong.
-        reason: For the client.
     """
 
     status: int
@@ -57,9 +56,7 @@ class Proof:
     """What a client brings for a token.
 
     Attributes:
-        did: Who it is.
         host: Whom it means to talk to: host and port as in its URL.
-        challenge: Of the server.
         signature: Over `statement` of all that.
     """
 

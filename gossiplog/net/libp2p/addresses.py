@@ -77,7 +77,6 @@ class Teller:
 
         Args:
             address: Its IP address, if it is connected.
-            peer: Its id.
         """
         reach = Reach.WORLD if address is None else reach_of(address)
         return cls(peer if address is None or reach is Reach.MACHINE else address_group(address), reach)

@@ -32,11 +32,7 @@ V = TypeVar("V")
 
 
 class DialGuard:
-    """Counts the dials that others caused and that led nowhere.
-
-    Args:
-        rng: For the jitter of back-offs.
-    """
+    """Counts the dials that others caused and that led nowhere."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng

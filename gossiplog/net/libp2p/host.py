@@ -52,7 +52,6 @@ class Peering:
     """One connection that is past its handshake and its introduction.
 
     Attributes:
-        connection: The muxed connection.
         identity: What the peer said of itself last.
         opened_at: Seconds on trio's clock.
         dialled: The address that we dialled; None if the peer did.
@@ -124,9 +123,7 @@ class _Dial:
     """Somebody is dialling a peer already.
 
     Attributes:
-        done: Set at the end.
         connection: The outcome, if it was one.
-        error: The outcome otherwise.
     """
 
     done: trio.Event = field(default_factory=trio.Event)
@@ -150,7 +147,6 @@ async def open_host(
     """Listen on every address and take part until the end of the block, which closes all connections.
 
     Args:
-        key: Who we are.
         listen: Addresses; TCP and WebSocket ones may share a port.
         serve: Called with each connection that is ready, in a task of its own; the connection is closed when it returns.
         handlers: Serve the streams that peers open, beside identify and ping; looked up anew for each stream.
@@ -185,7 +181,6 @@ class Host:
     """Made by `open_host`.
 
     Attributes:
-        key: Who we are.
         addresses: Where we listen, with the ports that the system chose.
         admission: Counts the inbound connections.
         dials: Bounds the dials to addresses that others told us.

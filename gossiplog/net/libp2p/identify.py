@@ -61,7 +61,6 @@ class Identity:
     """What a peer said of itself.
 
     Attributes:
-        protocols: That it serves.
         addresses: Where it listens, as far as we can dial; in its signed record's words if it sent one.
         record: The signed record, checked; None if there was none or it was bad.
         agent: Its software, at most 128 characters; for people.
@@ -84,8 +83,6 @@ def identify_message(
 
     Args:
         key: Our own key, which makes our peer id.
-        protocols: That we serve.
-        addresses: Where we listen.
         record: The same, signed.
         observed: Where the peer's connection comes from, as we see it; None if that is not known.
     """

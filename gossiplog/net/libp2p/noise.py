@@ -47,7 +47,6 @@ class NoiseStream:
     """An encrypted byte stream with a peer whose key is proved. A cancelled call leaves it unusable (see `ByteStream`).
 
     Attributes:
-        peer: Who is on the other side.
         muxers: The muxers that the other side offered within the handshake, the preferred one first.
     """
 
@@ -130,7 +129,6 @@ async def secure(
     Args:
         stream: On which both have agreed to speak noise.
         key: Our own key, which makes our peer id.
-        muxers: What we offer.
         is_initiator: We dialled.
         peer: Whom we dialled; None takes whoever it is.
 

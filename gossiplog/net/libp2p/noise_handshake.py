@@ -41,7 +41,6 @@ class NoiseHandshake:
     """One side of a handshake.
 
     Args:
-        static: Our static key.
         is_initiator: We write the first message.
         prologue: What both must know, sent by neither.
         ephemeral: Our ephemeral key, for the published vectors; by default a new one, as it has to be.

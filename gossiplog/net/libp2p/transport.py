@@ -76,7 +76,6 @@ async def dial(address: Address, tls: ssl.SSLContext | None, source: str | None 
     """Connect to one address; the caller sets a deadline.
 
     Args:
-        address: The address to dial.
         tls: Checks the server's certificate, if the address is one with TLS; by default as the system does.
         source: Which of this machine's addresses to dial from; by default the system chooses.
 

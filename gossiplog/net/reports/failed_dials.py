@@ -25,7 +25,6 @@ class FailedDial:
         address: A multiaddr, a URL, or the id of a peer whose addresses others told us.
         reason: Of the last try.
         since: Unix time of the first try.
-        tries: So far.
     """
 
     address: str
@@ -54,8 +53,6 @@ class FailedDials:
         """An address that we were given could not be reached: that is logged, the first time for some reason at WARNING, else at DEBUG.
 
         Args:
-            address: The address, as it was given.
-            reason: Why not.
             what: Is expected there: a peer or a hub.
             hint: What to do about it, if anything is known.
         """

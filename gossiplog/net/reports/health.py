@@ -42,9 +42,6 @@ class Away(Exception):
 class Health:
     """Watches one log.
 
-    Args:
-        log: The open log.
-
     Attributes:
         trouble: Why the log does not answer; None while it does, as far as we know.
         failures: Reads that the store failed or did not answer, by the name of the error.

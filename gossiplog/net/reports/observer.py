@@ -44,7 +44,6 @@ class Board:
     """A ring of facts that one can wait at.
 
     Attributes:
-        ring: Keeps the facts.
         boot: Names this run of the process: numbers of facts mean something within it alone.
     """
 
@@ -75,15 +74,12 @@ class Observer:
 
     Args:
         node: Our peer id.
-        topic: The log's.
-        router: The router's name.
         file: Where the facts are written as well, as JSON lines; None for nowhere.
 
     Attributes:
         node: Our peer id.
         on_event: Takes what the machine is told, and what it asks for.
         board: Keeps the facts, for whoever waits for them.
-        ring: The board's.
     """
 
     def __init__(self, node: str, topic: str, router: str, file: Path | None = None) -> None:
@@ -134,7 +130,6 @@ class Observer:
         """Tell what happens to the log itself, and write the file, for as long as the log is served.
 
         Args:
-            log: The open log.
             full: Says that the disk is full, while it is.
         """
         try:

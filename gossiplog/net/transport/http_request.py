@@ -26,7 +26,6 @@ class HttpAnswer:
     """What was answered.
 
     Attributes:
-        status: Of the answer.
         headers: Names in lower case, and values.
         body: As long as it may be.
     """
@@ -56,8 +55,6 @@ async def request(
         host: What it is called, port included.
         target: Path and query.
         body: A JSON text to send; None to GET.
-        headers: To send as well.
-        answer_bytes_max: How long the answer may be.
 
     Raises:
         RemoteProtocolError: What answers speaks no HTTP, or says more than it may.

@@ -130,9 +130,6 @@ class Proposal:
 class Offer:
     """The side to which the stream was opened.
 
-    Args:
-        protocols: Those that we speak.
-
     Attributes:
         protocol: What was agreed upon; None before.
         refused: What was proposed last and is none of them.

@@ -61,7 +61,6 @@ class MuxerCounters:
     Attributes:
         bytes_in: Bytes that arrived, frames' headers and all.
         bytes_out: Bytes that were handed on.
-        streams_opened: Streams that we opened.
         streams_accepted: Streams that the peer opened.
         handlers_failed: Handlers that ended with an exception.
         traffic: What streams carried, by protocol; under the empty name what agreeing on one took.
@@ -89,7 +88,6 @@ async def open_muxed(
 
     Args:
         is_client: We dialled.
-        peer: Who is on the other side.
         address: The remote IP address, without port.
         handlers: Serve the streams that the peer opens, by protocol; looked up anew for each stream.
         flushes: Run by the caller; writes what can be sent without waiting. By default the connection's own task writes all.
@@ -107,8 +105,6 @@ class MuxedConnection:
     """A `Connection`; made by `open_muxed`.
 
     Attributes:
-        muxer: The protocol.
-        counters: What it did so far.
         received_at: When something came last, in seconds.
     """
 

@@ -133,12 +133,7 @@ class Stream(Protocol):
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes that the streams of one protocol carried.
-
-    Attributes:
-        bytes_in: That were read.
-        bytes_out: That were written.
-    """
+    """Bytes that the streams of one protocol carried."""
 
     bytes_in: int = 0
     bytes_out: int = 0

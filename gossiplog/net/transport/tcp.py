@@ -26,11 +26,7 @@ _PYTHONS_OWN = re.compile(r"^\[[\w: ]+\] | \(_ssl\.c:\d+\)$")
 
 
 class TlsFailed(OSError):
-    """The handshake of TLS failed.
-
-    Attributes:
-        reason: What the standard library says of it.
-    """
+    """The handshake of TLS failed."""
 
     def __init__(self, reason: BaseException | None) -> None:
         super().__init__(f"TLS failed: {_PYTHONS_OWN.sub('', str(reason))}")
@@ -166,7 +162,6 @@ async def dial_tcp(host: str, port: int, tls: ssl.SSLContext | None, source: str
 
     Args:
         host: A name or an address; with TLS also what the certificate has to be for.
-        port: Of the server.
         tls: None for a connection in the clear.
         source: Which of this machine's addresses to dial from; by default the system chooses.
 

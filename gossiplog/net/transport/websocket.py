@@ -37,7 +37,6 @@ class WebSocketStream:
     """An open WebSocket as a `ByteStream`. Pings are answered as long as somebody receives.
 
     Args:
-        stream: The stream that carries it.
         is_client: We asked for it.
         beginning: What came after the handshake already.
     """
@@ -174,7 +173,6 @@ async def accept_websocket(stream: ByteStream, head: bytes, subprotocol: str | N
     """Answer a request for a WebSocket. The caller sets a deadline.
 
     Args:
-        stream: On which it came.
         head: The request and whatever came with it.
         subprotocol: One of those that were offered, to agree on; None for none.
 
@@ -204,11 +202,9 @@ async def connect_websocket(
     """Ask for a WebSocket on a fresh connection. The caller sets a deadline.
 
     Args:
-        stream: The connection.
         host: What the server is called, with its port unless that is the usual one.
         target: Path and query.
         origin: What a browser would call the page that asks; None leaves it out.
-        headers: To send as well.
 
     Raises:
         RemoteProtocolError: The server refused, or speaks no WebSocket.

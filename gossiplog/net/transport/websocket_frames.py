@@ -49,7 +49,6 @@ class Frame(NamedTuple):
     Attributes:
         opcode: What it is; also of a message's further frames that of its first.
         payload: Without its mask.
-        is_last: It ends its message.
     """
 
     opcode: int

@@ -271,10 +271,7 @@ class PeerExchange:
     Source: gossipsub v1.1 specification, "Prune Backoff and Peer Exchange".
 
     Args:
-        core: The router.
-        scoring: Whom to trust.
         count_max: Peers offered in one PRUNE, and dialled from one heartbeat to the next.
-        is_offering: Whether we offer any.
     """
 
     __slots__ = ("_core", "_count_max", "_is_offering", "_left", "_records", "_scoring")

@@ -37,10 +37,6 @@ class OverlayDials:
 
     One peer may make us dial a quarter of `dials_max` others at a time, all together three quarters: whoever names peers that
     are not there must not keep us from those that are.
-
-    Args:
-        core: The router.
-        params: Its parameters.
     """
 
     __slots__ = ("_core", "_dialled", "_dials", "_params")

@@ -49,7 +49,6 @@ def order_surplus(links: Mapping[PeerId, ActiveLink], me: PeerId, in_use: Contai
         me: Our own id, which is in every neighbour's view.
         in_use: Links of the tree.
         random_min: C_rand.
-        rng: Decides between equals.
     """
     peers = [peer for peer in choose(list(links), len(links), rng) if peer not in in_use]
     shared = {peer for peer in peers if any(other in links for other in links[peer].peers if other != me)}

@@ -41,8 +41,6 @@ class Wake:
     """One timer that all topics share: set when the first of them needs it.
 
     Args:
-        core: The router.
-        token: The timer's.
         period_s: From when it is needed until it fires.
     """
 
@@ -87,10 +85,8 @@ class _Kept:
     """An accepted or own message.
 
     Attributes:
-        rpc: What we send on.
         sender: Who brought it; None: nobody did, or the path by which it came has been judged.
         number: How many messages there were when it came, itself counted.
-        at_s: When it was accepted.
     """
 
     __slots__ = ("at_s", "number", "rpc", "sender")

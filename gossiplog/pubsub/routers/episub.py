@@ -47,7 +47,6 @@ class Episub(PubSub):
     """The router that broadcasts along trees.
 
     Attributes:
-        params: Its parameters.
         me: Our own peer id, which travels in JOIN and SHUFFLE; told by `Start`.
         views: For each joined topic its membership.
         trees: For each joined topic its tree.

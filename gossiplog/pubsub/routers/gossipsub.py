@@ -27,7 +27,6 @@ class Gossipsub(Meshsub):
     """The router that forwards along a mesh and gossips to the others.
 
     Attributes:
-        params: Its parameters.
         gossip: Message cache, requests, IDONTWANT.
         scores: Peer scores; None when they are off.
     """

@@ -128,12 +128,7 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """Encode and decode under one signature policy.
-
-    Attributes:
-        policy: Which fields messages have, and their ids.
-        limits: Of frames.
-    """
+    """Encode and decode under one signature policy."""
 
     policy: Policy = field(default_factory=Policy)
     limits: WireLimits = field(default_factory=WireLimits)

@@ -20,7 +20,6 @@ class Room:
     Attributes:
         bytes_max: All in all.
         control_bytes_max: Of control and subscriptions.
-        messages_max: Messages.
     """
 
     bytes_max: int
@@ -34,8 +33,6 @@ def split(rpc: Rpc, room: Room, weigh: Callable[[Rpc], int]) -> Iterator[Rpc]:
     A PRUNE that is too large loses peers that it offers. A single message that is larger than all the room is left out.
 
     Args:
-        rpc: An RPC of any size.
-        room: That each has.
         weigh: Says how many bytes an RPC takes.
     """
     parts: list[Rpc] = []

@@ -428,10 +428,7 @@ def spam(rng: random.Random, topic: Topic, peers: Sequence[PeerId], heard: Seque
     """Make one RPC of spam. It is well-formed and useless, and meant to fill memory, waste time, or turn a router against its peers.
 
     Args:
-        rng: Chooses the kind of spam.
-        topic: The log's topic.
         peers: Real peers, to make false claims about.
-        heard: Ids of real messages.
         has_overlay: Whether the receiver understands episub's messages.
     """
     ghosts = [PeerId(f"ghost {rng.randrange(10**6)}") for _ in range(GHOSTS)]

@@ -75,7 +75,6 @@ class SeedFailure(Exception):
     """A seed on which an invariant does not hold.
 
     Attributes:
-        seed: The seed of the run.
         command: The command that replays it.
     """
 
@@ -90,12 +89,9 @@ class CheckReport:
     """A description of a seed that passed.
 
     Attributes:
-        seed: The seed.
         plan: Its plan, in words.
         nodes: The number of replicas, including Byzantine ones and guests.
-        replicas: The number of correct replicas.
         entries: The number of entries that each of them holds in the end.
-        events: The number of events processed.
         until_s: Virtual seconds until they agreed.
     """
 
@@ -117,8 +113,6 @@ class SeedOutcome:
     """The outcome of one seed, in a form that can be sent between processes.
 
     Attributes:
-        seed: The seed of the run.
-        cpu_s: CPU seconds that it took.
         report: Its description; None if it failed.
         failure: The invariant that does not hold, and how to replay the run; None if it passed.
     """

@@ -509,7 +509,6 @@ class LawInvariants:
 
     Args:
         genuine: The VALUE of every signed entry, by key, kept by the caller.
-        fail: Called with the violation; it raises.
     """
 
     def __init__(self, genuine: Mapping[bytes, bytes], fail: Fail) -> None:

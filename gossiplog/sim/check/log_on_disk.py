@@ -54,7 +54,6 @@ class LogOnDisk:
 
     Args:
         disk: The disk to start from and to write to.
-        commit_s: How long a transaction takes.
         is_durable: Each transaction is synced before it is acknowledged.
         later: Calls a function after a number of seconds, unless the replica has crashed by then.
         on_signed: Called with entries of our own before they are committed.

@@ -28,8 +28,6 @@ class Violation(Exception):
     """An invariant does not hold.
 
     Attributes:
-        invariant: Its name.
-        replica: The replica that breaks it.
         at_s: When, in virtual seconds.
     """
 

@@ -22,14 +22,11 @@ class ReplicaSpec:
     Attributes:
         number: Its number; `n<number>` is its peer id.
         is_durable: Commits are synced before they are acknowledged; otherwise once a second.
-        commit_s: How long a commit takes.
         rate: Speed of its clock; 1.0 is exact.
         offset_s: Reading of its clock at virtual time 0.
-        limits: Limits of its own pulls.
         answer_s: The longest delay of its log's answers. An answer is from the state before or after the delay.
         ending_s: The longest delay until it notices the end of a sync.
         timer_s: The longest delay of its timers.
-        has_rule: It has the access rule.
         reconciles: It speaks the protocol of reconciliation, and tries it first.
         is_shared: Another process writes to its log as well.
         quota: The quota of its clients; None for a replica without quotas.

@@ -27,7 +27,6 @@ class PullingInvariants:
     """Follows the reconciliations of all correct replicas.
 
     Args:
-        fail: Called with the violation; it raises.
         correct: The replicas that follow the protocol, kept by the caller.
     """
 

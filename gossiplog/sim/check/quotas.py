@@ -72,11 +72,7 @@ class _Refusal(NamedTuple):
 
 
 class QuotaInvariants:
-    """Computes, for each hub with quotas, the amounts that its clients have brought since it started.
-
-    Args:
-        fail: Called with the violation; it raises.
-    """
+    """Computes, for each hub with quotas, the amounts that its clients have brought since it started."""
 
     def __init__(self, fail: Fail) -> None:
         self._fail = fail

@@ -98,12 +98,7 @@ class SimReplica:
     """One replica. In a crash it loses everything that is not on its disk.
 
     Args:
-        world: The world that it lives in.
-        spec: Its properties.
         make_router: Makes a new router at each start.
-        validator: The validator, shared by all replicas.
-        observer: Sees everything that it does.
-        seed: The run's seed.
     """
 
     def __init__(

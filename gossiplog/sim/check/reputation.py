@@ -25,7 +25,6 @@ class ReputationInvariants:
 
     Args:
         is_blameless: Tells whether a peer must not be blamed.
-        fail: Called with the violation; it raises.
     """
 
     def __init__(self, is_blameless: Callable[[PeerId], bool], fail: Fail) -> None:

@@ -116,10 +116,6 @@ class RouterInvariants:
 
     Args:
         correct: The replicas that follow the protocol, kept by the caller.
-        fail: Called with the violation; it raises.
-
-    Attributes:
-        mesh: The parameters of all meshes here.
     """
 
     def __init__(self, correct: Mapping[PeerId, SimReplica], fail: Fail) -> None:

@@ -73,10 +73,8 @@ class SimulatedSession:
 
     Args:
         host: The replica; the session's snapshot is taken from its log now.
-        peer: With whom.
         session: A new one.
         send: Writes to the stream; `END` closes our side, None breaks it.
-        done: Called at the end.
     """
 
     def __init__(

@@ -48,11 +48,7 @@ class _Node:
 
 
 class SpreadingInvariants:
-    """Follows the entries that correct replicas owe their neighbours.
-
-    Args:
-        fail: Called with the violation; it raises.
-    """
+    """Follows the entries that correct replicas owe their neighbours."""
 
     def __init__(self, fail: Fail) -> None:
         self._fail = fail

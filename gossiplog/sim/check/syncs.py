@@ -68,13 +68,7 @@ MakeServer: TypeAlias = Callable[[SimWire, Stream, TokenBucket], Server]
 
 
 class Owner(SessionHost, Inhabitant, Protocol):
-    """The part of a replica that its syncs use.
-
-    Attributes:
-        world: The world that it lives in.
-        spec: Its properties.
-        wires: Its connections.
-    """
+    """The part of a replica that its syncs use."""
 
     world: SimWorld
     spec: ReplicaSpec
@@ -97,10 +91,8 @@ class Syncs:
     """Serves and pulls for one replica, from a start to the next.
 
     Args:
-        owner: The replica.
         late: Draws all delays.
         make_server: Makes the server of a merkle sync on a stream.
-        observer: Gets the events of sessions and pulls.
 
     Attributes:
         is_spoilt: The sketch names an entry that the log does not have.

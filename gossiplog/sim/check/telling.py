@@ -69,7 +69,6 @@ class TellingInvariants:
 
     Args:
         correct: The replicas that follow the protocol, kept by the caller.
-        fail: Called with the violation; it raises.
     """
 
     def __init__(self, correct: Mapping[PeerId, SimReplica], fail: Fail) -> None:

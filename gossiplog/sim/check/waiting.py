@@ -41,11 +41,7 @@ class _Node:
 
 
 class WaitingInvariants:
-    """Follows the orphans that the machines of correct replicas keep.
-
-    Args:
-        fail: Called with the violation; it raises.
-    """
+    """Follows the orphans that the machines of correct replicas keep."""
 
     def __init__(self, fail: Fail) -> None:
         self._fail = fail

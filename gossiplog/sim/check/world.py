@@ -134,7 +134,6 @@ class SimWorld:
     """Time, wires and faults. A closed link is dialled again while both ends are up and no partition lies between them.
 
     Args:
-        seed: Determines everything random here.
         faults: Faults of links; may be changed at any time.
     """
 

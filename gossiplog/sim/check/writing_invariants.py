@@ -54,11 +54,7 @@ class _Node:
 
 
 class WritingInvariants:
-    """Follows the work of all correct replicas from submission to answer.
-
-    Args:
-        fail: Called with the violation; it raises.
-    """
+    """Follows the work of all correct replicas from submission to answer."""
 
     def __init__(self, fail: Fail) -> None:
         self._fail = fail

@@ -17,7 +17,6 @@ class Counters:
     """Count what the driver does.
 
     Args:
-        metrics: Counts go here.
         recorder: Gets a record of each event; None for no trace.
     """
 

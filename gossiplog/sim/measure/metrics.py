@@ -20,12 +20,9 @@ class Summary:
     """A run in figures.
 
     Attributes:
-        published: Messages published.
         delivered: First receipts by honest nodes, without the publisher's own.
         missed: Missing receipts: a node counts if it is honest, was up from the publish to the end of the run, and never got the message.
         p50_s: Median latency from publish to receipt, seconds. This and the next three are NaN if nothing was delivered.
-        p99_s: The 99th percentile.
-        max_s: The slowest.
         last_hop: The largest number of links that any first receipt crossed.
         last_hop_mean: The largest number for each message, averaged over messages.
         rmr: Relative message redundancy, payloads sent / receipts − 1, over all messages. Source: Plumtree, section 4.1.
@@ -175,11 +172,7 @@ class RunResult:
 
     Attributes:
         scenario: The scenario, with the router that was used.
-        seed: The run's seed.
-        summary: The figures.
-        metrics: All counts, for plots.
         degrees: For each honest node that is up: the number of peers it sends whole messages to when the last message is published.
-        events: Number of events processed.
         until_s: Virtual seconds simulated; less than the scenario's end if the run was interrupted.
     """
 

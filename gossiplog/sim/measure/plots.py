@@ -35,8 +35,6 @@ def plot_run(result: RunResult, folder: Path, format: str = "png") -> list[Path]
     """Draw a run's four figures into a folder, creating it if necessary.
 
     Args:
-        result: The run.
-        folder: Where the files go.
         format: One of `FORMATS`.
 
     Returns:

@@ -28,8 +28,6 @@ class Malicious:
     Args:
         inner: The honest router.
         topic: The topic whose mesh it squats in.
-        attack: When and how it misbehaves.
-        rng: Decides which messages are dropped.
     """
 
     def __init__(self, inner: Router, topic: Topic, attack: Attack, rng: random.Random) -> None:

@@ -20,10 +20,8 @@ class Script:
     """Everything in a run that is caused from outside.
 
     Args:
-        network: The network.
         honest: The number of honest nodes; they are numbered first. Only honest nodes publish and fail.
         links: Who dials whom at the start and after a restart.
-        rng: Chooses nodes and times.
         recorder: Records faults; None for no trace.
     """
 

@@ -46,8 +46,6 @@ class Lane:
     """One direction of a link: everything needed to handle an arriving RPC, in one object.
 
     Attributes:
-        link: The link.
-        node: The receiver.
         handle: `handle` of the receiver's router, which gets what arrives; None unless the receiver holds the connection open.
         latency_s: Latency one way.
         is_plain: An RPC is delayed by the latency and by nothing else: no loss, no queue, no jitter.
@@ -71,8 +69,6 @@ class SimLink:
     """One connection.
 
     Attributes:
-        dialler: The node that dialled.
-        dialled: The node that was dialled.
         dialler_epoch: The dialler's epoch when it dialled; if its epoch is now another, it has crashed since.
         there: The lane from the dialler to the dialled.
         back: The lane from the dialled to the dialler.
@@ -121,7 +117,6 @@ class SimNode:
     """One node.
 
     Attributes:
-        id: Its number.
         peer_id: The same number as a peer id; routers only hash and compare it.
         router: Its router; None while it is down.
         handle: The router's `handle`, one object for all lanes that end here.
@@ -130,7 +125,6 @@ class SimNode:
         epoch: How often it has started.
         rate: Speed of its clock; 1.0 is exact.
         offset_s: Reading of its clock at virtual time 0.
-        address: Its IP address.
         bandwidth: Bytes per second on each of its links, for slow nodes; 0: no limit.
         uplink_free_s: When everything sent so far will have left the node, if its whole uplink is limited.
     """
@@ -176,13 +170,7 @@ class Network:
     """Nodes, links and the calendar.
 
     Args:
-        nodes: The nodes, not yet started.
         make_router: Makes a node's router from the node's number and a random generator.
-        latency: Latency between any two nodes.
-        spec: Faults of the links.
-        account: Counts and records everything.
-        seed: The run's seed.
-        validation_s: How long validating a message takes.
     """
 
     def __init__(

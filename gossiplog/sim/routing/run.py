@@ -60,8 +60,6 @@ class ScenarioRun:
     """One run of a scenario, built and ready to start.
 
     Args:
-        scenario: The scenario.
-        seed: Determines everything random.
         sinks: Where the trace goes; empty for no trace.
 
     Raises:
@@ -141,10 +139,7 @@ def run_scenario(
     """Run a scenario to its end.
 
     Args:
-        scenario: The scenario.
-        seed: Determines everything random.
         router: A router to use in place of the scenario's.
-        sinks: Where the trace goes.
         progress: See `ScenarioRun.work`.
     """
     run = ScenarioRun(replace(scenario, router=router) if router else scenario, seed, sinks)

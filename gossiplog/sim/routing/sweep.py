@@ -35,7 +35,6 @@ class Point:
     Attributes:
         keys: The keys that were set, with their values.
         scenario: The scenario with these keys set.
-        seed: The run's seed.
     """
 
     keys: dict[str, Any]
@@ -96,7 +95,6 @@ def run_sweep(sweep: Sweep, jobs: int, progress: Callable[[int], None] | None = 
     """Run all points and yield their rows in order: the varied keys, then `report.as_row`.
 
     Args:
-        sweep: The points.
         jobs: Number of processes; the rows do not depend on it.
         progress: Called with the number of finished runs.
     """

@@ -29,10 +29,6 @@ class PublishedRun:
     Attributes:
         name: Its name, such as `2018-run1`.
         rules: A key of `simsub.RULES`.
-        nodes: The number of nodes.
-        messages: The number of messages.
-        delay_s: Seconds between messages.
-        counters: The published value of each counter.
         lagged: Counters for which the authors' real-time run fell behind. They are shown but not judged.
     """
 
@@ -50,7 +46,6 @@ class CounterReport:
     """One counter of one run beside its published value.
 
     Attributes:
-        name: The counter.
         published: The published value, from a single run.
         mean: The mean over the seeds.
         spread: The standard deviation over the seeds; 0 for one seed.
@@ -77,7 +72,6 @@ class RunReport:
     """All counters of one published run.
 
     Attributes:
-        run: The published run.
         seeds: The number of seeds simulated.
         counters: The counters, in the published order.
         events: The number of events processed, all seeds together.
@@ -146,7 +140,6 @@ def reproduce(
     """Simulate each run with every seed and yield its report as soon as it is done.
 
     Args:
-        runs: Published runs.
         seeds: At least one seed; at least `GATE_SEEDS` for a verdict.
         jobs: Number of processes. The reports do not depend on it.
         progress: Called with the run's name, the number of seeds done and the number of seeds.

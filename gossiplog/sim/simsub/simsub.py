@@ -43,7 +43,6 @@ class SimsubRules:
     """The differences between the three sets of rules.
 
     Attributes:
-        name: Its name in tables.
         connect: The number of peers that each node dials.
         jitter: A message takes its link's latency times U[1, 1 + jitter].
         source_published: True (2022): a message enters at one node and its sends count as `message`. False (2018): it enters at five
@@ -82,7 +81,6 @@ class SimsubResult:
 
     Attributes:
         counters: `deliver`, `connect`, `publish`, `graft`, `prune`, `ihave`, `iwant`, and for the rules of 2022 `message`.
-        events: The number of events processed.
     """
 
     counters: dict[str, int]
@@ -107,11 +105,7 @@ class SimsubRun:
     """One run of simsub's script under one set of rules.
 
     Args:
-        rules: The rules.
         nodes: The number of nodes. They are numbered from 0; the script's driver counts as node `nodes`.
-        messages: The number of messages injected.
-        delay_s: Seconds between messages.
-        seed: Determines everything random.
     """
 
     def __init__(self, rules: SimsubRules, nodes: int, messages: int, delay_s: float, seed: int) -> None:

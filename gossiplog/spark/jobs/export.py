@@ -69,7 +69,6 @@ def fields_of(spark: SparkSession, table: str | None, schema: str | None, sample
     """Return the fields of payloads that an export has; see `with_fields`.
 
     Args:
-        spark: The session.
         table: The export as far as it got, or the one that it is made of, whose fields it has; None if there is neither.
         schema: The fields that are asked for; `infer` for those of a sample.
         sample: Reads what there is to infer them from.

@@ -43,7 +43,6 @@ def follow(
     finished.
 
     Args:
-        spark: The session.
         log: A path or URL.
         out: A folder or URL.
         every: How often to look, `5 seconds` say; None to copy what is there now, and end.

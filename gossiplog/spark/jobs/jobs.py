@@ -38,7 +38,6 @@ class Job:
     """What every job needs.
 
     Attributes:
-        spark: The session.
         out: The folder of its results, which must not exist; None to keep none but the report.
         options: Options of the data source, for whatever is read.
         note: Told what is being done, for the user.
@@ -75,7 +74,6 @@ def verify_job(
     """Verify all entries of a place; tables `verdicts` and `quarantine`.
 
     Args:
-        job: The job.
         location: What `read_entries` takes.
         topic: See `verify`.
         value_bytes_max: See `verify`.
@@ -164,7 +162,6 @@ def export_job(
     """Add what is new at a place to an export; the report lies beside the tables, in a folder of its own for each run.
 
     Args:
-        job: The job.
         location: What `read_entries` takes. Of an export the new one holds the same in as few files as there can be, and goes on where
             the other ends.
         columns: Of the table of entries; `EXPORT_COLUMNS` unless given.

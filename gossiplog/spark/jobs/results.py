@@ -30,12 +30,9 @@ class JobReport:
     """One job's report.
 
     Attributes:
-        job: Its name.
-        sources: What it read.
         results: What came out: figures, short lists of rows, nothing that grows with the entries.
         tables: What it wrote, name to a sentence about it.
         started: Unix time in seconds.
-        seconds: How long it took.
     """
 
     job: str

@@ -44,8 +44,6 @@ class ArchiveScan:
     """A file of entries, a folder of such files, or a pattern like `exports/*.jsonl`.
 
     Args:
-        location: The path.
-        selection: Which entries.
         expanded_bytes_max: What a compressed file may grow to.
     """
 

@@ -30,7 +30,6 @@ class BucketScan:
 
     Args:
         location: A path or URL.
-        selection: Which entries.
         proves: Compare VALUEs with the publishers' checkpoints.
         since: Only what is new since this place.
         until: Only up to this place; None for all there is.

@@ -109,7 +109,6 @@ def read_work(spark: SparkSession, work: TaskWork, location: str, *arguments: An
     """Run a work over the entries of a place, in the processes that read them: they need not go through the JVM twice.
 
     Args:
-        spark: The session.
         work: `JUDGE`, `PICK` or `FOLD`.
         location: See `read_entries`.
         *arguments: Of the work's function.

@@ -64,7 +64,6 @@ class StoreScan:
 
     Args:
         location: A path or a URL.
-        selection: Which entries.
     """
 
     def __init__(self, location: str, selection: Selection) -> None:

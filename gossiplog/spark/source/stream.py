@@ -26,9 +26,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets are places, a `LogPlace` or a `BucketPlace` as JSON: everything up to there has been read.
 
     Args:
-        follower: What reads the log or the bucket.
         options: `startSeq`, the first number to read of a log; `maxRowsPerBatch`; `partitions` of a batch.
-        names: The columns.
     """
 
     def __init__(self, follower: Follower, options: Mapping[str, str], names: Sequence[str]) -> None:

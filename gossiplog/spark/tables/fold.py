@@ -43,8 +43,6 @@ class Segment:
     """A run of leaves, folded.
 
     Attributes:
-        first: The first leaf's key.
-        last: The last leaf's key.
         leaves: How many there are.
         edges: One a level from 0 up; a level on which the segment has no node is left out, and all above it.
     """

@@ -34,7 +34,6 @@ def sweep(spark: SparkSession, points: Sweep, *, tasks: int | None = None) -> Da
     """Run all points of a grid.
 
     Args:
-        spark: The session.
         points: The grid; see `gossiplog.sim.routing.sweep.load_sweep`. A scenario that reads files needs them on every executor.
         tasks: How many tasks at most; one for each run otherwise, up to 10,000.
 

@@ -27,7 +27,6 @@ class TaskWork:
     Attributes:
         name: What the source's option `work` calls it.
         columns: What it reads, of `COLUMNS`.
-        schema: What it yields.
         run: The function. Its last argument is the batches, those before it are plain values.
     """
 

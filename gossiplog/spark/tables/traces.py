@@ -106,7 +106,6 @@ def by_run(traces: DataFrame, messages: DataFrame | None = None) -> DataFrame:
     """Sum up each run, over all receipts of all its messages; the columns are those of `by_message`, and `published`.
 
     Args:
-        traces: The traces.
         messages: `by_message` of them, if it was computed already.
     """
     messages = by_message(traces) if messages is None else messages

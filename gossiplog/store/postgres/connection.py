@@ -45,7 +45,6 @@ async def connect(url: PostgresUrl, *, is_pooled: bool = False) -> Connection:
     """Open a connection as the URL, the environment, a service file and a password file say.
 
     Args:
-        url: Of the log.
         is_pooled: A pooler is in between, so that a statement prepared on one of the server's connections may be missed on another.
     """
     try:

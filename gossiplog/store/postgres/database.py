@@ -226,7 +226,6 @@ class Database:
 
         Args:
             call: From trio.
-            writing: The transaction.
             may_repeat: Nothing but the log was written, so that a commit that was lost with its connection may be done again.
 
         Raises:

@@ -49,8 +49,6 @@ class Schema:
     """A log's schema as it was found.
 
     Attributes:
-        oid: Its number.
-        topic: The log's.
         version: How many migrations it has had.
         relations: The oids of its tables and indexes.
     """

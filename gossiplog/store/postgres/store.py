@@ -59,7 +59,6 @@ class PostgresStore:
             url: See `PostgresUrl.parse`.
             topic: What the log's topic must be; None for whatever it is. Needed to create.
             create: Create the log if there is none of that name.
-            read_only: Never write.
             durability: For the commits of this process: `full` is synchronous_commit=on, the others are off; there is nothing in between.
 
         Raises:

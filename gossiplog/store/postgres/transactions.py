@@ -163,10 +163,8 @@ class WriteTransaction:
         before: The state at its beginning.
         is_heard: Whether another process may be listening for its commit.
         statements: All that was to be written so far, while it is little enough to be done again.
-        is_repeatable: Whether it is.
         last: The last entry that was written; None if there was none.
         is_committing: Whether COMMIT was sent, so that an error may hide that it was done.
-        application: Executes the application's statements.
         has_executed: Whether it has executed any.
         sync: What a function that a plan calls is given.
     """

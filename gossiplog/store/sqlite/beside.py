@@ -40,7 +40,6 @@ class Surroundings:
     """What was found.
 
     Attributes:
-        path: The file.
         fault: Why nothing may be written there; None if all is as a log leaves it, a crash included.
         is_foreign: Whether the fault is something that no log makes, rather than damage.
         has_bytes: Whether the file is there and not empty.

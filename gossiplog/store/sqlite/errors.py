@@ -49,8 +49,6 @@ def translate_os(path: Path, error: OSError, verb: str) -> StoreError:
     """Turn an error of the system's about a log's file, or one beside it, into ours.
 
     Args:
-        path: Of the log.
-        error: What the system said.
         verb: What could not be done, as `opened`.
     """
     reason = f"{path} cannot be {verb}: {error.strerror or error}"

@@ -38,11 +38,7 @@ RECENT_S = 30.0
 
 
 class DiagnosisApi:
-    """Serves one log.
-
-    Args:
-        service: Its service.
-    """
+    """Serves one log."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

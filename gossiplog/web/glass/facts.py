@@ -39,11 +39,7 @@ _ID = re.compile(r"([0-9a-f]{12})-([0-9]{1,15})")
 
 
 class FactsApi:
-    """Serves the facts of one log.
-
-    Args:
-        service: Its service.
-    """
+    """Serves the facts of one log."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -47,9 +47,7 @@ class FollowedServer:
 
     Attributes:
         url: Its log's URL, as `gossiplog serve` prints it.
-        name: Its name for people.
         node: Its peer id; empty before it was reached.
-        topic: Its log's topic.
         is_alive: Whether it is connected now.
         root: Its latest root, in hex.
         entries: The number of its entries at that time.

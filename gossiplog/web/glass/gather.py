@@ -36,9 +36,6 @@ class FactGatherer:
     Args:
         urls: Servers to follow, each by its log's URL.
         tls: Checks their certificates; the system's authorities unless given.
-
-    Attributes:
-        followed: The servers that it follows.
     """
 
     def __init__(self, urls: tuple[str, ...] = (), tls: ssl.SSLContext | None = None) -> None:
@@ -100,7 +97,6 @@ class GatherApi:
     """Serves one log's.
 
     Args:
-        service: Its service.
         gather: Follows other servers; None for none.
     """
 

@@ -55,8 +55,6 @@ class GlassSettings:
     """What a server shows.
 
     Attributes:
-        has_page: The page is served.
-        may_append: Whether the page may append.
         gather: Follows other servers, to show their facts as well; None for none.
     """
 
@@ -76,12 +74,7 @@ _COUNTED_MAX = 1_000
 
 
 class Overview:
-    """Serves the figures of the page's first view of one log, read at most twice a second however many watch.
-
-    Args:
-        service: Of the log.
-        can_append: Whether the page may append.
-    """
+    """Serves the figures of the page's first view of one log, read at most twice a second however many watch."""
 
     def __init__(self, service: Service, *, can_append: bool) -> None:
         self._service = service
@@ -133,11 +126,7 @@ _RECORDS_MAX = 1_000
 
 
 class AsideApi:
-    """Serves the entries that applications set aside in one log, so that the page can mark them.
-
-    Args:
-        log: The open log.
-    """
+    """Serves the entries that applications set aside in one log, so that the page can mark them."""
 
     def __init__(self, log: Replica) -> None:
         self._log = log
@@ -156,7 +145,6 @@ class Appending:
     """Serves appends to one log, signed by the log's own key, for the person who runs the server.
 
     Args:
-        log: The open log.
         is_allowed: Whether the server was started with `--dashboard-append`.
     """
 

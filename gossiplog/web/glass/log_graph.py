@@ -70,11 +70,7 @@ class _Columns:
 
 
 class LogGraph:
-    """Serves the graph of one log.
-
-    Args:
-        log: The open log.
-    """
+    """Serves the graph of one log."""
 
     def __init__(self, log: Replica) -> None:
         self._log = log

@@ -24,11 +24,7 @@ __all__ = ["PeersApi", "peering_of", "peers_record", "score_record"]
 
 
 class PeersApi:
-    """Serves one log's.
-
-    Args:
-        service: Its service.
-    """
+    """Serves one log's."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -43,12 +39,7 @@ class PeersApi:
 
 
 def peers_record(service: Service, contents: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Show a service's peers as `GET peers` answers.
-
-    Args:
-        service: The service whose peers are shown.
-        contents: What to say about the log.
-    """
+    """Show a service's peers as `GET peers` answers."""
     router = service.state().router
     known = {peer.peer: peer for peer in router.peers}
     return {

@@ -81,11 +81,7 @@ class _Wanted:
 
 
 class Search:
-    """Serves the search in one log.
-
-    Args:
-        log: The open log.
-    """
+    """Serves the search in one log."""
 
     def __init__(self, log: Replica) -> None:
         self._log = log

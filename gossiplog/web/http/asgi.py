@@ -45,8 +45,6 @@ class HttpExchange:
 
     Args:
         stream: The connection, which begins with the request's body.
-        head: The request.
-        client: The address that it is from.
         caller: Whom it is from, as far as rights go.
         memory: What it may hold together with all others.
     """

@@ -33,12 +33,7 @@ class PromptSend(Protocol):
 
 
 class AsgiWebSocket:
-    """An accepted WebSocket as a `ByteStream`. The server behind it answers pings.
-
-    Args:
-        receive: Of the ASGI connection.
-        send: Of the ASGI connection.
-    """
+    """An accepted WebSocket as a `ByteStream`. The server behind it answers pings."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
@@ -100,12 +95,7 @@ class AsgiWebSocket:
 
 
 class PromptAsgiWebSocket(AsgiWebSocket):
-    """One whose server takes messages without waiting: a `PromptStream`.
-
-    Args:
-        receive: Of the ASGI connection.
-        send: Of the ASGI connection.
-    """
+    """One whose server takes messages without waiting: a `PromptStream`."""
 
     def __init__(self, receive: Receive, send: PromptSend) -> None:
         super().__init__(receive, send)
@@ -135,7 +125,6 @@ async def open_websocket(receive: Receive, send: Send, subprotocol: str | None) 
 
     Args:
         receive: Of the ASGI connection, whose first message was received already.
-        send: Of the ASGI connection.
         subprotocol: One of those that were offered, to agree on; None for none.
     """
     await send({"type": "websocket.accept", "subprotocol": subprotocol})

@@ -50,9 +50,6 @@ class Budget:
 
     Args:
         bytes_max: The budget. A single holder may exceed it, because what one may hold is limited elsewhere.
-
-    Attributes:
-        size: Bytes that are held.
     """
 
     def __init__(self, bytes_max: int) -> None:

@@ -34,12 +34,7 @@ class Door(Route):
 
     Args:
         topics: Of which logs the right is needed.
-        path: Of the route.
-        endpoint: Answers the request.
         rights: By method, which are all that there are; None for what takes no right.
-
-    Attributes:
-        rights: As they were given.
     """
 
     def __init__(
@@ -129,12 +124,7 @@ RETRY_S = 2
 
 
 class Guard:
-    """Middleware in front of one log: while its store is away, 503 within a second, instead of waiting for as long as the store would.
-
-    Args:
-        app: The log's API.
-        health: Of the log.
-    """
+    """Middleware in front of one log: while its store is away, 503 within a second, instead of waiting for as long as the store would."""
 
     def __init__(self, app: ASGIApp, health: Health) -> None:
         self._app = app

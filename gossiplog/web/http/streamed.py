@@ -21,7 +21,6 @@ class Streamed(Response):
 
     Args:
         produce: Writes the body piece by piece; a write fails once the client has gone.
-        media_type: The media type of the body.
         is_endless: Whether the body ends only when the client goes, which is watched for.
     """
 

@@ -237,7 +237,6 @@ class Yamux:
         """Open a stream; it may be written to at once.
 
         Args:
-            now: The driver's clock, in seconds.
             is_lazy: Announce it by the first frame with something in it, which takes 12 bytes less; its window grows only once much
                 is read.
 
