@@ -22,7 +22,7 @@ from pathlib import Path
 import trio
 
 import gossiplog
-from gossiplog.shelves import file_of
+from gossiplog.store.folder import file_of
 
 
 def main() -> None:

@@ -5,26 +5,23 @@ Source: docs/rooms.md
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote
 
 import trio
 
-from .entry.rules import check_topic, is_topic
+from .entry.rules import check_topic
 from .entry.signing import Signer
-from .errors import ForeignFile, LocalProtocolError, LogNotFound, ShelfFull, StoreError
+from .errors import LocalProtocolError, LogNotFound, ShelfFull
 from .gossip_log import Application, GossipLog
 from .gossip_log import open as open_log
 from .log.access import Authorize
 from .replica.log import Replica
 from .replica.shelving import OpenLogs
-from .store import Durability, open_store
+from .store import Durability
+from .store.folder import LogFolder
 from .tasks.block import block
 from .tasks.nursery import open_service_nursery
 
@@ -34,25 +31,9 @@ if TYPE_CHECKING:
     from .net.ground.admission import HubLimits
     from .net.hub.server import Hub
 
-__all__ = ["MOST_LOGS", "MOST_OPEN", "Shelf", "file_of", "shelf"]
+__all__ = ["MOST_LOGS", "MOST_OPEN", "Shelf", "shelf"]
 
 MOST_OPEN, MOST_LOGS = 256, 100_000
-_NAME_CHARS_MAX = 200
-"""Room for `-journal` and the like, where names have at most 255 bytes."""
-_SUFFIX = ".db"
-
-
-def file_of(topic: str) -> str:
-    """Return the name of the file that holds a topic's log.
-
-    Raises:
-        LocalProtocolError: The topic is malformed.
-    """
-    check_topic(topic)
-    name = re.sub(r"^[.-]|[^a-z0-9.-]", lambda found: f"%{ord(found[0]):02x}", topic)
-    if len(name) > _NAME_CHARS_MAX:
-        name = "=" + hashlib.sha256(topic.encode()).hexdigest()
-    return name + _SUFFIX
 
 
 @block("gossiplog.shelf")
@@ -83,8 +64,8 @@ async def shelf(
     """
     if min(most_open, most_logs) < 1:
         raise LocalProtocolError(f"most_open {most_open} and most_logs {most_logs}, expected 1 and more")
-    place = Path(folder)
-    await trio.to_thread.run_sync(lambda: place.mkdir(parents=True, exist_ok=True))
+    place = LogFolder(folder)
+    await place.make()
     async with open_service_nursery() as tasks:
 
         def open_one(topic: str, create: bool) -> AbstractAsyncContextManager[Replica]:
@@ -112,17 +93,17 @@ class Shelf:
         tasks: Runs them.
     """
 
-    def __init__(self, folder: Path, logs: OpenLogs, tasks: trio.Nursery, most_logs: int) -> None:
+    def __init__(self, place: LogFolder, logs: OpenLogs, tasks: trio.Nursery, most_logs: int) -> None:
         """Take the folder, what opens logs and runs them, and how many there may be."""
         self.logs = logs
         self.tasks = tasks
-        self._folder = folder
+        self._place = place
         self._most_logs = most_logs
         # As far as this process knows; None before the first is created.
         self._number: int | None = None
 
     def __repr__(self) -> str:
-        return f"<Shelf {str(self._folder)!r}>"
+        return f"<Shelf {self._place.location!r}>"
 
     @block("shelf.open")
     async def open(self, topic: str, *, create: bool = False) -> AsyncIterator[GossipLog]:
@@ -143,19 +124,8 @@ class Shelf:
             yield log
 
     async def topics(self) -> list[str]:
-        """List the topics of the folder's logs, in order. Costs one look at the folder; no log is opened but to learn a long name."""
-        names = await trio.to_thread.run_sync(self._names)
-        found = [unquote(name.removesuffix(_SUFFIX)) for name in names if not name.startswith("=")]
-        for name in names:
-            if name.startswith("="):
-                try:
-                    path, level = self._folder / name, Durability.FULL
-                    async with open_store(path, topic=None, create=False, read_only=True, durability=level) as store:
-                        found.append(store.topic)
-                except StoreError:
-                    # Whoever opens it is told.
-                    continue
-        return sorted(topic for topic in found if is_topic(topic) and file_of(topic) in names)
+        """List the topics of all logs, in order. Costs one look at the folder; no log is opened but to learn a long name."""
+        return await self._place.topics()
 
     @block("shelf.listen")
     async def listen(
@@ -201,11 +171,11 @@ class Shelf:
             LocalProtocolError: The URL or a topic is malformed.
             StoreError: One of the topics cannot be opened.
         """
-        from .net.hub.client import connect
+        from .net.hub.client import at_topic, connect
 
         @asynccontextmanager
         async def connected(log: Replica) -> AsyncIterator[None]:
-            async with connect(log, f"{url.rstrip('/')}/{quote(log.topic)}", tls=tls, token=token):
+            async with connect(log, at_topic(url, log.topic), tls=tls, token=token):
                 yield
 
         async with AsyncExitStack() as stack:
@@ -214,25 +184,15 @@ class Shelf:
                 await stack.enter_async_context(self.open(topic, create=True))
             yield
 
-    def _find(self, topic: str, *, create: bool) -> Path:
-        """Return a log's path, after looking at what is there."""
-        path = self._folder / file_of(topic)
-        if os.path.lexists(path):
-            if path.is_symlink() or not path.is_file():
-                raise ForeignFile(f"{path} is no plain file", hint="a shelf opens nothing else")
-            return path
-        if not create:
-            raise LogNotFound(f"there is no log of topic {topic} in {self._folder}")
-        self._number = len(self._names()) if self._number is None else self._number
-        if self._number >= self._most_logs:
-            raise ShelfFull(f"{self._number:,} logs are in {self._folder}", hint="remove some, or raise most_logs")
-        self._number += 1
-        return path
-
-    def _names(self) -> set[str]:
-        """List the files that have names of logs."""
-        with os.scandir(self._folder) as entries:
-            return {each.name for each in entries if _NAME.fullmatch(each.name) and each.is_file(follow_symlinks=False)}
-
-
-_NAME = re.compile(r"(=[0-9a-f]{64}|(%[0-9a-f]{2}|[a-z0-9])(%[0-9a-f]{2}|[a-z0-9.-])*)\.db")
+    def _find(self, topic: str, *, create: bool) -> str:
+        """Return where a log lies, after looking at what is there."""
+        try:
+            self._place.check(topic)
+        except LogNotFound:
+            if not create:
+                raise
+            self._number = self._place.count() if self._number is None else self._number
+            if self._number >= self._most_logs:
+                raise ShelfFull(f"{self._number:,} logs are in {self._place.location}", hint="remove some, or raise most_logs") from None
+            self._number += 1
+        return self._place.log_at(topic)

@@ -8,7 +8,7 @@ from .evidence import prove
 from .peer import BucketPeer, Exchanged, exchange, keep_exchanging, peers_of
 from .publish import Published, publish
 from .scan import look
-from .storage import Storage, is_bucket, is_published, open_storage
+from .storage import Storage, in_place, is_bucket, is_published, open_storage
 from .take import Fault, Taken, TakenFrom, read_checkpoints, take
 from .witness import Cosigner
 
@@ -25,6 +25,7 @@ __all__ = [
     "WitnessPlace",
     "cosign_published",
     "exchange",
+    "in_place",
     "is_bucket",
     "is_published",
     "keep_exchanging",

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from ..errors import BucketError, LocalProtocolError
 from ..tlog.note import is_publisher
 
-__all__ = ["Storage", "is_bucket", "is_published", "open_storage", "read_whole"]
+__all__ = ["Storage", "in_place", "is_bucket", "is_published", "open_storage", "read_whole"]
 
 _SCHEMES = frozenset({"file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https"})
 _OURS = frozenset({"s3", "gs", "az", "azure", "http", "https"})
@@ -98,6 +98,11 @@ def is_bucket(place: str | os.PathLike[str]) -> bool:
         return text.endswith(os.sep) or Path(text).is_dir()
     is_web = text.startswith(("http://", "https://"))
     return text.partition("://")[0] in _SCHEMES and (not is_web or is_publisher(text.rstrip("/").rpartition("/")[2]))
+
+
+def in_place(place: str, topic: str) -> str:
+    """Return the bucket of a topic, where places of several have `{topic}` for it."""
+    return place.replace("{topic}", quote(topic, safe=""))
 
 
 def is_published(location: str) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import click
 
 from .. import errors
 
-__all__ = ["ExitCode", "Failure", "Problem", "describe"]
+__all__ = ["ExitCode", "Failure", "Problem", "describe", "worst"]
 
 
 class ExitCode(enum.IntEnum):
@@ -28,6 +29,22 @@ class ExitCode(enum.IntEnum):
     """128 + SIGINT, as shells report it."""
     CLOSED_PIPE = 141
     """128 + SIGPIPE: the reader left before the end, so 0 would claim too much, and yet nothing is wrong."""
+
+
+_FROM_BEST = (
+    ExitCode.DONE,
+    ExitCode.INCOMPLETE,
+    ExitCode.NETWORK,
+    ExitCode.UNAUTHORISED,
+    ExitCode.USAGE,
+    ExitCode.FAILED,
+    ExitCode.INTEGRITY,
+)
+
+
+def worst(codes: Iterable[int]) -> ExitCode:
+    """Return the exit code of a command that did several things."""
+    return max(map(ExitCode, codes), key=_FROM_BEST.index, default=ExitCode.DONE)
 
 
 class Failure(errors.GossipLogError):

@@ -190,5 +190,5 @@ def test_foreign_file_is_left_alone(cli: Run) -> None:
 
 @pytest.mark.parametrize("path", [":memory:", "https://example.com/log", "."])
 def test_what_cannot_be_a_log_is_said_to_be_none(cli: Run, path: str) -> None:
-    ran = cli("stat", path, code=1 if path == "." else 2)
+    ran = cli("heads", path, code=1 if path == "." else 2)
     assert "hint: LOG is the path of a SQLite file" in ran.err

@@ -19,7 +19,7 @@ from gossiplog.errors import DamagedLog, ForeignFile, LocalProtocolError, LogBus
 from gossiplog.net import HubLimits
 from gossiplog.net.ground.access import Access, hash_token
 from gossiplog.net.hub.asking import ask, parse_server_url
-from gossiplog.shelves import file_of
+from gossiplog.store.folder import file_of
 
 SIGNER = gossiplog.Ed25519Signer.generate()
 TOKENS = {"a": "token-of-a", "maker": "token-of-maker"}

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ...access import Policy
 from ...entry import is_topic
-from ...errors import LogNotFound
-from ..exits import ExitCode
+from ...errors import GossipLogError, LogNotFound
+from ...store.places import open_place
+from ..exits import ExitCode, worst
 from ..options import Location, log_argument, output_options
-from ..output import Output, clean, counted
+from ..output import Column, Listing, Output, clean, counted
+from ..rows import RowOutput
 from ..session import is_in_bucket, opened, run
 
 __all__ = ["init", "migrate", "stat"]
@@ -80,48 +84,79 @@ def stat(log: Location, out: Output) -> int:
     """Show a log's topic, size, heads and root.
 
     Two replicas hold the same entries exactly when their roots are equal. Of a log in a bucket, what its publishers' checkpoints say is
-    shown, without reading entries; the exit code is 3 if one of them is wrong.
+    shown, without reading entries; the exit code is 3 if one of them is wrong. Of a folder of logs, as `gossiplog serve --dir` has them,
+    each log is a row, and the last line adds them up.
 
     \b
     Examples
       gossiplog stat app.db
       gossiplog stat app.db --json | jq -r .root.hash
       gossiplog stat /mnt/share/app
+      gossiplog stat documents
     """
+    if is_in_bucket(log):
+        return run(lambda: _stat_bucket(log, out))
+    if Path(log).is_dir():
+        return run(lambda: _stat_shelf(log, out))
+    return run(lambda: _stat(log, None, out))
 
-    async def task() -> None:
-        async with opened(log) as opened_log:
-            count = await opened_log.count()
-            clock = await opened_log.clock()
-            heads = await opened_log.heads()
-            root = await opened_log.root()
-            size = await opened_log.size_bytes()
-            topic = opened_log.topic
-            aside = Counter([record.application async for record in opened_log.set_aside()])
-        record = {
-            "topic": topic,
-            "count": count,
-            "clock": clock,
-            "heads": heads,
-            "root": {"level": root.level, "hash": root.hash.hex()},
-            "bytes": size,
-            "set_aside": dict(sorted(aside.items())),
-        }
-        more = f" and {len(heads) - 8} more" if len(heads) > 8 else ""
-        each = f" ({size / count:,.0f} an entry)" if count else ""
-        shown = [
-            ("topic", clean(topic)),
-            ("entries", f"{count:,}"),
-            ("next clock", f"{clock:,}"),
-            ("heads", "none" if not heads else f"{len(heads)}: {' '.join(heads[:8])}{more}"),
-            ("root", f"level {root.level}, hash {root.hash.hex()}"),
-            ("bytes", f"{size:,}{each}"),
-        ]
-        if aside:
-            shown.append(("set aside", ", ".join(f"{number:,} by {clean(name)}" for name, number in sorted(aside.items()))))
-        out.fields(record, shown)
 
-    return run(lambda: _stat_bucket(log, out)) if is_in_bucket(log) else run(task) or ExitCode.DONE
+async def _stat(log: Location, topic: str | None, out: Output) -> int:
+    async with opened(log, topic=topic) as opened_log:
+        count = await opened_log.count()
+        clock = await opened_log.clock()
+        heads = await opened_log.heads()
+        root = await opened_log.root()
+        size = await opened_log.size_bytes()
+        topic = opened_log.topic
+        aside = Counter([record.application async for record in opened_log.set_aside()])
+    record = {
+        "topic": topic,
+        "count": count,
+        "clock": clock,
+        "heads": heads,
+        "root": {"level": root.level, "hash": root.hash.hex()},
+        "bytes": size,
+        "set_aside": dict(sorted(aside.items())),
+    }
+    more = f" and {len(heads) - 8} more" if len(heads) > 8 else ""
+    each = f" ({size / count:,.0f} an entry)" if count else ""
+    shown = [
+        ("topic", clean(topic)),
+        ("entries", f"{count:,}"),
+        ("next clock", f"{clock:,}"),
+        ("heads", "none" if not heads else f"{len(heads)}: {' '.join(heads[:8])}{more}"),
+        ("root", f"level {root.level}, hash {root.hash.hex()}"),
+        ("bytes", f"{size:,}{each}"),
+    ]
+    if aside:
+        shown.append(("set aside", ", ".join(f"{number:,} by {clean(name)}" for name, number in sorted(aside.items()))))
+    out.fields(record, shown)
+    return ExitCode.DONE
+
+
+async def _stat_shelf(location: Location, out: Output) -> int:
+    place, sums, codes = open_place(location.full), Counter[str](), list[int]()
+    columns = [Column("topic"), Column("entries", is_right=True), Column("heads", is_right=True), Column("bytes", is_right=True)]
+
+    def cells(record: Mapping[str, Any]) -> list[str]:
+        if "error" in record:
+            return ["", "", "", clean(record["error"]["message"])]
+        sums.update(count=record["count"], bytes=record["bytes"])
+        return [f"{record['count']:,}", f"{len(record['heads']):,}", f"{record['bytes']:,}", record["root"]["hash"]]
+
+    with Listing(out, [*columns, Column("root")], empty="no log is there") as rows:
+        for topic in await place.topics():
+            row = RowOutput(out, rows, topic, cells)
+            try:
+                codes.append(await _stat(Location.parse(place.log_at(topic)), topic, row))
+            except (GossipLogError, OSError, BaseExceptionGroup) as error:
+                codes.append(row.fail(error))
+    out.fields(
+        {"logs": len(codes), "count": sums["count"], "bytes": sums["bytes"]},
+        [("in all", f"{counted(len(codes), 'log', 'logs')}, {counted(sums['count'], 'entry', 'entries')}, {sums['bytes']:,} bytes")],
+    )
+    return worst(codes)
 
 
 async def _stat_bucket(place: str, out: Output) -> int:

@@ -106,18 +106,21 @@ def clone(place: str, log: Location, topic: str | None, durability: str, out: Ou
     return _report_exchanged(run(task), log, out)
 
 
-async def exchange_with(log: Location, place: str, *, key_name: str | None, pulls: bool, pushes: bool, durability: str, out: Output) -> int:
+async def exchange_with(
+    log: Location, place: str, *, key_name: str | None, pulls: bool, pushes: bool, topic: str | None, durability: str, out: Output
+) -> int:
     """Do what `sync` does with a bucket.
 
     Args:
         pulls: Take what others have published.
+        topic: Which the log must have; None for whichever.
         durability: What an entry that is taken survives.
     """
     from ...bucket import Exchanged, Taken
     from ...keyring import Keyring
 
     signer = Keyring.from_environment().choose(key_name) if pushes else None
-    async with opened(log, read_only=not pulls, durability=durability) as opened_log:
+    async with opened(log, topic=topic, read_only=not pulls, durability=durability) as opened_log:
         with Progress("syncing", is_shown=not out.is_strict) as progress:
             if pulls:
                 done = await opened_log.sync(place, signer=signer, on_progress=progress.at)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 import trio
@@ -209,8 +208,10 @@ class BucketOptions:
 
     async def exchange(self, stack: AsyncExitStack, log: GossipLog) -> None:
         """Keep a log in exchange with all of them, for as long as the stack is open."""
+        from ...bucket import in_place
+
         for url in self.urls:
-            place = url.replace("{topic}", quote(log.topic, safe=""))
+            place = in_place(url, log.topic)
             await stack.enter_async_context(log.keep_synced(place, signer=self.signer, every_s=self.every_s, witnesses=self.witnesses))
 
 
@@ -381,11 +382,10 @@ class Serving:
 
     async def _connect(self, stack: AsyncExitStack, log: GossipLog) -> None:
         """Connect a log to each hub; one of several at its topic's path."""
-        from ...net.hub.client import connect
+        from ...net.hub.client import at_topic, connect
 
         for hub in self._plan.hubs:
-            place, mark, query = hub.partition("?")
-            url = hub if len(self._ends) == 1 and self.shelf is None else f"{place.rstrip('/')}/{quote(log.topic)}{mark}{query}"
+            url = hub if len(self._ends) == 1 and self.shelf is None else at_topic(hub, log.topic)
             plan = self._plan
             linked = connect(log, url, tls=plan.hub_tls, token=plan.token, identity=plan.identity, source=plan.dial_from)
             await stack.enter_async_context(linked)

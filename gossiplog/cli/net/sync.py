@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import ssl
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import click
 
 from ...entry.validation import Rule
 from ...errors import LocalProtocolError, LogNotFound, ProtocolNotSupported, StoreError, SyncAborted, TopicMismatch
-from ..exits import ExitCode, Failure
+from ..exits import ExitCode, Failure, worst
 from ..journal import LOG_FORMATS, write_journal
 from ..log.heal import Healing
 from ..options import (
@@ -206,6 +206,8 @@ def left_out_record(result: SyncResult) -> dict[str, object] | None:
 @click.option("--push", "direction", flag_value="push", help="Only give OTHER what it lacks.")
 @click.option("--dry-run", is_flag=True, help="Count what would move, and move nothing.")
 @click.option("--heal", is_flag=True, help="First repair a damaged LOG; fetch its damaged and lost entries from OTHER.")
+@click.option("--all", "is_all", is_flag=True, help="LOG is a folder of logs: sync each of them.")
+@click.option("--create", "creates", is_flag=True, help="With --all: create logs that one side lacks.")
 @click.option("--follow", is_flag=True, help="With a hub: stay connected, and exchange what is new as it comes, until Ctrl-C.")
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when connecting to a wss:// hub.")
 @token_option
@@ -221,6 +223,8 @@ def sync(
     direction: str | None,
     dry_run: bool,
     heal: bool,
+    is_all: bool,
+    creates: bool,
     follow: bool,
     tls_ca: str | None,
     token_file: str | None,
@@ -241,6 +245,10 @@ def sync(
     Damaged rows do not change hashes, so an ordinary sync does not repair them. --heal checks LOG, repairs it or rebuilds it from what is
     left (keeping the damaged file beside it), fetches the rest from OTHER, and checks LOG again.
 
+    With --all LOG is a folder of logs, as `gossiplog serve --dir` has them. OTHER is another such folder, the URL of a server without a
+    topic, or buckets: a place that ends in {topic}. Topics that both have are synced, with --create all of them. The worst exit code of
+    a log is that of the command; what fails with one does not stop the others.
+
     \b
     Examples
       gossiplog sync app.db /mnt/stick/app.db
@@ -249,40 +257,106 @@ def sync(
       gossiplog sync app.db /mnt/share/app/
       gossiplog sync app.db ws://127.0.0.1:8080
       gossiplog sync app.db wss://hub.example.com/app.example.com --follow
+      gossiplog sync --all documents /mnt/stick/documents --create
+      gossiplog sync --all documents wss://hub.example.com
+      gossiplog sync --all documents 's3://bucket/documents/{topic}'
     """
-    from ...bucket import is_bucket
-
     context = click.get_current_context()
     if key_name is not None and token_file is not None:
         raise click.UsageError("either --key or --token-file lets us in", context)
+    if creates and not is_all:
+        raise click.UsageError("--create goes with --all; `gossiplog copy` makes a copy of one log", context)
+    wish = _Wish(log, other, direction != "push", direction != "pull", dry_run, Healing(log, out) if heal else None, durability, out)
+    reach = _Reach(tls_ca, token_file, key_name, log_format if follow else None)
+    if not is_all:
+        return run(_chosen(context, wish, reach))
+    if heal or follow or dry_run:
+        raise click.UsageError("--all goes with --pull and --push, but with neither --heal, --follow nor --dry-run", context)
+    return run(partial(_with_all, context, wish, reach, creates))
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """How a hub or a bucket is reached, and stayed with.
+
+    Attributes:
+        tls_ca: A CA to trust.
+        token_file: Has the token that lets us in.
+        key_name: The key that lets us in, or publishes.
+        log_format: How to log while we stay connected; None to exchange once.
+    """
+
+    tls_ca: str | None
+    token_file: str | None
+    key_name: str | None
+    log_format: str | None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether any of it only goes with a hub."""
+        return self.log_format is not None or self.tls_ca is not None or self.token_file is not None
+
+
+def _chosen(context: click.Context, wish: _Wish, reach: _Reach) -> Callable[[], Awaitable[int]]:
+    """Return what makes two logs equal, wherever the other is.
+
+    Raises:
+        UsageError: Options do not go together.
+    """
+    from ...bucket import is_bucket
+
+    log, other, is_dry = wish.log, wish.other, wish.is_dry
     if not other.is_url and is_bucket(other):
-        if dry_run or heal or follow or tls_ca is not None or token_file is not None:
+        if is_dry or wish.healing is not None or reach.is_needed:
             raise click.UsageError(f"{other} is a bucket: only --pull, --push, --key and --durability go with it", context)
-        return run(
-            partial(
-                exchange_with,
-                log,
-                other,
-                key_name=key_name,
-                pulls=direction != "push",
-                pushes=direction != "pull",
-                durability=durability,
-                out=out,
-            )
-        )
-    identity = read_identity(key_name)
-    hub = None if other.is_url else hub_url(other, None if identity else read_token(token_file), identity)
-    pulls, pushes = direction != "push", direction != "pull"
-    if hub is None and (follow or tls_ca is not None or token_file is not None or identity is not None):
+        exchange = partial(exchange_with, log, other, key_name=reach.key_name, pulls=wish.pulls, pushes=wish.pushes)
+        return partial(exchange, topic=wish.topic, durability=wish.durability, out=wish.out)
+    identity = read_identity(reach.key_name)
+    hub = None if other.is_url else hub_url(other, None if identity else read_token(reach.token_file), identity)
+    if hub is None and (reach.is_needed or identity is not None):
         raise click.UsageError("--follow, --tls-ca, --token-file and --key are for a hub, at a ws:// or wss:// URL", context)
-    if hub is not None and follow and (dry_run or direction is not None):
+    if hub is not None and reach.log_format is not None and (is_dry or not (wish.pulls and wish.pushes)):
         raise click.UsageError("under --follow there is no --dry-run, and no direction", context)
-    if heal and (dry_run or follow or not pulls):
+    if wish.healing is not None and (is_dry or reach.log_format is not None or not wish.pulls):
         raise click.UsageError("--heal pulls, once: it does not go with --dry-run, --push or --follow", context)
     if hub is None and log.is_same(other):
         raise click.UsageError("LOG and OTHER are the same", context)
-    wish = _Wish(log, other, pulls, pushes, dry_run, Healing(log, out) if heal else None, durability, out)
-    return run(partial(_with_log, wish) if hub is None else partial(_with_hub, wish, hub, tls_ca, log_format if follow else None))
+    return partial(_with_log, wish) if hub is None else partial(_with_hub, wish, hub, reach.tls_ca, reach.log_format)
+
+
+async def _with_all(context: click.Context, wish: _Wish, reach: _Reach, creates: bool) -> int:
+    """Exchange each log of a shelf with its counterpart."""
+    from ...bucket import in_place
+    from ...net.hub.client import at_topic
+    from ...store.places import open_place
+    from .sync_all import sync_all, topics_in_bucket, topics_of_hub
+
+    ours, place, others = open_place(wish.log.full), wish.other.full, None
+    place_of: Callable[[str], str]
+    if "{topic}" in place:
+        theirs, place_of = await topics_in_bucket(place), partial(in_place, f"{place.rstrip('/')}/")
+    elif (hub := None if wish.other.is_url else hub_url(place, read_token(reach.token_file))) is not None:
+        if reach.key_name is not None:
+            raise click.UsageError("--all asks a server for its logs with a token: --key signs in to a single log", context)
+        theirs, place_of = await topics_of_hub(hub, client_tls(reach.tls_ca)), partial(at_topic, place)
+    else:
+        others = open_place(place)
+        if creates and wish.pushes:
+            await others.make()
+        theirs, place_of = set(await others.topics()), others.log_at
+
+    here = set(await ours.topics())
+    lacking = ((theirs - here) if wish.pulls else set(), (here - theirs) if wish.pushes else set())
+
+    async def sync_one(topic: str, out: Output) -> int:
+        log, other = Location.parse(ours.log_at(topic)), Location.parse(place_of(topic))
+        created = [log] if topic in lacking[0] else [other] if topic in lacking[1] and others is not None else []
+        for location in created:
+            async with opened(location, read_only=False, create=True, topic=topic):
+                pass
+        return await _chosen(context, replace(wish, log=log, other=other, topic=topic, out=out), reach)()
+
+    return await sync_all([*(here & theirs), *(lacking[0] | lacking[1] if creates else ())], sync_one, out=wish.out)
 
 
 @dataclass(frozen=True)
@@ -295,6 +369,7 @@ class _Wish:
         pushes: Give what `other` lacks.
         is_dry: Only count what would be moved.
         healing: How `log` is made whole first, if it is.
+        topic: Which both must have; None for whichever.
     """
 
     log: Location
@@ -305,11 +380,12 @@ class _Wish:
     healing: Healing | None
     durability: str
     out: Output
+    topic: str | None = None
 
     def judged(self, *results: tuple[SyncResult | None, Location]) -> int:
         """Say what syncs left out, each with where it pulled from, and choose the exit code."""
         codes = [_judge(result, place, self.out) for result, place in results if result is not None]
-        return _worst([*codes, *([] if self.healing is None else [self.healing.code])])
+        return worst([*codes, *([] if self.healing is None else [self.healing.code])])
 
 
 async def _with_hub(wish: _Wish, hub: HubUrl, tls_ca: str | None, log_format: str | None) -> int:
@@ -318,7 +394,7 @@ async def _with_hub(wish: _Wish, hub: HubUrl, tls_ca: str | None, log_format: st
     tls = client_tls(tls_ca)
     if healing is not None:
         await healing.prepare(None)
-    async with opened(log, read_only=wish.is_dry or not wish.pulls, durability=wish.durability) as ours:
+    async with opened(log, topic=wish.topic, read_only=wish.is_dry or not wish.pulls, durability=wish.durability) as ours:
         if healing is not None:
             from ...net.hub.exchange import exchange
 
@@ -343,7 +419,7 @@ async def _with_log(wish: _Wish) -> int:
             topic = theirs.topic
         await healing.prepare(topic)
     pulled = pushed = None
-    async with opened(log, read_only=wish.is_dry or not wish.pulls, durability=wish.durability) as ours:
+    async with opened(log, topic=wish.topic, read_only=wish.is_dry or not wish.pulls, durability=wish.durability) as ours:
         # It is written to only if there is something to give: a source of a sync may be a stranger's.
         async with opened(other) as theirs:
             if ours.topic != theirs.topic:
@@ -426,10 +502,6 @@ def _judge(result: SyncResult, source: str, out: Output) -> ExitCode:
     if result.ending is not Ending.COMPLETE:
         raise SyncAborted(f"the sync from {source} stopped early: {result.reason}", cooldown_s=result.cooldown_s)
     return ExitCode.INTEGRITY if result.rejected else ExitCode.DONE if result.complete else ExitCode.INCOMPLETE
-
-
-def _worst(codes: Sequence[ExitCode]) -> ExitCode:
-    return max(codes, key=(ExitCode.DONE, ExitCode.INCOMPLETE, ExitCode.INTEGRITY).index, default=ExitCode.DONE)
 
 
 def _healed(healing: Healing | None) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import trio
 
@@ -34,7 +34,7 @@ from ..transport.tcp import dial_tcp
 from ..transport.websocket import WebSocketStream, connect_websocket
 from .proving import prove
 
-__all__ = ["HubLink", "HubUrl", "connect", "dial_hub", "fetch_token", "in_words", "open_websocket", "parse_url", "tls_of"]
+__all__ = ["HubLink", "HubUrl", "at_topic", "connect", "dial_hub", "fetch_token", "in_words", "open_websocket", "parse_url", "tls_of"]
 
 DIAL_S = 10.0
 STABLE_S = 10.0
@@ -104,6 +104,12 @@ def parse_url(url: str, *, token: str | None = None, headers: Mapping[str, str] 
     port, is_tls = port or _PORTS[parts.scheme], parts.scheme == "wss"
     proving = None if token or found else identity
     return HubUrl(shown, parts.hostname, port, parts.netloc, target, is_tls, tuple(sent.items()), identity=proving)
+
+
+def at_topic(url: str, topic: str) -> str:
+    """Return the URL of one log of a server whose own is given."""
+    place, mark, query = url.partition("?")
+    return f"{place.rstrip('/')}/{quote(topic)}{mark}{query}"
 
 
 @asynccontextmanager

@@ -1,0 +1,51 @@
+"""One log of many, in what a command writes of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..tasks.nursery import first_error
+from .exits import ExitCode, describe
+from .output import Listing, Output, clean
+
+__all__ = ["RowOutput"]
+
+
+class RowOutput(Output):
+    """What a command says of one log of many: its record becomes a row, and its notes begin with the topic.
+
+    Args:
+        out: How it is written.
+        listing: Gets the row.
+        topic: The log's.
+        cells: What the table shows of a record, after the topic.
+    """
+
+    def __init__(self, out: Output, listing: Listing, topic: str, cells: Callable[[Mapping[str, Any]], Iterable[str]]) -> None:
+        # No log shows a progress of its own.
+        super().__init__(out.is_json, is_strict=True, is_quiet=out.is_quiet)
+        self._out = out
+        self._listing = listing
+        self._topic = topic
+        self._cells = cells
+
+    def fields(self, record: Mapping[str, Any], shown: Iterable[tuple[str, str]]) -> None:
+        """Write the row."""
+        self._listing.add({"topic": self._topic, **record}, [clean(self._topic), *self._cells(record)])
+
+    def note(self, text: str) -> None:
+        """Pass a note on."""
+        self._out.note(f"{self._topic}: {text}")
+
+    def fail(self, error: BaseException) -> ExitCode:
+        """Write why there is nothing to say of the log, and return the exit code; others go on.
+
+        Raises:
+            BaseException: The error, if it is a fault of this program.
+        """
+        problem = describe(first_error(error))
+        if problem is None:
+            raise error
+        self.fields({"error": {"kind": problem.kind, "message": problem.message, "hint": problem.hint}}, ())
+        return problem.code

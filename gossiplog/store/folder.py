@@ -1,0 +1,99 @@
+"""The logs of a folder, each in a file named by its topic.
+
+Source: docs/rooms.md, "Names of files".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import trio
+
+from ..entry.rules import check_topic, is_topic
+from ..errors import ForeignFile, LogNotFound, StoreError
+from .base import Durability
+from .open import open_store
+
+__all__ = ["LogFolder", "file_of"]
+
+_NAME_CHARS_MAX = 200
+"""Room for `-journal` and the like, where names have at most 255 bytes."""
+_SUFFIX = ".db"
+_NAME = re.compile(r"(=[0-9a-f]{64}|(%[0-9a-f]{2}|[a-z0-9])(%[0-9a-f]{2}|[a-z0-9.-])*)\.db")
+
+
+def file_of(topic: str) -> str:
+    """Return the name of the file that holds a topic's log.
+
+    Raises:
+        LocalProtocolError: The topic is malformed.
+    """
+    check_topic(topic)
+    name = re.sub(r"^[.-]|[^a-z0-9.-]", lambda found: f"%{ord(found[0]):02x}", topic)
+    if len(name) > _NAME_CHARS_MAX:
+        name = "=" + hashlib.sha256(topic.encode()).hexdigest()
+    return name + _SUFFIX
+
+
+class LogFolder:
+    """A folder of logs.
+
+    Attributes:
+        location: Its path.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self.location = str(self._path)
+
+    def log_at(self, topic: str) -> str:
+        """Return where a topic's log lies, or would.
+
+        Raises:
+            LocalProtocolError: The topic is malformed.
+        """
+        return str(self._path / file_of(topic))
+
+    async def make(self) -> None:
+        """Make it, if it is missing."""
+        await trio.to_thread.run_sync(lambda: self._path.mkdir(parents=True, exist_ok=True))
+
+    async def topics(self) -> list[str]:
+        """List the topics of all logs, in order. Costs one look at the folder; no log is opened but to learn a long name."""
+        names = await trio.to_thread.run_sync(self._names)
+        found = [unquote(name.removesuffix(_SUFFIX)) for name in names if not name.startswith("=")]
+        for name in names:
+            if name.startswith("="):
+                try:
+                    path, level = self._path / name, Durability.FULL
+                    async with open_store(path, topic=None, create=False, read_only=True, durability=level) as store:
+                        found.append(store.topic)
+                except StoreError:
+                    # Whoever opens it is told.
+                    continue
+        return sorted(topic for topic in found if is_topic(topic) and file_of(topic) in names)
+
+    def check(self, topic: str) -> None:
+        """Look for a topic's log.
+
+        Raises:
+            LogNotFound: There is none.
+            ForeignFile: What is there is no plain file.
+        """
+        path = Path(self.log_at(topic))
+        if not os.path.lexists(path):
+            raise LogNotFound(f"there is no log of topic {topic} in {self.location}")
+        if path.is_symlink() or not path.is_file():
+            raise ForeignFile(f"{path} is no plain file", hint="a shelf opens nothing else")
+
+    def count(self) -> int:
+        """Count the logs."""
+        return len(self._names())
+
+    def _names(self) -> set[str]:
+        with os.scandir(self._path) as entries:
+            return {each.name for each in entries if _NAME.fullmatch(each.name) and each.is_file(follow_symlinks=False)}
