@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -94,6 +94,10 @@ class RulesByTopic(Protocol):
         """Return the rules of a log as they are now."""
         ...
 
+    def removed(self, topic: str) -> Mapping[str, str]:
+        """Return whom the log's own entries removed, each with what removed it: those removed together bring as much as one writer."""
+        ...
+
 
 class _Meter:
     """An allowance for each of many: an amount per minute, of which a minute's worth is saved."""
@@ -139,6 +143,9 @@ class Allowance:
         self._rules_by_topic = rules
         self._entries, self._bytes, self._addresses = _Meter(), _Meter(), _Meter()
         self._log_bytes = 0
+        # Who was removed when totals were last asked for, and the totals of those removed together.
+        self._removed: Mapping[str, str] = {}
+        self._together: dict[str, list[int]] = {}
         # What was charged to the totals and is not committed yet, by key.
         self._reserved: set[bytes] = set()
         # Keys of what was committed while the log is read, which may be read as well.
@@ -222,15 +229,16 @@ class Allowance:
             self._add(entry.envelope.did, len(entry.value), -1)
 
     def _limits(self, quota: Quota, did: str, size: int, address: str | None) -> list[tuple[_Meter, str, int, int, str]]:
+        writer = self._rules_by_topic.removed(self.topic).get(did, did)
         limits = [
-            (self._entries, did, 1, quota.entries_per_minute, "entries of one writer"),
-            (self._bytes, did, size, quota.bytes_per_minute, "bytes of one writer"),
+            (self._entries, writer, 1, quota.entries_per_minute, "entries of one writer"),
+            (self._bytes, writer, size, quota.bytes_per_minute, "bytes of one writer"),
             (self._addresses, address or "", 1, quota.address_entries_per_minute if address else None, "entries from one address"),
         ]
         return [(meter, name, amount, most, f"{most:,} {what}") for meter, name, amount, most, what in limits if most is not None]
 
     def _over(self, quota: Quota, did: str, size: int) -> str | None:
-        entries, written = self.totals.get(did, (0, 0))
+        entries, written = self._total_of(did)
         if quota.entries_per_writer is not None and entries + 1 > quota.entries_per_writer:
             return f"{quota.entries_per_writer:,} entries of one writer are here, the most that are taken"
         if quota.bytes_per_writer is not None and written + size > quota.bytes_per_writer:
@@ -239,7 +247,22 @@ class Allowance:
             return f"the log would have more than {quota.log_bytes:,} bytes"
         return None
 
+    def _total_of(self, did: str) -> Sequence[int]:
+        removed = self._rules_by_topic.removed(self.topic)
+        if removed is not self._removed:
+            self._removed, self._together = removed, {}
+            for writer, (entries, size) in self.totals.items():
+                self._add_together(writer, entries, size)
+        return self._together.get(removed[did], (0, 0)) if did in removed else self.totals.get(did, (0, 0))
+
+    def _add_together(self, did: str, entries: int, size: int) -> None:
+        if did in self._removed:
+            total = self._together.setdefault(self._removed[did], [0, 0])
+            total[0] += entries
+            total[1] += size
+
     def _add(self, did: str, size: int, sign: int = 1) -> None:
+        self._add_together(did, sign, sign * size)
         total = self.totals.setdefault(did, [0, 0])
         total[0] += sign
         total[1] += sign * size

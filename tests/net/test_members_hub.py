@@ -154,6 +154,42 @@ async def test_a_role_is_the_right_of_a_connection(tmp_path: Path) -> None:
         assert await writes.has(last.id)
 
 
+async def test_what_is_void_at_a_hub_reaches_an_admin_through_it_and_costs_no_more_than_one_writer_may() -> None:
+    """The hub declines nothing that belongs: what is void may be admitted, or count again. Many keys of a removed admin are one writer."""
+    evil, worker = SIGNERS[1], SIGNERS[2]
+    limits = HubLimits(access=Access.parse({"default": {"quota": {"entries_per_writer": 8}}}))
+    async with (
+        gossiplog.open(":memory:", topic="team.example.com", policy=Policy([DIDS[0]]), signer=SIGNERS[0], app=SAID) as founder,
+        gossiplog.open(":memory:", topic=founder.topic, app=SAID) as served,
+        gossiplog.open(":memory:", topic=founder.topic, signer=evil) as grants,
+        gossiplog.open(":memory:", topic=founder.topic) as floods,
+        gossiplog.open(":memory:", topic=founder.topic, signer=worker, app=SAID) as works,
+        served.listen("127.0.0.1:0", limits=limits) as hub,
+    ):
+        nodes = [(await founder.grant(evil.did, "admin")).id, (await founder.grant(worker.did)).id]
+        for log in (served, grants, works):
+            await log.sync(founder)
+        # Both are away while they are removed, the one for bad and the other by mistake.
+        theirs = [await works.append(number) for number in range(3)]
+        seconds = [await grants.grant(did, "write") for did in DIDS[3:9]]
+        await floods.sync(grants)
+        many = [await floods.append(number, signer=signer) for signer in SIGNERS[3:9] for number in range(5)]
+        async with founder.connect(hub.urls[0]):
+            removals = [await founder.revoke(node) for node in nodes]
+            await until_has(served, removals)
+            async with works.connect(hub.urls[0]), grants.connect(hub.urls[0]):
+                await until_has(founder, [*theirs, *seconds])
+                async with floods.connect(hub.urls[0]) as link:
+                    await eventually(lambda: "unwelcome" in link.refused)
+                assert sum([await served.has(entry.id) for entry in [*seconds, *many]]) <= 8
+                # The worker is let in again, and what they wrote meanwhile is admitted: by the founder, who has it from the hub.
+                await founder.grant(worker.did)
+                await until_has(works, [await founder.admit([entry.id for entry in theirs])])
+                for log in (founder, served, works):
+                    assert await said(log) == ["0", "1", "2"]
+                    assert await log.root() == await served.root()
+
+
 async def test_roles_hold_until_the_last_server_with_these_rules_has_stopped() -> None:
     closed = HubLimits(access=Access.parse({"default": {"anonymous": []}}))
     async with (

@@ -37,6 +37,7 @@ KNOWN: Rights = ALL | {"create"}
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _TOKEN_BYTES = 32
 _DEFAULT = "default"
+_NOBODY: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class Access:
         self._logs = dict(logs or {})
         # What the members of a log may, by topic, where the log itself decides who they are; and set when that changes.
         self._members: dict[str, Mapping[str, Rights]] = {}
+        self._removed: dict[str, Mapping[str, str]] = {}
         self._members_changed = trio.Event()
         # How many servers serve each of these logs by these rules.
         self._deciding: Counter[str] = Counter()
@@ -143,14 +145,25 @@ class Access:
                 del self._deciding[topic]
                 self.set_members(topic, None)
 
-    def set_members(self, topic: str, members: Mapping[str, Rights] | None) -> None:
-        """Take what the members of a log may, beside what the rules say; None for a log that has none, or is served no longer."""
+    def set_members(self, topic: str, members: Mapping[str, Rights] | None, removed: Mapping[str, str] = _NOBODY) -> None:
+        """Take what the members of a log may, beside what the rules say; None for a log that has none, or is served no longer.
+
+        Args:
+            topic: The log's.
+            members: By did.
+            removed: Who holds no node any more, each with the id of what removed it.
+        """
         if members is None:
             self._members.pop(topic, None)
+            self._removed.pop(topic, None)
         else:
-            self._members[topic] = members
+            self._members[topic], self._removed[topic] = members, removed
         self._members_changed.set()
         self._members_changed = trio.Event()
+
+    def removed(self, topic: str) -> Mapping[str, str]:
+        """Return who was removed from a log, each with the id of what removed it."""
+        return self._removed.get(topic, _NOBODY)
 
     async def wait_changed(self, topic: str, did: str, rights: Rights) -> None:
         """Wait until a did that has these rights has others, because its role in the log is another one."""

@@ -63,7 +63,10 @@ async def roles_kept(log: Replica, access: Access) -> AsyncIterator[None]:
 
 async def _read(log: Replica, access: Access) -> None:
     try:
-        access.set_members(log.topic, _rights_of(await log.members()))
+        members = await log.members()
+        rights = _rights_of(members)
+        removed = {member.did: member.removed_by[0] for member in members if member.did not in rights}
+        access.set_members(log.topic, rights, removed)
     except LocalProtocolError:
         # The policy is not here yet.
         pass

@@ -82,6 +82,9 @@ def address_of(peer: PeerId) -> str:
     return f"place {int(peer.removeprefix('n')) % ADDRESSES}"
 
 
+_NOBODY: dict[str, str] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class _QuotaAlone:
     """The rules of a hub that takes entries of any log from any client, within a quota."""
@@ -92,6 +95,10 @@ class _QuotaAlone:
     def of(self, topic: str) -> _QuotaAlone:
         """See `RulesByTopic`."""
         return self
+
+    def removed(self, topic: str) -> dict[str, str]:
+        """See `RulesByTopic`."""
+        return _NOBODY
 
 
 class SimReplica:

@@ -1,6 +1,6 @@
 """The intake alone: what is refused, verified, let in, inserted, given back and decided, in which order and how often."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -51,9 +51,13 @@ class Rules:
     def __init__(self, quota: Quota | None = None, allow: Sequence[str] | None = None) -> None:
         self.quota = quota or Quota()
         self.allow = allow
+        self.out: Mapping[str, str] = {}
 
     def of(self, topic: str) -> "Rules":
         return self
+
+    def removed(self, topic: str) -> Mapping[str, str]:
+        return self.out
 
 
 class Driver:
@@ -222,6 +226,29 @@ def test_client_that_was_over_a_limit_is_refused_before_anything_is_verified(mon
     driver.offer(chain(3)[2], "client", bringer)
     driver.answer_all()
     assert driver.decided()[-1][2] is None and not bringer.is_over
+
+
+@pytest.mark.parametrize(("quota", "rule"), [(Quota(entries_per_minute=2), Rule.QUOTA), (Quota(entries_per_writer=2), Rule.UNWELCOME)])
+def test_those_who_were_removed_together_bring_as_much_as_one_writer(quota: Quota, rule: Rule) -> None:
+    rules = Rules(quota)
+    allowed = Allowance(TOPIC, rules)
+    allowed.on_all_read()
+    driver = Driver()
+
+    def brought(signer: Ed25519Signer, number: int) -> Rule | None:
+        driver.offer(Log().append(number, signer), "client", Bringer(allowed, is_client=True))
+        driver.answer_all()
+        return driver.decided()[-1][2]
+
+    assert [brought(ALICE, 1), brought(BOB, 1), brought(BOB, 2)] == [None] * 3
+    # Bob has brought all that he may, and Alice not; then both are removed, by one revocation.
+    rules.out = {ALICE.did: "a revocation", BOB.did: "a revocation"}
+    assert brought(ALICE, 2) == (rule if quota.counts_totals else None)
+    driver.now = 60.0
+    assert [brought(ALICE, 3), brought(BOB, 3), brought(ALICE, 4)] == ([rule] * 3 if quota.counts_totals else [None, None, rule])
+    # It is void itself.
+    rules.out = {}
+    assert brought(ALICE, 5) is None
 
 
 def test_what_turns_out_to_be_here_already_is_not_charged() -> None:
