@@ -48,6 +48,7 @@ class Orphan:
         absent: Parents that have not come, as far as we know.
         size: What it counts for, in bytes.
         bringer: The rules under which it was brought.
+        opened: The value of `Pushes.opened` when it came.
         is_held: No sync is wanted for it yet, for its parents may be among what is being inserted.
     """
 
@@ -58,6 +59,7 @@ class Orphan:
     absent: dict[bytes, None]
     size: int
     bringer: Bringer
+    opened: int
     is_held: bool = True
 
 
@@ -117,13 +119,13 @@ class Orphans:
         """Return the key of the orphan in such a message."""
         return self._messages.get(message_id)
 
-    def add(self, source: PeerId, entry: Entry, digest: bytes, bringer: Bringer) -> None:
+    def add(self, source: PeerId, entry: Entry, digest: bytes, bringer: Bringer, opened: int) -> None:
         """Take an entry that was ignored because parents are missing. O(parents), and O(orphans) when there is no room."""
         size = len(entry.value) + _PARENT_BYTES * len(entry.parent_keys)
         if entry.key in self._kept or entry.key in self._tried or not self._make_room(source, size):
             self._want(source, [entry.key])
             return
-        orphan = Orphan(source, entry.key, entry.value, digest, dict.fromkeys(entry.parent_keys), size, bringer)
+        orphan = Orphan(source, entry.key, entry.value, digest, dict.fromkeys(entry.parent_keys), size, bringer, opened)
         self._kept[orphan.key] = orphan
         self._bytes += size
         for parent in orphan.absent:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ class Pending(NamedTuple):
         key: The key that it came under.
         digest: SHA-256 of the message it came in.
         bringer: The rules under which it was brought.
+        opened: The value of `Pushes.opened` when it came.
         message_id: The router's name for that message; None when the entry was pushed.
         pusher: The peer that pushed it; None when the router brought it.
         is_usual: The message is the one that we would have published for this entry.
@@ -40,6 +41,7 @@ class Pending(NamedTuple):
     key: bytes
     digest: bytes
     bringer: Bringer
+    opened: int
     message_id: MessageId | None = None
     pusher: Peer | None = None
     is_usual: bool = True
@@ -57,11 +59,11 @@ class Arrival:
     """How an entry came that is not stored yet, or that something else than its insert has stored.
 
     Attributes:
-        sources: Who brought it, the first of them.
+        sources: Who brought it, the first of them, each with `Pending.opened`: whoever crashed and came back since may lack it.
         is_spread: It was passed on.
     """
 
-    sources: dict[PeerId, None] = field(default_factory=dict)
+    sources: dict[PeerId, int] = field(default_factory=dict)
     is_spread: bool = False
 
 
@@ -94,8 +96,8 @@ class PendingInserts:
         self._tokens += 1
         self._pending[self._tokens] = pending
         sources = self._arrivals.setdefault(pending.key, Arrival()).sources
-        if len(sources) < SOURCES_MAX:
-            sources[pending.source] = None
+        if len(sources) < SOURCES_MAX or pending.source in sources:
+            sources[pending.source] = max(pending.opened, sources.get(pending.source, 0))
         if len(self._arrivals) > ARRIVALS_MAX:
             self._arrivals.popitem(last=False)
         self._emit(InsertEntry(self._tokens, event.key, event.value, pending.source, pending.bringer))
@@ -114,10 +116,10 @@ class PendingInserts:
         if (arrival := self._arrivals.get(pending.key)) is not None:
             arrival.is_spread = True
 
-    def sources(self, key: bytes) -> Collection[PeerId]:
-        """Return who brought an entry that is not stored yet."""
+    def sources(self, key: bytes) -> Mapping[PeerId, int]:
+        """Return who brought an entry that is not stored yet; see `Arrival.sources`."""
         arrival = self._arrivals.get(key)
-        return () if arrival is None else arrival.sources
+        return {} if arrival is None else arrival.sources
 
     def take_arrival(self, key: bytes) -> Arrival | None:
         """Say how an entry came that is stored now, and forget it; None if nobody brought it. Keys are as they were claimed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from random import Random
+from types import MappingProxyType
 
 from ..codec.framing import FRAME_BYTES_MAX
 from ..entry.message import Entry
@@ -24,6 +25,7 @@ __all__ = ["AGAIN_TIMER", "BY_PUSH", "PUSH_TIMER", "Pushes"]
 
 BY_PUSH = (PeerKind.CLIENT, PeerKind.HUB)
 """Who get entries by pushes alone."""
+NOBODY: Mapping[PeerId, int] = MappingProxyType({})
 PUSH_TIMER = TimerToken("broadcast.push")
 AGAIN_TIMER = TimerToken("broadcast.heads")
 TELL_AGAIN_S = 15.0
@@ -99,12 +101,12 @@ class Pushes:
         self._again_at = at
         self._emit(SetTimer(AGAIN_TIMER, at))
 
-    def insert(self, data: bytes, kinds: Collection[PeerKind], *owners: PeerId) -> None:
+    def insert(self, data: bytes, kinds: Collection[PeerKind], owners: Mapping[PeerId, int]) -> None:
         """Send an encoded insert to all peers of these kinds but those that it came from; one that fits no frame is told by our heads."""
         if len(data) > FRAME_BYTES_MAX:
-            self.heads_to_all_but(*owners, kinds=kinds)
+            self.heads_to_all_but(owners, kinds=kinds)
             return
-        peers = self.others(*owners, kinds=kinds)
+        peers = self.others(owners, kinds=kinds)
         if peers:
             self._emit(Push(tuple(peers), data))
 
@@ -115,10 +117,10 @@ class Pushes:
             self._reading_for, self._waiting = self._waiting, {}
             self._ask(ask(ReadHeads(HEADS_MAX)), self._on_heads, None)
 
-    def heads_to_all_but(self, *owners: PeerId, kinds: Collection[PeerKind] = tuple(PeerKind)) -> None:
+    def heads_to_all_but(self, owners: Mapping[PeerId, int] = NOBODY, *, kinds: Collection[PeerKind] = tuple(PeerKind)) -> None:
         """Tell everybody of these kinds but some our heads, which have changed."""
         self.on_change(0)
-        self.heads(self.others(*owners, kinds=kinds))
+        self.heads(self.others(owners, kinds=kinds))
 
     def synced(self, entries: Sequence[Entry], source: PeerId | None, how: Callable[[bytes], Arrival | None]) -> None:
         """Tell of what a sync brought: by these entries, if it is so little, as our heads would have each client and hub sync for them.
@@ -132,20 +134,26 @@ class Pushes:
             how: Says how the entry of a key came by another way.
         """
         kinds: Collection[PeerKind] = (PeerKind.MESH,) if entries else tuple(PeerKind)
-        owners = () if source is None else (source,)
+        owners = NOBODY if source is None else {source: self.opened}
         for entry in entries:
             self.on_change(1)
             arrival = how(entry.key)
             if arrival is not None and arrival.is_spread:
                 kinds = tuple(PeerKind)
             else:
-                sources = arrival.sources if arrival is not None else ()
-                self.insert(encode_event(Insert(entry.key, entry.value)), BY_PUSH, *owners, *sources)
-        self.heads_to_all_but(*owners, kinds=kinds)
+                sources = arrival.sources if arrival is not None else NOBODY
+                self.insert(encode_event(Insert(entry.key, entry.value)), BY_PUSH, {**sources, **owners})
+        self.heads_to_all_but(owners, kinds=kinds)
 
-    def others(self, *owners: PeerId, kinds: Collection[PeerKind] = tuple(PeerKind)) -> list[PeerId]:
-        """List the peers of these kinds that can be pushed to, but for those that something came from."""
-        return [peer.id for peer in self._peers.values() if peer.is_push_open and peer.kind in kinds and peer.id not in owners]
+    def others(self, owners: Mapping[PeerId, int] = NOBODY, *, kinds: Collection[PeerKind] = tuple(PeerKind)) -> list[PeerId]:
+        """List the peers of these kinds that can be pushed to, but for those that something came from.
+
+        Args:
+            owners: Who brought it, each with the value of `opened` then. A peer whose stream was opened later may have lost it since.
+            kinds: Which kinds of peers.
+        """
+        able = (peer for peer in self._peers.values() if peer.is_push_open and peer.kind in kinds)
+        return [peer.id for peer in able if peer.opened_at > owners.get(peer.id, -1)]
 
     def on_connected(self, peer: Peer) -> None:
         """Open the stream if that is our part."""

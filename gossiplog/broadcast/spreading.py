@@ -32,7 +32,7 @@ Source: docs/spec/sync.md, "Reliable causal broadcast" and "Mode A".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from random import Random
 from typing import assert_never
@@ -350,15 +350,15 @@ class Spreading:
                 self._pushes.heads_to_all_but()
             else:
                 data = encode_event(Insert(entry.key, entry.value))
-                owners = arrival.sources if arrival is not None else ()
+                owners = arrival.sources if arrival is not None else {}
                 self._pushes.on_change(1)
-                self._publish(data, *owners)
-                self._pushes.insert(data, BY_PUSH, *owners)
+                self._publish(data, owners)
+                self._pushes.insert(data, BY_PUSH, owners)
             self.orphans.on_decided(entry.key, is_settled=True)
 
-    def _publish(self, data: bytes, *owners: PeerId) -> None:
+    def _publish(self, data: bytes, owners: Mapping[PeerId, int]) -> None:
         if len(data) > PUBLISHED_BYTES_MAX:
-            self._pushes.heads_to_all_but(*owners, kinds=(PeerKind.MESH,))
+            self._pushes.heads_to_all_but(owners, kinds=(PeerKind.MESH,))
         elif self.has_mesh:
             self._route(Publish(Message(MessageId(sha256(data).digest()), self._topic, data)))
 
@@ -387,7 +387,8 @@ class Spreading:
             self._reject(source, message.id, "an entry that was rejected before")
             return
         is_usual = len(message.data) <= PUBLISHED_BYTES_MAX and encode_event(event) == message.data
-        self._pending.insert(event, Pending(source, event.key, message.id, self._bringer(source), message.id, is_usual=is_usual))
+        opened = self._pushes.opened
+        self._pending.insert(event, Pending(source, event.key, message.id, self._bringer(source), opened, message.id, is_usual=is_usual))
 
     def _on_foreseen(self, event: Foreseen) -> None:
         pending = self._pending.get(event.token)
@@ -420,9 +421,9 @@ class Spreading:
                     self._pushes.on_stored(pending.spread_at)
                 elif arrival is not None and arrival.is_spread:
                     # An earlier insert of it failed after it was passed on.
-                    self._pushes.heads_to_all_but(*arrival.sources)
+                    self._pushes.heads_to_all_but(arrival.sources)
                 else:
-                    self._spread(pending, verdict.entry, () if arrival is None else arrival.sources)
+                    self._spread(pending, verdict.entry, {} if arrival is None else arrival.sources)
         elif verdict.outcome is Outcome.REJECT:
             self._on_rejected(pending, verdict)
         elif verdict.rule == Rule.PARENTS or verdict.rule in LATER:
@@ -437,17 +438,17 @@ class Spreading:
                 self._route(Validated(pending.message_id, outcome))
         self.orphans.on_decided(pending.key, is_settled=verdict.accepted or verdict.rule in OUT_FOR_GOOD)
 
-    def _spread(self, pending: Pending, entry: Entry, sources: Collection[PeerId]) -> None:
+    def _spread(self, pending: Pending, entry: Entry, sources: Mapping[PeerId, int]) -> None:
         """Pass on a new entry by the ways that the router does not serve by itself, to nobody who brought it."""
-        owners = (pending.source, *sources)
+        owners = {pending.source: pending.opened, **sources}
         self._pushes.on_change(1)
         is_routed = pending.message_id is not None and pending.is_usual
-        if is_routed and not self._pushes.others(*owners, kinds=BY_PUSH):
+        if is_routed and not self._pushes.others(owners, kinds=BY_PUSH):
             return
         data = encode_event(Insert(entry.key, entry.value))
         if not is_routed:
-            self._publish(data, *owners)
-        self._pushes.insert(data, BY_PUSH, *owners)
+            self._publish(data, owners)
+        self._pushes.insert(data, BY_PUSH, owners)
 
     def _on_rejected(self, pending: Pending, verdict: Verdict) -> None:
         self.rejected.add(pending.digest)
@@ -466,7 +467,7 @@ class Spreading:
         if pending.message_id is not None:
             self.orphans.remember(pending.message_id, pending.key)
         if verdict.rule == Rule.PARENTS and verdict.entry is not None and not pending.is_retried:
-            self.orphans.add(pending.source, verdict.entry, pending.digest, pending.bringer)
+            self.orphans.add(pending.source, verdict.entry, pending.digest, pending.bringer, pending.opened)
         else:
             self._want(pending.source, [pending.key])
 
@@ -475,7 +476,7 @@ class Spreading:
             self._wanted_syncs.want(peer_id, keys)
 
     def _retry(self, orphan: Orphan) -> None:
-        pending = Pending(orphan.source, orphan.key, orphan.digest, orphan.bringer, is_retried=True)
+        pending = Pending(orphan.source, orphan.key, orphan.digest, orphan.bringer, orphan.opened, is_retried=True)
         self._pending.insert(Insert(orphan.key, orphan.value), pending)
 
     def _bringer(self, peer_id: PeerId) -> Bringer:
@@ -511,7 +512,7 @@ class Spreading:
             self._wanted_syncs.want(peer_id, [event.key])
         else:
             peer.pushed += 1
-            self._pending.insert(event, Pending(peer_id, event.key, digest, peer.bringer, pusher=peer))
+            self._pending.insert(event, Pending(peer_id, event.key, digest, peer.bringer, self._pushes.opened, pusher=peer))
 
     def _on_lacking(self, peer_id: PeerId, heads: Sequence[bytes]) -> None:
         """Fetch what a peer has told us that it has and we lack, unless it may not bring anything."""

@@ -100,6 +100,9 @@ class Hooks:
     def _on_overlay(self, peer: Peer, messages: tuple[OverlayMessage, ...]) -> None:
         """Called after an RPC's control."""
 
+    def _on_unsaid(self, peer: Peer, messages: tuple[OverlayMessage, ...]) -> None:
+        """An RPC with these met a full queue."""
+
     # Membership
 
     def _on_connected(self, peer: Peer, address: str | None) -> None:
@@ -299,6 +302,7 @@ class PubSub(Hooks):
         failed = self._failed.get(peer.id) or Draft()
         if failed.add_failed(event.rpc, self.joined.__contains__):
             self._failed[peer.id] = failed
+        self._on_unsaid(peer, event.rpc.overlay)
         for message in event.rpc.messages:
             held = self.seen.entries.get(message.id)
             if held is not None and held.source is None:

@@ -150,14 +150,14 @@ def blame_for_orphans(on_orphan: Any) -> Any:
 
 
 def push_back_to_source(insert: Any) -> Any:
-    return lambda self, data, kinds, *owners: insert(self, data, kinds)
+    return lambda self, data, kinds, owners: insert(self, data, kinds, {})
 
 
 def keep_pushes_of_clients(self: Any, pending: Any, entry: Any, sources: Any) -> None:
     data = encode_event(Insert(entry.key, entry.value))
     if pending.message_id is not None:
         self._pushes.changes += 1
-        self._pushes.insert(data, (PeerKind.CLIENT,), pending.source)
+        self._pushes.insert(data, (PeerKind.CLIENT,), {pending.source: pending.opened})
 
 
 def open_push_to_everybody(init: Any) -> Any:

@@ -14,7 +14,7 @@ from planted_bugs import PlantedBug, around, instead, look, nothing
 from gossiplog.broadcast import spreading as spreading_module
 from gossiplog.broadcast.offences import Blame, Offences
 from gossiplog.broadcast.orphans import Orphans
-from gossiplog.broadcast.pushes import Pushes
+from gossiplog.broadcast.pushes import NOBODY, Pushes
 from gossiplog.broadcast.spreading import Spreading
 from gossiplog.broadcast.wanted_syncs import WantedSyncs
 from gossiplog.entry.validation import Outcome, Rule, Verdict
@@ -124,15 +124,22 @@ MISSED_BUGS: Sequence[PlantedBug] = (
 
 
 def push_what_came(insert: Any) -> Any:
-    return lambda self, data, kinds, *owners: insert(self, data, kinds, *owners) if owners else None
+    return lambda self, data, kinds, owners: insert(self, data, kinds, owners) if owners else None
 
 
 def publish_what_came(publish: Any) -> Any:
-    return lambda self, data, *owners: publish(self, data, *owners) if owners else None
+    return lambda self, data, owners: publish(self, data, owners) if owners else None
 
 
 def publish_our_own(publish: Any) -> Any:
-    return lambda self, data, *owners: None if owners else publish(self, data, *owners)
+    return lambda self, data, owners: None if owners else publish(self, data, owners)
+
+
+def owe_nothing_to_who_came_back(others: Any) -> Any:
+    def broken(self: Any, owners: Any = NOBODY, **kinds: Any) -> Any:
+        return [peer for peer in others(self, **kinds) if peer not in owners]
+
+    return broken
 
 
 def tell_the_first(heads: Any) -> Any:
@@ -261,6 +268,9 @@ LATER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(1, "own appends are not pushed", "to clients and hubs", around(Pushes, "insert", push_what_came)),
     PlantedBug(0, "own appends are not published", "the mesh hears of them by heads", around(Spreading, "_publish", publish_what_came)),
     PlantedBug(1, "a client's pushes are not published", "the mesh hears of them by heads", around(Spreading, "_publish", publish_our_own)),
+    PlantedBug(
+        23, "bringers are owed nothing", "though they crashed since and came back", around(Pushes, "others", owe_nothing_to_who_came_back)
+    ),
     PlantedBug(0, "one peer is told heads", "of all that are to be told", around(Pushes, "heads", tell_the_first)),
     PlantedBug(1, "pushes count for ever", "and after 64 each is synced for", around(Spreading, "_on_inserted", count_pushed_for_ever)),
     PlantedBug(0, "orphans leave their bytes", "and the room for them gets smaller", instead(Orphans, "on_retried", leave_bytes_behind)),

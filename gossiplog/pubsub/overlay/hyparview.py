@@ -4,12 +4,13 @@ Source: "HyParView" (DSN 2007), algorithm 1; "Episub" (r1), "Membership Manageme
 optimisation it follows.
 
 Deviations, all against a peer that lies or a crowd that joins at once: the active view has a hard maximum (a JOIN that finds it
-full is answered with NODES); a peer that somebody else says is joining becomes a neighbour once a connection with it
-stands, and is told on not before; an ACCEPT that we did not ask for counts as a REQUEST; a LEAVE removes a peer from an active view
-only if that peer sent it itself; of the links to neighbours with more than C_rand random links, those between common neighbours
-are dropped first, so that no drop can split the overlay while there is a choice; a link is given up, for a nearer peer or as
-surplus, only while the tree does not use it. That cost the subtree below it up to 1.2 s and 5 hops, and a near link is worth
-nothing once a nearer one has taken its place in the tree and made it lazy.
+full is answered with NODES); a peer that somebody else says is joining becomes a neighbour once a connection with it stands,
+and is told on not before; an ACCEPT that we did not ask for counts as a REQUEST; LINKS from a peer that was asked count as its
+ACCEPT, which may have met a full queue; a LEAVE removes a peer from an active view only if that peer sent it itself; of the
+links to neighbours with more than C_rand random links, those between common neighbours are dropped first, so that no drop can
+split the overlay while there is a choice; a link is given up, for a nearer peer or as surplus, only while the tree does not use
+it. That cost the subtree below it up to 1.2 s and 5 hops, and a near link is worth nothing once a nearer one has taken its
+place in the tree and made it lazy.
 """
 
 from __future__ import annotations
@@ -171,22 +172,25 @@ class MembershipViews:
             link.random_links = neighbor.random_links
             link.peers = frozenset(neighbor.peers[:_NODES_MAX])
             link.heard_tick = self._tick
-        asked = self._asked.pop(sender, None) if neighbor.kind is not NeighborKind.LINKS else None
-        if neighbor.kind is NeighborKind.LINKS:
-            if link is None:
-                self._dialler.say(sender, Disconnected(self._topic))
-        elif neighbor.kind is NeighborKind.REQUEST:
+        is_news = neighbor.kind is NeighborKind.LINKS
+        asked = None if is_news and link is not None else self._asked.pop(sender, None)
+        if neighbor.kind is NeighborKind.REQUEST:
             self._on_request(sender, neighbor)
         elif link is None:
             is_expected = asked is not None or self._tick <= self._joins_until
-            if not is_expected:
-                self._on_request(sender, neighbor)
-            elif len(self.active) < self._params.active_max:
+            if is_expected and len(self.active) < self._params.active_max:
                 self._link(sender, is_random=neighbor.is_random)
-            else:
+            elif is_expected or is_news:
                 self._dialler.say(sender, Disconnected(self._topic))
+            else:
+                self._on_request(sender, neighbor)
         if asked is not None and asked[1] in self.active and len(self.active) > self._params.active_size:
             self._drop(asked[1])
+
+    def on_unsaid(self, peer: PeerId) -> None:
+        """A NEIGHBOR met a full queue: a neighbour is told our links at the next heartbeat."""
+        if peer in self.active:
+            self.active[peer].is_untold = True
 
     def _on_request(self, sender: PeerId, neighbor: Neighbor) -> None:
         params = self._params
@@ -302,10 +306,12 @@ class MembershipViews:
             self._probe()
         if phase % params.shuffle_ticks == 0:
             self._shuffle()
-        if self._is_news or phase % params.links_ticks == 0:
-            self._is_news = False
-            for peer in self.active:
-                self._say_neighbor(peer, NeighborKind.LINKS, is_random=False)
+        is_due = self._is_news or phase % params.links_ticks == 0
+        self._is_news = False
+        for peer, link in self.active.items():
+            if is_due or link.is_untold:
+                link.is_untold = False
+                self._say_neighbor(peer, NeighborKind.LINKS, is_random=link.is_random)
 
     def _trim(self) -> None:
         """Drop links that are safe to drop, down to A."""

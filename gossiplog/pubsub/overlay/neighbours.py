@@ -22,15 +22,17 @@ class ActiveLink:
         random_links: How many random links the neighbour has.
         peers: The neighbour's active view.
         heard_tick: The heartbeat of its last NEIGHBOR.
+        is_untold: Our last NEIGHBOR met a full queue.
     """
 
-    __slots__ = ("heard_tick", "is_random", "peers", "random_links")
+    __slots__ = ("heard_tick", "is_random", "is_untold", "peers", "random_links")
 
     def __init__(self, tick: int, *, is_random: bool) -> None:
         self.is_random = is_random
         self.random_links = 0
         self.peers: frozenset[PeerId] = frozenset()
         self.heard_tick = tick
+        self.is_untold = False
 
 
 def count_random(links: Mapping[PeerId, ActiveLink]) -> int:

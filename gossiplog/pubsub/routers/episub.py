@@ -118,6 +118,12 @@ class Episub(PubSub):
             elif isinstance(message, Neighbor):
                 self._dialler.say(peer.id, Disconnected(message.topic))
 
+    def _on_unsaid(self, peer: Peer, messages: tuple[OverlayMessage, ...]) -> None:
+        for message in messages:
+            view = self.views.get(message.topic)
+            if view is not None and isinstance(message, Neighbor):
+                view.on_unsaid(peer.id)
+
     def _on_overlay_message(self, sender: PeerId, message: OverlayMessage, view: MembershipViews, tree: BroadcastTree) -> None:
         match message:
             case TreeIHave():

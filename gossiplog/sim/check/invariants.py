@@ -101,7 +101,6 @@ class Invariants:
         self._passed: dict[PeerId, set[bytes]] = {}
         self._syncing: dict[PeerId, dict[PeerId, tuple[int, int]]] = {}  # peer to token and the number of entries at the start
         self._fruitless: dict[tuple[PeerId, PeerId], deque[float]] = {}
-        self._brought: dict[PeerId, dict[bytes, set[PeerId]]] = {}
         self._trees: set[bytes] = set()
         self.routers = RouterInvariants(self.correct, self._fail)
         self._law = LawInvariants(self.genuine, self._fail)
@@ -171,7 +170,7 @@ class Invariants:
         """See `ReplicaObserver`."""
         if replica.id not in self.correct:
             return
-        self._spreading.on_new(replica, entries, self._brought[replica.id], self._telling.version(replica))
+        self._spreading.on_new(replica, entries, self._telling.version(replica))
         self._spreading.on_unpublished(replica, entries)
 
     def on_recovered(self, replica: SimReplica) -> None:
@@ -182,7 +181,6 @@ class Invariants:
         self._fruitless = {pair: times for pair, times in self._fruitless.items() if pair[0] != replica.id}
         self._passed[replica.id] = set()
         self._foreseen[replica.id] = set()
-        self._brought[replica.id] = {}
         kept = self.acknowledged.setdefault(replica.id, {})
         keys: set[bytes] = set()
         entries = [Entry.decode(value) for value in replica.state.values]
@@ -248,9 +246,7 @@ class Invariants:
                 self._fail("heads are our own", replica, f"{len(event.heads)} heads pushed, not all of them committed or in order")
             self._spreading.on_told(replica, push.peers, self._telling.on_told(replica, push.peers, event.heads))
             return
-        key = self._check_committed(replica, push.data)
-        if not self._brought[replica.id].get(key, set()).isdisjoint(push.peers):
-            self._fail("nothing goes back to its source", replica, f"{key.hex()} pushed to who brought it")
+        self._check_committed(replica, push.data)
 
     # Peers
 
@@ -262,7 +258,7 @@ class Invariants:
         self._check_entry(replica, entry, keys, foreseen)
         foreseen.add(entry.key)
         self._spreading.on_foreseen(replica, entry)
-        self._brought[replica.id].setdefault(entry.key, set()).add(source)
+        self._spreading.on_brought(replica, source, entry.key)
 
     def on_verdict(self, replica: SimReplica, source: PeerId, key: bytes, verdict: Verdict) -> None:
         """See `ReplicaObserver`."""
@@ -271,18 +267,16 @@ class Invariants:
         self._waiting.on_verdict(replica, verdict)
         self._quotas.on_decided(replica, source, [verdict])
         if verdict.entry is not None and verdict.outcome is not Outcome.REJECT:
-            self._brought[replica.id].setdefault(verdict.entry.key, set()).add(source)
             self._spreading.on_brought(replica, source, verdict.entry.key)
         if verdict.accepted and verdict.entry is not None:
             if verdict.entry.key not in self._keys[replica.id]:
                 self._fail("what is accepted is stored", replica, verdict.entry.id)
             if verdict.is_new:
-                self._spreading.on_new(replica, [verdict.entry], self._brought[replica.id], self._telling.version(replica))
+                self._spreading.on_new(replica, [verdict.entry], self._telling.version(replica))
                 if source in replica.wires and replica.wires[source].kind_for(replica) is not PeerKind.MESH:
                     self._spreading.on_unpublished(replica, [verdict.entry])
         elif verdict.outcome is Outcome.REJECT:
             self._reputation.on_rejected(replica, source)
-            self._spreading.on_claimed(replica, source, key)
         if (verdict.rule == Rule.PARENTS or verdict.rule in LATER) and verdict.entry is not None and source in replica.wires:
             self._telling.on_announced(replica, source, [verdict.entry.key], self._keys[replica.id])
         if self._is_blameless(source) and verdict.outcome is Outcome.REJECT:
@@ -337,9 +331,12 @@ class Invariants:
 
     def on_pushed(self, replica: SimReplica, peer: PeerId, data: bytes) -> None:
         """See `ReplicaObserver`."""
-        if replica.id in self.correct and peer in self.correct and isinstance(event := decode_event(data), Update):
+        if replica.id not in self.correct:
+            return
+        if peer in self.correct and isinstance(event := decode_event(data), Update):
             self._telling.on_update(replica, peer, event.heads)
             self._telling.on_announced(replica, peer, event.heads, self._keys[replica.id])
+        self._spreading.on_pushed(replica, peer, data)
 
     def on_looked_up(self, replica: SimReplica, keys: Sequence[bytes]) -> None:
         """See `ReplicaObserver`."""
@@ -414,8 +411,7 @@ class Invariants:
         self._telling.on_synced(replica, peer, result, token)
         if token != NO_TOKEN:
             self._pulling.on_pulled(replica, peer, result)
-        brought = {entry.key: {peer, *self._brought[replica.id].get(entry.key, ())} for entry in result.spreads}
-        self._spreading.on_new(replica, result.spreads, brought, self._telling.version(replica))
+        self._spreading.on_new(replica, result.spreads, self._telling.version(replica), peer)
         if result.rejected or result.ending is Ending.VIOLATION:
             # Breaking the protocol is one offence, whatever else was in the session.
             self._reputation.on_rejected(replica, peer, 1 if result.ending is Ending.VIOLATION else result.rejected)

@@ -315,6 +315,9 @@ class RouterInvariants:
         for said in rpc.overlay:
             if isinstance(said, TreeIHave):
                 talk.announced.update(dict.fromkeys((message_id for message_id, _ in said.summary), replica.world.now))
+                if node.forwarding in talk.announced and node.delivered.get(node.forwarding) == replica.world.now:
+                    # Its link was lazy at the delivery, and was made eager later in the same turn, as after the loss of another.
+                    node.owing.discard(peer)
             elif isinstance(said, TreeGraft):
                 if node.turn is not None and node.turn.peer == peer:
                     node.turn.grafted = True
@@ -325,12 +328,13 @@ class RouterInvariants:
     # Deliveries
 
     def _check_delivery(self, replica: SimReplica, node: _Node, action: Deliver) -> None:
-        self._check_forwarded(replica, node)
         message_id, now = action.message.id, replica.world.now
+        if node.forwarding is not None and node.delivered[node.forwarding] < now:
+            self._check_forwarded(replica, node)
         if now - node.delivered.get(message_id, -REMEMBERED_S) < REMEMBERED_S:
             self._fail("what is delivered is delivered once", replica, message_id.hex())
         node.delivered[message_id] = now
-        if len(node.delivered) % FORWARDED_ONE_IN:
+        if node.owing or len(node.delivered) % FORWARDED_ONE_IN:
             return
         state = replica.machine.router.state()
         if state.router == "randomsub":

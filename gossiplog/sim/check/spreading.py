@@ -5,11 +5,12 @@ Source: docs/spec/sync.md, "Reliable causal broadcast" and "Certain entries".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 
 from ...broadcast import Action, PeerKind, Push
 from ...entry.message import Entry
+from ...errors import DecodeError
 from ...pubsub.actions import Deliver, Published
 from ...pubsub.types import MessageId, PeerId
 from ...sync.rpc import Insert
@@ -30,18 +31,20 @@ class _Node:
     Attributes:
         pushed: Keys of the entries pushed to each peer on its stream.
         owed: For each peer, the entries still to be pushed, since when, and the first version of the log that has them.
-        claimed: Keys under which each peer has sent something else: it counts as having these entries.
+        claimed: Keys under which each peer has pushed something on its stream: it counts as having these entries.
+        brought: Of those, the keys of entries that were decided upon, and not rejected.
         published: Messages that the router has sent to all its recipients.
         unpublished: Messages that the router has yet to be told to publish.
         unheard: Entries forwarded before they were stored, while there was no mesh. Peers that came later are told heads.
     """
 
-    __slots__ = ("claimed", "owed", "published", "pushed", "unheard", "unpublished")
+    __slots__ = ("brought", "claimed", "owed", "published", "pushed", "unheard", "unpublished")
 
     def __init__(self) -> None:
         self.pushed: dict[PeerId, set[bytes]] = {}
         self.owed: dict[PeerId, dict[bytes, tuple[float, int]]] = {}
         self.claimed: dict[PeerId, set[bytes]] = {}
+        self.brought: dict[PeerId, set[bytes]] = {}
         self.published: set[MessageId] = set()
         self.unpublished: set[MessageId] = set()
         self.unheard: set[bytes] = set()
@@ -68,31 +71,46 @@ class SpreadingInvariants:
         node = self._nodes[replica.id]
         node.pushed.pop(peer, None)
         node.owed.pop(peer, None)
+        node.claimed.pop(peer, None)
+        node.brought.pop(peer, None)
 
-    def on_new(self, replica: SimReplica, entries: Sequence[Entry], brought: Mapping[bytes, Collection[PeerId]], version: int) -> None:
-        """Entries that are new here were decided upon, and the machine is about to be told. `version` is the log's version now."""
+    def on_new(self, replica: SimReplica, entries: Sequence[Entry], version: int, source: PeerId | None = None) -> None:
+        """Entries that are new here were decided upon, and the machine is about to be told.
+
+        Args:
+            replica: The replica.
+            entries: The entries.
+            version: The log's version now.
+            source: The peer that a sync brought them from.
+        """
         node = self._nodes[replica.id]
         for peer, pushed in node.pushed.items():
-            if peer in replica.wires and replica.wires[peer].kind_for(replica) in BY_PUSH:
+            if peer != source and peer in replica.wires and replica.wires[peer].kind_for(replica) in BY_PUSH:
                 for entry in entries:
-                    has_it = entry.key in node.claimed.get(peer, ()) or peer in brought.get(entry.key, ())
-                    if entry.key not in pushed and not has_it:
+                    if entry.key not in pushed and entry.key not in node.claimed.get(peer, ()):
                         node.owed[peer][entry.key] = replica.world.now, version
-
-    def on_brought(self, replica: SimReplica, peer: PeerId, key: bytes) -> None:
-        """A peer has brought an entry itself, so it need not be sent back."""
-        self._nodes[replica.id].owed.get(peer, {}).pop(key, None)
 
     def on_foreseen(self, replica: SimReplica, entry: Entry) -> None:
         """An entry that is not stored yet is about to be forwarded."""
         if not _has_mesh(replica):
             self._nodes[replica.id].unheard.add(entry.key)
 
-    def on_claimed(self, replica: SimReplica, peer: PeerId, key: bytes) -> None:
-        """A peer has sent something else under a key."""
+    def on_pushed(self, replica: SimReplica, peer: PeerId, data: bytes) -> None:
+        """A peer has pushed something, so an entry of the same key need not be sent to it."""
+        try:
+            event = decode_event(data)
+        except DecodeError:
+            return
+        if isinstance(event, Insert):
+            node = self._nodes[replica.id]
+            node.claimed.setdefault(peer, set()).add(event.key)
+            node.owed.get(peer, {}).pop(event.key, None)
+
+    def on_brought(self, replica: SimReplica, peer: PeerId, key: bytes) -> None:
+        """An entry of a peer was decided upon. What came on an earlier stream does not count: the peer may have lost it in a crash."""
         node = self._nodes[replica.id]
-        node.claimed.setdefault(peer, set()).add(key)
-        node.owed.get(peer, {}).pop(key, None)
+        if key in node.claimed.get(peer, ()):
+            node.brought.setdefault(peer, set()).add(key)
 
     def on_told(self, replica: SimReplica, peers: Sequence[PeerId], version: int) -> None:
         """Peers are told the heads of a version of the log, which stand for all its entries."""
@@ -114,6 +132,8 @@ class SpreadingInvariants:
             if not isinstance(event, Insert):
                 return
             for peer in action.peers:
+                if event.key in node.brought.get(peer, ()):
+                    self._fail("nothing goes back to its source", replica, f"{event.key.hex()} pushed to {peer}, which brought it")
                 if event.key in node.pushed.get(peer, ()):
                     self._fail("nothing is pushed twice", replica, f"{event.key.hex()} to {peer}")
                 node.pushed.get(peer, set()).add(event.key)

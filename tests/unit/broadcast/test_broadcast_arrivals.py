@@ -3,7 +3,7 @@
 import pytest
 from broadcast_support import ALICE, BOB, Harness, chain
 
-from gossiplog.broadcast import Bringer, InsertEntry, PeerKind
+from gossiplog.broadcast import Bringer, Disconnected, InsertEntry, PeerKind
 from gossiplog.broadcast.events import Appended, Foreseen, Inserted
 from gossiplog.broadcast.pending import ARRIVALS_MAX, SOURCES_MAX, Arrival, Pending, PendingInserts
 from gossiplog.entry.message import Entry
@@ -119,11 +119,11 @@ def test_arrivals_are_bounded_and_so_are_their_sources() -> None:
     pending = PendingInserts(lambda action: None)
     entry = chain(1, signer=BOB)[0]
     for number in range(2 * SOURCES_MAX):
-        pending.insert(Insert(entry.key, entry.value), Pending(f"p{number}", entry.key, b"", Bringer()))
-    assert pending.take_arrival(entry.key) == Arrival({f"p{number}": None for number in range(SOURCES_MAX)})
+        pending.insert(Insert(entry.key, entry.value), Pending(f"p{number}", entry.key, b"", Bringer(), 0))
+    assert pending.take_arrival(entry.key) == Arrival({f"p{number}": 0 for number in range(SOURCES_MAX)})
     assert pending.take_arrival(entry.key) is None
     for number in range(ARRIVALS_MAX + 10):
-        pending.insert(Insert(number.to_bytes(20, "big"), b""), Pending("p", number.to_bytes(20, "big"), b"", Bringer()))
+        pending.insert(Insert(number.to_bytes(20, "big"), b""), Pending("p", number.to_bytes(20, "big"), b"", Bringer(), 0))
     assert pending.arrivals == ARRIVALS_MAX and pending.take_arrival(bytes(20)) is None
 
 
@@ -147,3 +147,27 @@ def test_orphan_goes_to_nobody_who_brought_it_when_it_is_tried_again(hub: Harnes
     hub.log.insert(parent)
     hub.tell(Appended([parent]))
     assert hub.pushed() == {"a": [parent.key], "b": [parent.key], "source": [parent.key, child.key]}
+
+
+@pytest.mark.parametrize("way", ["orphan", "in the queue", "pushed again", "by a sync"])
+def test_who_crashed_and_came_back_since_it_brought_an_entry_is_sent_it(hub: Harness, way: str) -> None:
+    """It may have passed the entry on before it stored it, and its stream began with heads of ours that lack the entry."""
+    parent, entry = chain(2)
+    hub.holds = way != "orphan"
+    hub.push("a", entry)
+    token = 0 if way == "orphan" else inserting(hub)
+    hub.tell(Disconnected("a"))
+    hub.holds = False
+    hub.connect("a", PeerKind.CLIENT)
+    hub.holds = way != "orphan"
+    if way == "pushed again":
+        hub.push("a", entry)
+    hub.log.insert(parent)
+    if way == "orphan":
+        hub.tell(Appended([parent]))
+        assert hub.pushed() == {peer: [parent.key, entry.key] for peer in ("a", "b", "source")}
+    elif way == "by a sync":
+        assert sync(hub, entry) == {"a": [entry.key], "b": [entry.key]}
+    else:
+        rest = {} if way == "pushed again" else {"a": [entry.key]}
+        assert decide(hub, token, entry, NEW) == {"b": [entry.key], "source": [entry.key], **rest}

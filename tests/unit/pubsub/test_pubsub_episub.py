@@ -563,3 +563,36 @@ def test_disconnect_is_not_said_again_to_a_neighbour_nor_of_a_topic_that_is_not_
     refuse_links(driver, "a", Topic("never"))
     assert overlays(driver.tell(TimerFired(RETRY)), Disconnected, "a") == []
     assert driver.router._failed == {}
+
+
+def test_links_that_met_a_full_queue_are_said_again_at_the_next_heartbeat_to_that_neighbour_alone():
+    driver = linked("a", "b", links_ticks=1_000)
+    driver.run(3)
+    driver.tell(SendFailed("a", Rpc(overlay=(Neighbor(T, LINKS, False, 0, ()),))))
+    actions = driver.run(4)
+    assert [said.kind for said in overlays(actions, Neighbor, "a")] == [LINKS]
+    assert overlays(actions, Neighbor, "b") == []
+
+
+def test_links_from_a_peer_that_was_asked_are_its_acceptance_that_met_a_full_queue():
+    asker, asked = solo("b", C_rand=1), solo("a")
+    hear(asker, "b", Nodes(T, ()))
+    (walk,) = overlays(asker.actions, WalkJoin, "b")
+    (accept,) = overlays(hear(asked, "a", WalkJoin(T, "a", 0)), Neighbor, "a")
+    assert walk.peer == "me" and accept.kind is ACCEPT
+    asked.tell(SendFailed("a", Rpc(overlay=(accept,))))
+    (links,) = overlays(asked.run(1.3), Neighbor, "a")
+    assert links.kind is LINKS and links.is_random
+    assert overlays(hear(asker, "b", links), Disconnected) == []
+    assert view(asker).active["b"].is_random
+
+
+def test_links_from_a_peer_that_was_requested_are_its_acceptance_and_later_ones_are_not():
+    driver = linked("a", request_ticks=2)
+    driver.connect("b", "c")
+    driver.run(1.3)
+    assert [said.kind for said in overlays(driver.actions, Neighbor, "b")] == [REQUEST]
+    hear(driver, "b", request(kind=LINKS))
+    assert "b" in view(driver).active
+    driver.run(6)
+    assert overlays(hear(driver, "c", request(kind=LINKS)), Disconnected, "c") and "c" not in view(driver).active
