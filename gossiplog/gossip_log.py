@@ -114,10 +114,7 @@ async def open(
     """
     if not 0 < value_bytes_max <= VALUE_BYTES_LIMIT:
         raise LocalProtocolError(f"value_bytes_max {value_bytes_max}, expected 1 to {VALUE_BYTES_LIMIT}")
-    try:
-        level = Durability(durability)
-    except ValueError:
-        raise LocalProtocolError(f"durability {durability!r}, expected full, normal or off") from None
+    level = Durability(durability)
     schemes = _register(accepted_schemes() if schemes is None else schemes)
     applications = [*([app] if isinstance(app, Application) else app or ()), *([Application("app", 1, apply)] if apply else ())]
     rule = _access_rule(authorize) if authorize else None

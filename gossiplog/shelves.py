@@ -1,4 +1,4 @@
-"""A shelf: the logs of a folder, each opened when it is first used.
+"""A shelf: the logs of a folder or a database, each opened when it is first used.
 
 Source: docs/rooms.md
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import trio
@@ -21,7 +21,7 @@ from .log.access import Authorize
 from .replica.log import Replica
 from .replica.shelving import OpenLogs
 from .store import Durability
-from .store.folder import LogFolder
+from .store.places import ShelfPlace, open_place
 from .tasks.block import block
 from .tasks.nursery import open_service_nursery
 
@@ -38,7 +38,7 @@ MOST_OPEN, MOST_LOGS = 256, 100_000
 
 @block("gossiplog.shelf")
 async def shelf(
-    folder: str | os.PathLike[str],
+    location: str | os.PathLike[str],
     *,
     signer: Signer | None = None,
     app: Application | Sequence[Application] | None = None,
@@ -47,30 +47,32 @@ async def shelf(
     most_open: int = MOST_OPEN,
     most_logs: int = MOST_LOGS,
 ) -> AsyncIterator[Shelf]:
-    """Have the logs of a folder for the length of an `async with` block. Its end commits submitted appends and closes them.
+    """Have the logs of a folder or a database for the length of an `async with` block. Its end commits submitted appends and closes them.
 
     Args:
-        folder: Where they lie; made if missing.
+        location: A folder, made if missing, or `postgresql://…` without a log's name.
         signer: As for `open`, of each log, like the three that follow.
         app: As for `open`.
         authorize: As for `open`.
         durability: As for `open`.
         most_open: How many logs may be open at a time.
-        most_logs: How many may be in the folder; more are not created.
+        most_logs: How many may be there; more are not created.
 
     Raises:
         LocalProtocolError: An argument is wrong.
         OSError: The folder cannot be made or read.
+        StoreError: The database cannot be used.
     """
     if min(most_open, most_logs) < 1:
         raise LocalProtocolError(f"most_open {most_open} and most_logs {most_logs}, expected 1 and more")
-    place = LogFolder(folder)
-    await place.make()
-    async with open_service_nursery() as tasks:
+    level = Durability(durability)
+    async with open_place(location).opened(level) as place, open_service_nursery() as tasks:
 
-        def open_one(topic: str, create: bool) -> AbstractAsyncContextManager[Replica]:
-            path = made._find(topic, create=create)
-            return open_log(path, topic=topic, create=create, signer=signer, app=app, authorize=authorize, durability=durability)
+        @asynccontextmanager
+        async def open_one(topic: str, create: bool) -> AsyncIterator[Replica]:
+            found = await made._find(topic, create=create)
+            async with open_log(found, topic=topic, create=create, signer=signer, app=app, authorize=authorize, durability=level) as log:
+                yield log
 
         made = Shelf(place, OpenLogs(open_one, tasks, most_open=most_open), tasks, most_logs)
         tasks.start_soon(made.logs.close_idle)
@@ -86,14 +88,14 @@ _CLOSE_S = 3.0
 
 
 class Shelf:
-    """The logs of a folder. Made by `gossiplog.shelf`; any number of tasks may use it.
+    """The logs of a folder or a database. Made by `gossiplog.shelf`; any number of tasks may use it.
 
     Attributes:
         logs: Those that are open.
         tasks: Runs them.
     """
 
-    def __init__(self, place: LogFolder, logs: OpenLogs, tasks: trio.Nursery, most_logs: int) -> None:
+    def __init__(self, place: ShelfPlace, logs: OpenLogs, tasks: trio.Nursery, most_logs: int) -> None:
         """Take the folder, what opens logs and runs them, and how many there may be."""
         self.logs = logs
         self.tasks = tasks
@@ -102,8 +104,13 @@ class Shelf:
         # As far as this process knows; None before the first is created.
         self._number: int | None = None
 
+    @property
+    def location(self) -> str:
+        """Where it is, without what is secret."""
+        return self._place.location
+
     def __repr__(self) -> str:
-        return f"<Shelf {self._place.location!r}>"
+        return f"<Shelf {self.location!r}>"
 
     @block("shelf.open")
     async def open(self, topic: str, *, create: bool = False) -> AsyncIterator[GossipLog]:
@@ -115,7 +122,7 @@ class Shelf:
 
         Raises:
             LocalProtocolError: The topic is malformed.
-            ShelfFull: As many logs as may be are open, and all are in use; or so many are in the folder.
+            ShelfFull: As many logs as may be are open, and all are in use; or so many are there.
             StoreError: It cannot be opened; LogNotFound if there is none.
         """
         check_topic(topic)
@@ -124,7 +131,7 @@ class Shelf:
             yield log
 
     async def topics(self) -> list[str]:
-        """List the topics of all logs, in order. Costs one look at the folder; no log is opened but to learn a long name."""
+        """List the topics of all logs, in order."""
         return await self._place.topics()
 
     @block("shelf.listen")
@@ -184,15 +191,16 @@ class Shelf:
                 await stack.enter_async_context(self.open(topic, create=True))
             yield
 
-    def _find(self, topic: str, *, create: bool) -> str:
+    async def _find(self, topic: str, *, create: bool) -> str | os.PathLike[str]:
         """Return where a log lies, after looking at what is there."""
-        try:
-            self._place.check(topic)
-        except LogNotFound:
+        if not await self._place.has(topic):
             if not create:
-                raise
-            self._number = self._place.count() if self._number is None else self._number
+                raise LogNotFound(f"there is no log of topic {topic} in {self.location}")
+            if self._number is None:
+                # Others may be created meanwhile.
+                self._number = 0
+                self._number += await self._place.count()
             if self._number >= self._most_logs:
-                raise ShelfFull(f"{self._number:,} logs are in {self._place.location}", hint="remove some, or raise most_logs") from None
+                raise ShelfFull(f"{self._number:,} logs are in {self.location}", hint="remove some, or raise most_logs")
             self._number += 1
         return self._place.log_at(topic)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DURABILITIES",
     "LOG",
+    "LOG_OR_SHELF",
     "Location",
     "archive_options",
     "client_tls",
@@ -43,27 +44,35 @@ class Location(str):
     Attributes:
         full: What was typed, a password included.
         is_url: Whether the log lies on a server, and not in a file.
+        is_shelf: Whether it is a place of many logs, a database or a folder.
     """
 
-    __slots__ = ("full", "is_url")
+    __slots__ = ("full", "is_shelf", "is_url")
 
     full: str
     is_url: bool
+    is_shelf: bool
 
     @classmethod
-    def parse(cls, text: str) -> Location:
+    def parse(cls, text: str, *, may_be_shelf: bool = False) -> Location:
         """Take what was typed.
+
+        Args:
+            text: Of a log.
+            may_be_shelf: A database may be meant as a whole.
 
         Raises:
             LocalProtocolError: It is a URL, and malformed.
         """
         # Imported here: not every command has a log.
-        from ..store.postgres.url import PostgresUrl, is_postgres_url
+        from ..store.postgres.url import PostgresUrl, is_postgres_url, names_log
 
         is_url = is_postgres_url(text)
-        location = cls(PostgresUrl.parse(text).location if is_url else text)
+        url = PostgresUrl.parse(text, is_shelf=may_be_shelf and not names_log(text)) if is_url else None
+        location = cls(text if url is None else url.location)
         location.full = text
         location.is_url = is_url
+        location.is_shelf = not url.log if url is not None else may_be_shelf and Path(text).is_dir()
         return location
 
     @property
@@ -79,15 +88,18 @@ class Location(str):
 
 
 class _LogType(click.ParamType):  # type: ignore[type-arg]  # only the newest click has a parameter
-    """LOG on the command line."""
+    """LOG on the command line, or where `may_be_shelf` a place of many logs."""
 
     name = "log"
+
+    def __init__(self, *, may_be_shelf: bool = False) -> None:
+        self._may_be_shelf = may_be_shelf
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Location:
         if isinstance(value, Location):
             return value
         try:
-            return Location.parse(str(value))
+            return Location.parse(str(value), may_be_shelf=self._may_be_shelf)
         except LocalProtocolError as error:
             hint = f"; {error.hint}" if error.hint else ""
             self.fail(f"{error}{hint}", param, ctx)
@@ -99,6 +111,7 @@ class _LogType(click.ParamType):  # type: ignore[type-arg]  # only the newest cl
 
 LOG = _LogType()
 """The type of every argument that names a log."""
+LOG_OR_SHELF = _LogType(may_be_shelf=True)
 
 
 P = ParamSpec("P")

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from outcome import Outcome
 
+from ..errors import LocalProtocolError
 from ..log import fsck_requests, requests
 from ..plan import Plan, Request
 from ..tree.node import ReadNodes, ReadRoot, ReadRuns
@@ -95,6 +96,10 @@ class Durability(Enum):
     """A loss of power may take the last commits with it; the file stays whole."""
     OFF = "off"
     """A loss of power may damage the file."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Durability:
+        raise LocalProtocolError(f"durability {value!r}, expected full, normal or off")
 
 
 class Reader(Protocol):

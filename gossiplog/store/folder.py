@@ -8,13 +8,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
 import trio
 
 from ..entry.rules import check_topic, is_topic
-from ..errors import ForeignFile, LogNotFound, StoreError
+from ..errors import ForeignFile, StoreError
 from .base import Durability
 from .open import open_store
 
@@ -40,30 +42,28 @@ def file_of(topic: str) -> str:
 
 
 class LogFolder:
-    """A folder of logs.
-
-    Attributes:
-        location: Its path.
-    """
+    """A folder of logs; see `ShelfPlace`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
-        self.location = str(self._path)
+
+    @property
+    def location(self) -> str:
+        """The folder's path."""
+        return str(self._path)
 
     def log_at(self, topic: str) -> str:
-        """Return where a topic's log lies, or would.
-
-        Raises:
-            LocalProtocolError: The topic is malformed.
-        """
+        """See `ShelfPlace`."""
         return str(self._path / file_of(topic))
 
-    async def make(self) -> None:
-        """Make it, if it is missing."""
+    @asynccontextmanager
+    async def opened(self, durability: Durability) -> AsyncIterator[LogFolder]:
+        """See `ShelfPlace`."""
         await trio.to_thread.run_sync(lambda: self._path.mkdir(parents=True, exist_ok=True))
+        yield self
 
     async def topics(self) -> list[str]:
-        """List the topics of all logs, in order. Costs one look at the folder; no log is opened but to learn a long name."""
+        """See `ShelfPlace`. Costs one look at the folder; no log is opened but to learn a long name."""
         names = await trio.to_thread.run_sync(self._names)
         found = [unquote(name.removesuffix(_SUFFIX)) for name in names if not name.startswith("=")]
         for name in names:
@@ -77,21 +77,21 @@ class LogFolder:
                     continue
         return sorted(topic for topic in found if is_topic(topic) and file_of(topic) in names)
 
-    def check(self, topic: str) -> None:
-        """Look for a topic's log.
+    async def has(self, topic: str) -> bool:
+        """See `ShelfPlace`.
 
         Raises:
-            LogNotFound: There is none.
             ForeignFile: What is there is no plain file.
         """
         path = Path(self.log_at(topic))
         if not os.path.lexists(path):
-            raise LogNotFound(f"there is no log of topic {topic} in {self.location}")
+            return False
         if path.is_symlink() or not path.is_file():
             raise ForeignFile(f"{path} is no plain file", hint="a shelf opens nothing else")
+        return True
 
-    def count(self) -> int:
-        """Count the logs."""
+    async def count(self) -> int:
+        """See `ShelfPlace`."""
         return len(self._names())
 
     def _names(self) -> set[str]:

@@ -32,10 +32,13 @@ async def open_store(
     text = os.fspath(location)
     if is_postgres_url(text):
         # Imported here, as below, so that a log in memory needs no database.
+        from .postgres.shelf import SharingUrl
         from .postgres.store import PostgresStore
 
-        url = PostgresUrl.parse(text)
-        async with PostgresStore.open(url, topic=topic, create=create, read_only=read_only, durability=durability) as postgres:
+        url, shared = PostgresUrl.parse(text), location.connections if isinstance(location, SharingUrl) else None
+        async with PostgresStore.open(
+            url, topic=topic, create=create, read_only=read_only, durability=durability, connections=shared
+        ) as postgres:
             yield postgres
         return
     if "://" in text:

@@ -72,7 +72,7 @@ def test_a_log_on_a_server_is_a_log_to_every_command(postgres) -> None:
 def test_errors_say_what_to_do_and_nothing_secret(postgres) -> None:
     url = with_password(postgres.new_log())
     assert "gossiplog init" in gossiplog("stat", url, code=1)
-    assert "add ?log=NAME" in gossiplog("stat", "postgresql://user:hunter2@host/db", code=2)
+    assert "add ?log=NAME" in gossiplog("heads", "postgresql://user:hunter2@host/db", code=2)
     assert "malformed" in gossiplog("stat", "postgresql://user:hunt#er2@host/db?log=a", code=2)
     assert "cannot be reached" in gossiplog("stat", "postgresql://user:hunter2@127.0.0.1:1/db?log=a", code=4)
     assert "error" in gossiplog("stat", "postgresql://user:hunter2@127.0.0.1:1/db?log=a", "--json", code=4, GOSSIPLOG_DEBUG="1")

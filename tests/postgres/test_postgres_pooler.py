@@ -100,7 +100,7 @@ async def test_a_log_works_through_a_pooler(pooler) -> None:
         assert await tx.execute("SELECT $1::integer", (len(entries),)) == [(len(entries),)]
 
     async with opened(url, apply=apply) as log, opened(url, signer=SIGNERS[1]) as other:
-        assert log._store._database._is_pooled
+        assert log._store._database._connections.is_pooled
         await log.append_many(range(30))
         await other.insert_many([entry.value for entry in make_history(Random(3), 200)])
         async with trio.open_nursery() as nursery:

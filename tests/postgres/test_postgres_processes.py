@@ -105,7 +105,7 @@ async def test_a_follower_that_nobody_can_tell_looks_for_itself(postgres) -> Non
         await writer.append(0)
         assert (await anext(events)).message.payload == 0
         # Whoever listens is cut off, and stays so.
-        follower._store._database._listener._connect = refuse
+        follower._store._database._connections.listener._connect = refuse
         kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'deaf' AND query LIKE 'LISTEN%'"
         for number in range(1, 6):
             await trio.to_thread.run_sync(postgres.sql, kill)
@@ -217,8 +217,8 @@ async def test_cancelling_thousands_of_calls_leaks_no_connection(postgres) -> No
         async with trio.open_nursery() as nursery:
             for _ in range(8):
                 nursery.start_soon(all_of, log)
-        database = log._store._database
-        for pool, size in ((database._readers, 4), (database._snapshots, 16), (database._writer, 1)):
+        pools = log._store._database._connections
+        for pool, size in ((pools.readers, 4), (pools.snapshots, 16), (pools.writers, 1)):
             assert pool.counts[0] <= size and not pool._waiters
         statement = "SELECT count(*), count(*) FILTER (WHERE state <> 'idle') FROM pg_stat_activity WHERE application_name = $1"
         counts = await trio.to_thread.run_sync(postgres.sql, statement, tag)

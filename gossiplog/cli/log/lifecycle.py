@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from ...entry import is_topic
 from ...errors import GossipLogError, LogNotFound
 from ...store.places import open_place
 from ..exits import ExitCode, worst
-from ..options import Location, log_argument, output_options
+from ..options import LOG_OR_SHELF, Location, log_argument, output_options
 from ..output import Column, Listing, Output, clean, counted
 from ..rows import RowOutput
 from ..session import is_in_bucket, opened, run
@@ -78,14 +79,14 @@ def init(log: Location, topic: str, founders: tuple[str, ...], k: int | None, ou
 
 
 @click.command()
-@log_argument
+@click.argument("log", metavar="LOG", type=LOG_OR_SHELF)
 @output_options()
 def stat(log: Location, out: Output) -> int:
     """Show a log's topic, size, heads and root.
 
     Two replicas hold the same entries exactly when their roots are equal. Of a log in a bucket, what its publishers' checkpoints say is
-    shown, without reading entries; the exit code is 3 if one of them is wrong. Of a folder of logs, as `gossiplog serve --dir` has them,
-    each log is a row, and the last line adds them up.
+    shown, without reading entries; the exit code is 3 if one of them is wrong. Of a folder or a database of logs, as `gossiplog serve
+    --dir` has them, each log is a row, and the last line adds them up.
 
     \b
     Examples
@@ -96,7 +97,7 @@ def stat(log: Location, out: Output) -> int:
     """
     if is_in_bucket(log):
         return run(lambda: _stat_bucket(log, out))
-    if Path(log).is_dir():
+    if log.is_shelf:
         return run(lambda: _stat_shelf(log, out))
     return run(lambda: _stat(log, None, out))
 
@@ -149,7 +150,7 @@ async def _stat_shelf(location: Location, out: Output) -> int:
         for topic in await place.topics():
             row = RowOutput(out, rows, topic, cells)
             try:
-                codes.append(await _stat(Location.parse(place.log_at(topic)), topic, row))
+                codes.append(await _stat(Location.parse(os.fspath(place.log_at(topic))), topic, row))
             except (GossipLogError, OSError, BaseExceptionGroup) as error:
                 codes.append(row.fail(error))
     out.fields(

@@ -210,9 +210,7 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
 
 @click.command(cls=ConfiguredCommand)
 @click.argument("logs", metavar="LOG...", type=LOG, nargs=-1)
-@click.option(
-    "--dir", "folder", metavar="FOLDER", type=click.Path(file_okay=False), help="Serve every log in this folder, opened when asked for."
-)
+@click.option("--dir", "folder", metavar="FOLDER", help="Serve every log in this folder, or database, opened when asked for.")
 @click.option(
     "--create", "creatable", metavar="PATTERN", multiple=True, help="Clients with the right create may create such topics; repeatable."
 )
@@ -431,9 +429,9 @@ def serve(
                     if serving.shelf is not None:
                         number, urls = len(await serving.shelf.topics()), serving.urls_of("TOPIC")
                         if out.is_json:
-                            out.record({"serving": folder, "logs": number, "urls": urls})
+                            out.record({"serving": serving.shelf.location, "logs": number, "urls": urls})
                         else:
-                            out.line(f"{folder}  {counted(number, 'log', 'logs')}  {'  '.join(urls)}".rstrip())
+                            out.line(f"{serving.shelf.location}  {counted(number, 'log', 'logs')}  {'  '.join(urls)}".rstrip())
                     out.flush()
                     # A log that is being opened, from a database that does not answer, must not keep a signal to end waiting.
                     async with trio.open_nursery() as rereading:

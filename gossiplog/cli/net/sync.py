@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,11 +21,10 @@ from ..journal import LOG_FORMATS, write_journal
 from ..log.heal import Healing
 from ..options import (
     DURABILITIES,
-    LOG,
+    LOG_OR_SHELF,
     Location,
     client_tls,
     identity_option,
-    log_argument,
     output_options,
     read_identity,
     read_token,
@@ -200,13 +200,13 @@ def left_out_record(result: SyncResult) -> dict[str, object] | None:
 
 
 @click.command()
-@log_argument
-@click.argument("other", metavar="OTHER", type=LOG)
+@click.argument("log", metavar="LOG", type=LOG_OR_SHELF)
+@click.argument("other", metavar="OTHER", type=LOG_OR_SHELF)
 @click.option("--pull", "direction", flag_value="pull", help="Only take from OTHER what LOG lacks.")
 @click.option("--push", "direction", flag_value="push", help="Only give OTHER what it lacks.")
 @click.option("--dry-run", is_flag=True, help="Count what would move, and move nothing.")
 @click.option("--heal", is_flag=True, help="First repair a damaged LOG; fetch its damaged and lost entries from OTHER.")
-@click.option("--all", "is_all", is_flag=True, help="LOG is a folder of logs: sync each of them.")
+@click.option("--all", "is_all", is_flag=True, help="LOG is a folder or a database of logs: sync each of them.")
 @click.option("--create", "creates", is_flag=True, help="With --all: create logs that one side lacks.")
 @click.option("--follow", is_flag=True, help="With a hub: stay connected, and exchange what is new as it comes, until Ctrl-C.")
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when connecting to a wss:// hub.")
@@ -245,8 +245,8 @@ def sync(
     Damaged rows do not change hashes, so an ordinary sync does not repair them. --heal checks LOG, repairs it or rebuilds it from what is
     left (keeping the damaged file beside it), fetches the rest from OTHER, and checks LOG again.
 
-    With --all LOG is a folder of logs, as `gossiplog serve --dir` has them. OTHER is another such folder, the URL of a server without a
-    topic, or buckets: a place that ends in {topic}. Topics that both have are synced, with --create all of them. The worst exit code of
+    With --all LOG is a folder or a database of logs, as `gossiplog serve --dir` has them. OTHER is another one, the URL of a server without
+    a topic, or buckets: a place that ends in {topic}. Topics that both have are synced, with --create all of them. The worst exit code of
     a log is that of the command; what fails with one does not stop the others.
 
     \b
@@ -269,6 +269,8 @@ def sync(
     wish = _Wish(log, other, direction != "push", direction != "pull", dry_run, Healing(log, out) if heal else None, durability, out)
     reach = _Reach(tls_ca, token_file, key_name, log_format if follow else None)
     if not is_all:
+        if any(each.is_url and each.is_shelf for each in (log, other)):
+            raise click.UsageError("a place of many logs: --all syncs each of them, and LOG is one of them", context)
         return run(_chosen(context, wish, reach))
     if heal or follow or dry_run:
         raise click.UsageError("--all goes with --pull and --push, but with neither --heal, --follow nor --dry-run", context)
@@ -328,11 +330,12 @@ async def _with_all(context: click.Context, wish: _Wish, reach: _Reach, creates:
     """Exchange each log of a shelf with its counterpart."""
     from ...bucket import in_place
     from ...net.hub.client import at_topic
+    from ...store import Durability
     from ...store.places import open_place
     from .sync_all import sync_all, topics_in_bucket, topics_of_hub
 
     ours, place, others = open_place(wish.log.full), wish.other.full, None
-    place_of: Callable[[str], str]
+    place_of: Callable[[str], str | os.PathLike[str]]
     if "{topic}" in place:
         theirs, place_of = await topics_in_bucket(place), partial(in_place, f"{place.rstrip('/')}/")
     elif (hub := None if wish.other.is_url else hub_url(place, read_token(reach.token_file))) is not None:
@@ -342,14 +345,15 @@ async def _with_all(context: click.Context, wish: _Wish, reach: _Reach, creates:
     else:
         others = open_place(place)
         if creates and wish.pushes:
-            await others.make()
+            async with others.opened(Durability(wish.durability)):
+                pass
         theirs, place_of = set(await others.topics()), others.log_at
 
     here = set(await ours.topics())
     lacking = ((theirs - here) if wish.pulls else set(), (here - theirs) if wish.pushes else set())
 
     async def sync_one(topic: str, out: Output) -> int:
-        log, other = Location.parse(ours.log_at(topic)), Location.parse(place_of(topic))
+        log, other = Location.parse(os.fspath(ours.log_at(topic))), Location.parse(os.fspath(place_of(topic)))
         created = [log] if topic in lacking[0] else [other] if topic in lacking[1] and others is not None else []
         for location in created:
             async with opened(location, read_only=False, create=True, topic=topic):

@@ -9,18 +9,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-import asyncpg
-
 from ...errors import ConnectionLost, GossipLogError, LogBusy, NewerVersion, StoreUnavailable
 from ...plan import Plan, Resumable, is_single
-from ..base import Durability
 from ..migrate import load_migrations
 from ..writer_cache import WriterCache
 from . import pool as postgres_pool
 from .apply import ApplicationStatements, query
-from .connection import Connection, connect, is_so, settings_for
+from .connection import Connection
+from .connections import Connections, after
 from .errors import DATABASE_ERRORS, DatabaseFailed, is_lost, translate
-from .notify import Listener, Notifier
+from .notify import Heard, Notifier
 from .pool import Pool
 from .schema import Schema, find_writer, open_schema
 from .sync_calls import SyncCalls
@@ -43,10 +41,6 @@ __all__ = ["Database"]
 
 T = TypeVar("T")
 
-_READERS = 4
-"""Connections that read, opened as they are needed; more callers than that wait."""
-_SNAPSHOTS = 16
-"""Connections that hold a snapshot: for as long as a peer's sync takes, other reads must not wait for it."""
 _ATTEMPTS = 8
 """Of a read, or of a commit that was lost, each on a connection that breaks, before a caller is told."""
 _BACKOFF_FIRST_S, _BACKOFF_LAST_S = 0.05, 2.0
@@ -55,70 +49,60 @@ _BACKOFF_FIRST_S, _BACKOFF_LAST_S = 0.05, 2.0
 class Database:
     """One log, for as long as it is open. Every method runs in the thread's loop; those that take a `TrioCall` are called from trio."""
 
-    def __init__(self, url: PostgresUrl, durability: Durability, wake: Callable[[], None]) -> None:
+    def __init__(self, url: PostgresUrl, connections: Connections, wake: Callable[[], None]) -> None:
         self.url = url
-        self._durability = durability
+        self._connections = connections
         self._wake = wake
-        self._is_pooled = False
-        self._settings = ""
-        self._readers = Pool(self._connect, _READERS, url.location)
-        self._snapshots = Pool(self._connect, _SNAPSHOTS, url.location)
-        self._writer = Pool(self._connect, 1, url.location)
         self._tail = WriterCache()
         self._state = NOTHING_KNOWN
         self._committed_at = -math.inf
-        self._endings: set[asyncio.Task[None]] = set()
         self._schema: Schema
         self._notifier: Notifier
-        self._listener: Listener
+        self._heard: Heard
 
     async def open(self, call: TrioCall, topic: str | None, create: bool, read_only: bool) -> str:
         """Connect, check or make the log, and return its topic. Raises as `PostgresStore.open`."""
+        pool = self._connections.readers if read_only else self._connections.writers
         try:
-            connection = await self._connect_first(call)
+            connection = await self._connections.take(call, pool)
             try:
                 self._schema = await open_schema(connection, self.url, topic, create=create, read_only=read_only)
-            except BaseException:
-                connection.terminate()
+            except BaseException as error:
+                if not isinstance(error, GossipLogError):
+                    connection.terminate()
                 raise
+            finally:
+                pool.release(connection)
         except DATABASE_ERRORS as error:
             raise translate(self.url.location, error) from error
-        (self._readers if read_only else self._writer).add(connection)
         channel = f"gossiplog_{self._schema.oid}"
         self._notifier = Notifier(channel, self._send)
-        self._listener = Listener(channel, self._schema.locks.listeners, self._notifier.token, self._connect, self._wake)
+        self._heard = Heard(channel, self._schema.locks.listeners, self._notifier.token, self._wake)
         return self._schema.topic
 
-    def give_up(self) -> None:
-        """End what is under way as if the server were gone; nothing begins any more. `close` is owed nevertheless."""
-        for pool in (self._readers, self._snapshots, self._writer):
-            pool.give_up()
-
     async def close(self, call: TrioCall) -> None:
-        """Finish what is under way and close all connections."""
+        """Send what others are still to be told, and hear no more of them."""
         if hasattr(self, "_notifier"):
             await self._notifier.finish()
-            await self._listener.stop()
-        await asyncio.gather(self._readers.close(), self._snapshots.close(), self._writer.close())
-        await asyncio.gather(*self._endings)
+            self._connections.listener.remove(self._heard)
 
     @property
     def is_listening(self) -> bool:
         """Whether we are told of what other processes commit."""
-        return self._listener.is_listening
+        return self._heard.is_listening
 
     def listen(self) -> None:
         """Begin to call `wake` when other processes commit; behind a pooler nobody would tell us."""
-        if not self._is_pooled:
-            self._listener.start()
+        if not self._connections.is_pooled:
+            self._connections.listener.add(self._heard)
 
     async def read(self, call: TrioCall, plan: Plan[T]) -> T:
         """Run a plan on a snapshot of its own."""
         # One statement is a snapshot by itself, if nothing has to be set for it.
-        script = "" if is_single(plan) and not self._is_pooled else begin_reading(self._settings)
+        script = "" if is_single(plan) and not self._connections.is_pooled else begin_reading(self._connections.settings)
         resumable = Resumable(plan)
         for _ in range(_ATTEMPTS):
-            connection = await self._begin(call, self._readers, script)
+            connection = await self._begin(call, self._connections.readers, script)
             try:
                 with call.interrupted_by(connection.terminate):
                     return await run_reading(Fetcher(connection, self.url.quoted_schema), resumable.run())
@@ -128,12 +112,12 @@ class Database:
                     raise translate(self.url.location, error) from error
             finally:
                 # The result is there already; nobody needs to wait for the end of its transaction.
-                self._end_later(self._readers, connection)
+                self._connections.end_later(self._connections.readers, connection)
         raise translate(self.url.location, error) from error
 
     async def begin_snapshot(self, call: TrioCall) -> Connection:
         """Take a connection and a snapshot; `end_snapshot` is owed."""
-        return await self._begin(call, self._snapshots, begin_snapshot(self._settings))
+        return await self._begin(call, self._connections.snapshots, begin_snapshot(self._connections.settings))
 
     async def run_snapshot(self, call: TrioCall, connection: Connection, plan: Plan[T]) -> T:
         """Run a plan on a snapshot, which an error does not end."""
@@ -146,7 +130,7 @@ class Database:
 
     async def end_snapshot(self, call: TrioCall, connection: Connection) -> None:
         """Give a snapshot back."""
-        await self._end(self._snapshots, connection)
+        await self._connections.end(self._connections.snapshots, connection)
 
     async def write(self, call: TrioCall, plan: Plan[T]) -> T:
         """Run a plan as one transaction."""
@@ -162,8 +146,8 @@ class Database:
     async def begin(self, call: TrioCall) -> WriteTransaction:
         """Begin the transaction that writes; `commit` or `rollback` is owed."""
         has_returned = asyncio.get_running_loop().time() - self._committed_at < RETURN_S
-        script = (begin_turn if has_returned else begin_as_guest)(self._settings, self._schema.locks)
-        connection = await self._begin(call, self._writer, script)
+        script = (begin_turn if has_returned else begin_as_guest)(self._connections.settings, self._schema.locks)
+        connection = await self._begin(call, self._connections.writers, script)
         application = ApplicationStatements(connection, self.url.schema, self._schema.oid, self._schema.relations)
         writing = WriteTransaction(connection, self.url.quoted_schema, self._tail, application)
         calls: list[Any] = [partial(method, call, writing) for method in (self.run, self.execute, self.undo_attempt)]
@@ -243,7 +227,7 @@ class Database:
             # Who listens may have begun to since.
             self._notifier.note()
             return
-        self._writer.release(writing.connection)
+        self._connections.writers.release(writing.connection)
         self._committed_at = asyncio.get_running_loop().time()
         if writing.is_heard:
             self._notifier.note()
@@ -252,7 +236,7 @@ class Database:
         """Roll back; nothing that was read or written is remembered."""
         self._tail.forget()
         self._state = NOTHING_KNOWN
-        await self._end(self._writer, writing.connection)
+        await self._connections.end(self._connections.writers, writing.connection)
 
     async def size_bytes(self, call: TrioCall) -> int:
         """Return what the log's tables and indexes take."""
@@ -316,10 +300,10 @@ class Database:
                     with call.interrupted_by(connection.terminate):
                         await connection.execute(script)
             except DATABASE_ERRORS as error:
-                await self._end(pool, connection)
+                await self._connections.end(pool, connection)
                 if not is_lost(error) or isinstance(error, TimeoutError) or asyncio.get_running_loop().time() + backoff > deadline:
                     raise await self._name_writer(call, translate(self.url.location, error)) from error
-                await call.wait_for(_after(backoff))
+                await call.wait_for(after(backoff))
                 backoff = min(2 * backoff or _BACKOFF_FIRST_S, _BACKOFF_LAST_S)
             else:
                 return connection
@@ -329,75 +313,20 @@ class Database:
         if not isinstance(error, LogBusy):
             return error
         with contextlib.suppress(GossipLogError, *DATABASE_ERRORS):
-            connection = await self._snapshots.acquire(call)
+            connection = await self._connections.snapshots.acquire(call)
             try:
                 holder = await find_writer(connection, self._schema)
             finally:
-                self._snapshots.release(connection)
+                self._connections.snapshots.release(connection)
             if holder is not None:
                 return LogBusy(f"{holder} has been writing to {self.url.location} for too long", hint=error.hint)
         return error
 
-    async def _end(self, pool: Pool, connection: Connection) -> None:
-        """End a transaction without a commit, if there is one, and give the connection back."""
-        if not connection.is_closed() and connection.is_in_transaction():
-            with contextlib.suppress(*DATABASE_ERRORS):
-                await connection.execute("ROLLBACK")
-        pool.release(connection)
-
-    def _end_later(self, pool: Pool, connection: Connection) -> None:
-        if connection.is_closed() or not connection.is_in_transaction():
-            pool.release(connection)
-            return
-        task = asyncio.get_running_loop().create_task(self._end(pool, connection))
-        self._endings.add(task)
-        task.add_done_callback(self._endings.discard)
-
     async def _send(self, script: str) -> None:
         """Execute a script, beside the connection that writes, which the next transaction wants; what becomes of it matters to nobody."""
         with contextlib.suppress(GossipLogError, *DATABASE_ERRORS):
-            connection = await self._readers.acquire(None)
+            connection = await self._connections.readers.acquire(None)
             try:
                 await connection.execute(script)
             finally:
-                await self._end(self._readers, connection)
-
-    async def _connect_first(self, call: TrioCall) -> Connection:
-        """Connect, waiting only for a server that is about to start; and see what is at the other end."""
-        for attempt in range(_ATTEMPTS):
-            try:
-                connection = await call.run(connect(self.url), lambda late: late.terminate())
-                break
-            except asyncpg.CannotConnectNowError:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                await call.wait_for(_after(0.1 * 2**attempt))
-        # A pooler tells its clients a number of its own.
-        self._is_pooled = not await is_so(connection, f"pg_backend_pid() = {connection.get_server_pid():d}")
-        settings = await settings_for(connection, self.url, self._durability)
-        if self._is_pooled:
-            connection.terminate()
-            # The server's connections are others' too, so ours are set for each transaction.
-            self._settings = "".join(f"SET LOCAL {name} = {value}; " for name, value in settings.items())
-            return await self._connect()
-        self._on_connect = "; ".join(f"SET {name} = {value}" for name, value in settings.items())
-        await connection.execute(self._on_connect)
-        return connection
-
-    async def _connect(self) -> Connection:
-        connection = await connect(self.url, is_pooled=self._is_pooled)
-        if not self._is_pooled:
-            try:
-                await connection.execute(self._on_connect)
-            except BaseException:
-                connection.terminate()
-                raise
-        return connection
-
-
-def _after(seconds: float) -> asyncio.Future[None]:
-    """Return a future that is done after so many seconds."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-    loop.call_later(seconds, lambda: None if future.done() else future.set_result(None))
-    return future
+                await self._connections.end(self._connections.readers, connection)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from .connection import Connection
 from .errors import DATABASE_ERRORS
 
-__all__ = ["Listener", "Notifier"]
+__all__ = ["Heard", "Listener", "Notifier"]
 
 _GAP_S = 0.02
 """Between two notifications of one process, and between two times that it wakes its followers: a burst of commits costs 50 a second of
@@ -59,36 +59,64 @@ class Notifier:
             self._task = None
 
 
-class Listener:
-    """Calls a function whenever another process has committed, or may have while nobody listened.
+class Heard:
+    """One log of which we want to hear.
 
     Attributes:
+        channel: The log's.
+        lock: Held while somebody listens; see `WriterLocks`.
+        wake: Called whenever another process has committed, or may have while nobody listened.
         is_listening: Whether a connection listens now.
     """
 
-    def __init__(
-        self,
-        channel: str,
-        lock: tuple[int, int],
-        token: str,
-        connect: Callable[[], Awaitable[Connection]],
-        wake: Callable[[], None],
-    ) -> None:
+    def __init__(self, channel: str, lock: tuple[int, int], token: str, wake: Callable[[], None]) -> None:
+        self.channel = channel
+        self.lock = lock
+        self.wake = wake
         self.is_listening = False
-        self._channel = channel
-        self._lock = lock
         self._token = token
-        self._connect = connect
-        self._wake = wake
-        self._task: asyncio.Task[None] | None = None
         # What ends the gap after a notification, and whether there was another one in it.
         self._gap: asyncio.TimerHandle | None = None
         self._is_due = False
 
-    def start(self) -> None:
-        """Start to listen, in a task."""
+    def on_notification(self, connection: Connection, pid: int, channel: str, payload: str) -> None:
+        """Wake, unless it is our own commit, or we did just now."""
+        if payload == self._token:
+            return
+        if self._gap is not None:
+            self._is_due = True
+            return
+        self.wake()
+        self._gap = asyncio.get_running_loop().call_later(_GAP_S, self._end_gap)
+
+    def _end_gap(self) -> None:
+        self._gap = None
+        if self._is_due:
+            self._is_due = False
+            self.wake()
+
+
+class Listener:
+    """Listens for the commits of any number of logs, on one connection, which nothing but its own task uses."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
+        self._connect = connect
+        self._logs: dict[str, Heard] = {}
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, log: Heard) -> None:
+        """Begin to listen, soon."""
+        self._logs[log.channel] = log
+        self._changed.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def remove(self, log: Heard) -> None:
+        """Listen no longer."""
+        if self._logs.get(log.channel) is log:
+            del self._logs[log.channel]
+            self._changed.set()
 
     async def stop(self) -> None:
         """Stop, and close the connection."""
@@ -103,38 +131,34 @@ class Listener:
             with contextlib.suppress(*DATABASE_ERRORS):
                 connection = await self._connect()
                 try:
+                    connection.add_termination_listener(lambda _: self._changed.set())
                     await self._listen(connection)
                     backoff = _BACKOFF_FIRST_S
                 finally:
-                    self.is_listening = False
+                    for log in self._logs.values():
+                        log.is_listening = False
                     connection.terminate()
-            self._wake()
+            for log in list(self._logs.values()):
+                log.wake()
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, _BACKOFF_LAST_S)
 
     async def _listen(self, connection: Connection) -> None:
-        """Listen until the connection ends."""
-        ended = asyncio.Event()
-        connection.add_termination_listener(lambda _: ended.set())
-        # Writers see by it that somebody listens. It is had only when a writer who saw nobody is done, whose commit is then read below.
-        await connection.execute(f"SELECT pg_advisory_lock_shared({self._lock[0]}, {self._lock[1]})")
-        await connection.add_listener(self._channel, self._on_notification)
-        self.is_listening = True
-        # What was committed before we listened was not told.
-        self._wake()
-        await ended.wait()
-
-    def _on_notification(self, connection: Connection, pid: int, channel: str, payload: str) -> None:
-        if payload == self._token:
-            return
-        if self._gap is not None:
-            self._is_due = True
-            return
-        self._wake()
-        self._gap = asyncio.get_running_loop().call_later(_GAP_S, self._end_gap)
-
-    def _end_gap(self) -> None:
-        self._gap = None
-        if self._is_due:
-            self._is_due = False
-            self._wake()
+        """Listen until the connection ends, to the logs that there are meanwhile."""
+        heard: dict[str, Heard] = {}
+        while not connection.is_closed():
+            self._changed.clear()
+            for log in [each for each in heard.values() if self._logs.get(each.channel) is not each]:
+                await connection.remove_listener(log.channel, log.on_notification)
+                await connection.execute(f"SELECT pg_advisory_unlock_shared({log.lock[0]}, {log.lock[1]})")
+                del heard[log.channel]
+            for log in [each for each in self._logs.values() if each.channel not in heard]:
+                # Writers see by it that somebody listens. It is had only when a writer who saw nobody is done, whose commit is then read
+                # below.
+                await connection.execute(f"SELECT pg_advisory_lock_shared({log.lock[0]}, {log.lock[1]})")
+                await connection.add_listener(log.channel, log.on_notification)
+                heard[log.channel] = log
+                log.is_listening = True
+                # What was committed before we listened was not told.
+                log.wake()
+            await self._changed.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 import trio
@@ -12,10 +12,10 @@ from outcome import Outcome
 
 from ...errors import ClosedError, ReadOnlyLog
 from ...plan import Plan
-from ...tasks.nursery import open_service_nursery
 from ..base import Durability, Reader, Transaction
 from ..migrate import load_migrations
 from .connection import Connection, connect
+from .connections import Connections, open_connections
 from .database import Database
 from .errors import DATABASE_ERRORS, translate
 from .schema import find_version, reading
@@ -30,8 +30,6 @@ T = TypeVar("T")
 _POLL_S = 0.2
 _POLL_LISTENING_S = 5.0
 """Where the server tells us of commits: for the notification that was lost with its process."""
-_GRACE_S = 1.0
-"""What a statement has to end in when whoever has the log open is cancelled, before the server is taken for gone."""
 
 
 class PostgresStore:
@@ -51,7 +49,14 @@ class PostgresStore:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: PostgresUrl, *, topic: str | None, create: bool, read_only: bool, durability: Durability
+        cls,
+        url: PostgresUrl,
+        *,
+        topic: str | None,
+        create: bool,
+        read_only: bool,
+        durability: Durability,
+        connections: Connections | None = None,
     ) -> AsyncIterator[PostgresStore]:
         """Open a log, or create it, and close it at the end.
 
@@ -60,6 +65,8 @@ class PostgresStore:
             topic: What the log's topic must be; None for whatever it is. Needed to create.
             create: Create the log if there is none of that name.
             durability: For the commits of this process: `full` is synchronous_commit=on, the others are off; there is nothing in between.
+
+            connections: Those of a shelf; by default it opens its own.
 
         Raises:
             StoreUnavailable: The server cannot be reached, or does not let us in.
@@ -71,33 +78,26 @@ class PostgresStore:
             ReadOnlyLog: The role, or the server, may not write, or the log needs a migration.
             LocalProtocolError: The URL, or what it refers to, is wrong.
         """
-        thread = AsyncioThread("gossiplog-postgres")
         token = trio.lowlevel.current_trio_token()
         stores: list[PostgresStore] = []
 
         def wake() -> None:
-            token.run_sync_soon(lambda: [watcher() for store in stores for watcher in store._watchers], idempotent=True)
+            token.run_sync_soon(lambda: [watcher() for store in stores for watcher in store._watchers])
 
-        database = Database(url, durability, wake)
-        thread.start()
-        try:
-            async with open_service_nursery() as nursery:
-                is_over = trio.Event()
-                nursery.start_soon(_give_up_if_cancelled, thread, database, is_over)
+        async with AsyncExitStack() as stack:
+            if connections is None:
+                connections = await stack.enter_async_context(open_connections(url, durability))
+            thread, database = connections.thread, Database(url, connections, wake)
+            try:
+                store = cls(thread, database, await thread.call(database.open, topic, create, read_only), read_only=read_only)
+                stores.append(store)
                 try:
-                    found = await thread.call(database.open, topic, create, read_only)
-                    store = cls(thread, database, found, read_only=read_only)
-                    stores.append(store)
-                    try:
-                        yield store
-                    finally:
-                        store._is_closed = True
+                    yield store
                 finally:
-                    with trio.CancelScope(shield=True):
-                        await thread.call(database.close)
-                    is_over.set()
-        finally:
-            thread.stop()
+                    store._is_closed = True
+            finally:
+                with trio.CancelScope(shield=True):
+                    await thread.call(database.close)
 
     @property
     def location(self) -> str:
@@ -220,18 +220,6 @@ class _Transaction:
 
     async def undo_attempt(self) -> None:
         await self._store._call(self._store._database.undo_attempt, self._writing)
-
-
-async def _give_up_if_cancelled(thread: AsyncioThread, database: Database, is_over: trio.Event) -> None:
-    """Wait until a log is closed. Where it is cancelled, what a server does not answer must not keep it open for a minute."""
-    try:
-        await is_over.wait()
-    except trio.Cancelled:
-        with trio.move_on_after(_GRACE_S, shield=True):
-            await is_over.wait()
-        if not is_over.is_set():
-            thread.loop.call_soon_threadsafe(database.give_up)
-        raise
 
 
 def find_postgres_pending(url: PostgresUrl) -> tuple[int, list[str]]:

@@ -9,10 +9,10 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 
 from ...errors import LocalProtocolError
 
-__all__ = ["SCHEMA_PREFIX", "PostgresUrl", "is_postgres_url", "without_secrets"]
+__all__ = ["NAME_BYTES_MAX", "SCHEMA_PREFIX", "PostgresUrl", "is_postgres_url", "names_log", "without_secrets"]
 
 SCHEMA_PREFIX = "gossiplog_"
-_NAME_BYTES_MAX = 63 - len(SCHEMA_PREFIX)
+NAME_BYTES_MAX = 63 - len(SCHEMA_PREFIX)
 """PostgreSQL cuts longer identifiers off, silently."""
 _SCHEMES = ("postgresql", "postgres")
 _SHOWN = ("host", "port", "dbname", "database", "user", "service", "log")
@@ -24,7 +24,7 @@ class PostgresUrl:
 
     Attributes:
         dsn: What asyncpg is given, the password included if the user wrote one.
-        log: The log's name within its database.
+        log: The log's name within its database; empty for all of them.
         settings: The names of the server's settings that the user chose, which ours do not override.
         location: The URL as it may be shown and logged.
         connection: libpq's parameters of the connection that asyncpg does not know, each a number: `connect_timeout` and TCP's keepalives.
@@ -37,18 +37,26 @@ class PostgresUrl:
     connection: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, url: str) -> PostgresUrl:
+    def parse(cls, url: str, *, is_shelf: bool = False) -> PostgresUrl:
         """Take a URL apart: libpq's, with one parameter of ours, `log`. Any parameter that libpq does not know sets one of the server's.
+
+        Args:
+            url: As a user wrote it.
+            is_shelf: It stands for all logs of the database, and names none.
 
         Raises:
             LocalProtocolError: It is malformed, or names no log. The message shows nothing of what may be a password.
         """
         parts, parameters = _split(url)
         names = [value for name, value in parameters if name == "log"]
-        if len(names) != 1:
-            hint = "add ?log=NAME; a database holds any number of logs"
-            raise LocalProtocolError(f"{_show(parts, parameters)} names {'no' if not names else 'more than one'} log", hint=hint)
-        _check_name(names[0])
+        if is_shelf and names:
+            hint = "without ?log=NAME it stands for all logs of the database"
+            raise LocalProtocolError(f"{_show(parts, parameters)} names a log", hint=hint)
+        if not is_shelf:
+            if len(names) != 1:
+                hint = "add ?log=NAME; a database holds any number of logs"
+                raise LocalProtocolError(f"{_show(parts, parameters)} names {'no' if not names else 'more than one'} log", hint=hint)
+            _check_name(names[0])
         hosts = [unquote(parts.netloc.rpartition("@")[2]), *(value for name, value in parameters if name == "host")]
         if any("/" in host and not host.startswith("/") for text in hosts for host in text.split(",")):
             hint = "write the path of the folder with the server's socket from the root, as in ?host=/run/postgresql"
@@ -63,7 +71,7 @@ class PostgresUrl:
         # A lone slash would name the database that has no name, where PGDATABASE is what is meant.
         dsn = f"postgresql://{netloc}{parts.path.rstrip('/')}{'?' if rest else ''}{urlencode(rest)}"
         settings = frozenset(name for name, _ in rest if name not in _LIBPQ)
-        return cls(dsn, names[0], settings, _show(parts, parameters), connection)
+        return cls(dsn, "".join(names), settings, _show(parts, parameters), connection)
 
     @property
     def schema(self) -> str:
@@ -102,6 +110,11 @@ def is_postgres_url(text: str) -> bool:
     return text.partition("://")[0].lower() in _SCHEMES and "://" in text
 
 
+def names_log(url: str) -> bool:
+    """Tell whether a URL names a log of its database, rather than all of them."""
+    return any(name == "log" for name, _ in _split(url)[1])
+
+
 def without_secrets(url: str) -> str:
     """Return a URL as it may be shown; one that cannot be taken apart shows nothing but its scheme."""
     try:
@@ -128,8 +141,8 @@ _HINT = "in a user, a password or a name write @ / ? # and % as %40 %2F %3F %23 
 
 
 def _check_name(name: str) -> None:
-    if not 0 < len(name.encode()) <= _NAME_BYTES_MAX or not name.isprintable():
-        raise LocalProtocolError(f"log name {name!r} does not have 1 to {_NAME_BYTES_MAX} bytes, all of them printable")
+    if not 0 < len(name.encode()) <= NAME_BYTES_MAX or not name.isprintable():
+        raise LocalProtocolError(f"log name {name!r} does not have 1 to {NAME_BYTES_MAX} bytes, all of them printable")
 
 
 def _show(parts: SplitResult, parameters: list[tuple[str, str]]) -> str:

@@ -1,0 +1,185 @@
+"""Connections to one database, for a log or for all logs of a shelf: a few that read, some that hold snapshots, those that write, and one
+that listens. They are opened as they are needed, and served by one asyncio thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import asyncpg
+import trio
+
+from ...tasks.nursery import open_service_nursery
+from ..base import Durability
+from .connection import Connection, connect, is_so, settings_for
+from .errors import DATABASE_ERRORS
+from .notify import Listener
+from .pool import Pool
+from .thread import AsyncioThread, TrioCall
+from .url import PostgresUrl
+
+__all__ = ["OF_A_LOG", "OF_A_SHELF", "Connections", "PoolSizes", "after", "open_connections"]
+
+_ATTEMPTS = 8
+"""To connect for the first time, while the server starts."""
+_GRACE_S = 1.0
+"""What a statement has to end in when whoever has the log open is cancelled, before the server is taken for gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSizes:
+    """How many connections there may be; more callers than that wait.
+
+    Attributes:
+        snapshots: Hold a snapshot: for as long as a peer's sync takes, other reads must not wait for it.
+    """
+
+    readers: int
+    snapshots: int
+    writers: int
+
+
+OF_A_LOG = PoolSizes(readers=4, snapshots=16, writers=1)
+OF_A_SHELF = PoolSizes(readers=8, snapshots=24, writers=8)
+
+
+class Connections:
+    """Made by `open_connections`. All methods run in the thread's loop; those that take a `TrioCall` are called from trio.
+
+    Attributes:
+        thread: Whose loop serves them.
+        is_pooled: A pooler is in between.
+        settings: What each transaction begins with, behind a pooler.
+        listener: Hears of what other processes commit.
+    """
+
+    def __init__(self, url: PostgresUrl, durability: Durability, sizes: PoolSizes) -> None:
+        self.thread = AsyncioThread("gossiplog-postgres")
+        self.is_pooled = False
+        self.settings = ""
+        self.readers = Pool(self._connect, sizes.readers, url.location)
+        self.snapshots = Pool(self._connect, sizes.snapshots, url.location)
+        self.writers = Pool(self._connect, sizes.writers, url.location)
+        self.listener = Listener(self._connect)
+        self._url = url
+        self._durability = durability
+        self._on_connect: str | None = None
+        self._first = asyncio.Lock()
+        self._endings: set[asyncio.Task[None]] = set()
+
+    async def take(self, call: TrioCall, pool: Pool) -> Connection:
+        """Take a connection, for which `release` is owed; the first one finds out what is at the other end, and is not waited for.
+
+        Raises:
+            StoreUnavailable, Abandoned: As `Pool.acquire`.
+            asyncpg.PostgresError: The first one was refused.
+        """
+        async with self._first:
+            if self._on_connect is None:
+                pool.add(await self._connect_first(call))
+        return await pool.acquire(call)
+
+    def give_up(self) -> None:
+        """End what is under way as if the server were gone; nothing begins any more. `close` is owed nevertheless."""
+        for pool in (self.readers, self.snapshots, self.writers):
+            pool.give_up()
+
+    async def close(self, call: TrioCall) -> None:
+        """Finish what is under way and close all connections."""
+        await self.listener.stop()
+        await asyncio.gather(self.readers.close(), self.snapshots.close(), self.writers.close())
+        await asyncio.gather(*self._endings)
+
+    async def end(self, pool: Pool, connection: Connection) -> None:
+        """End a transaction without a commit, if there is one, and give the connection back."""
+        if not connection.is_closed() and connection.is_in_transaction():
+            with contextlib.suppress(*DATABASE_ERRORS):
+                await connection.execute("ROLLBACK")
+        pool.release(connection)
+
+    def end_later(self, pool: Pool, connection: Connection) -> None:
+        """Do so while the caller goes on."""
+        if connection.is_closed() or not connection.is_in_transaction():
+            pool.release(connection)
+            return
+        task = asyncio.get_running_loop().create_task(self.end(pool, connection))
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
+    async def _connect_first(self, call: TrioCall) -> Connection:
+        """Connect, waiting only for a server that is about to start; and see what is at the other end."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                connection = await call.run(connect(self._url), lambda late: late.terminate())
+                break
+            except asyncpg.CannotConnectNowError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                await call.wait_for(after(0.1 * 2**attempt))
+        # A pooler tells its clients a number of its own.
+        self.is_pooled = not await is_so(connection, f"pg_backend_pid() = {connection.get_server_pid():d}")
+        settings = await settings_for(connection, self._url, self._durability)
+        if self.is_pooled:
+            connection.terminate()
+            # The server's connections are others' too, so ours are set for each transaction.
+            self.settings = "".join(f"SET LOCAL {name} = {value}; " for name, value in settings.items())
+            self._on_connect = ""
+            return await self._connect()
+        on_connect = "; ".join(f"SET {name} = {value}" for name, value in settings.items())
+        await connection.execute(on_connect)
+        self._on_connect = on_connect
+        return connection
+
+    async def _connect(self) -> Connection:
+        connection = await connect(self._url, is_pooled=self.is_pooled)
+        if self._on_connect:
+            try:
+                await connection.execute(self._on_connect)
+            except BaseException:
+                connection.terminate()
+                raise
+        return connection
+
+
+@asynccontextmanager
+async def open_connections(url: PostgresUrl, durability: Durability, sizes: PoolSizes = OF_A_LOG) -> AsyncIterator[Connections]:
+    """Have connections for the length of a block. None is opened yet."""
+    connections = Connections(url, durability, sizes)
+    thread = connections.thread
+    thread.start()
+    try:
+        async with open_service_nursery() as nursery:
+            is_over = trio.Event()
+            nursery.start_soon(_give_up_if_cancelled, connections, is_over)
+            try:
+                yield connections
+            finally:
+                with trio.CancelScope(shield=True):
+                    await thread.call(connections.close)
+                is_over.set()
+    finally:
+        thread.stop()
+
+
+async def _give_up_if_cancelled(connections: Connections, is_over: trio.Event) -> None:
+    """Wait until a log is closed. Where it is cancelled, what a server does not answer must not keep it open for a minute."""
+    try:
+        await is_over.wait()
+    except trio.Cancelled:
+        with trio.move_on_after(_GRACE_S, shield=True):
+            await is_over.wait()
+        if not is_over.is_set():
+            connections.thread.loop.call_soon_threadsafe(connections.give_up)
+        raise
+
+
+def after(seconds: float) -> asyncio.Future[None]:
+    """Return a future that is done after so many seconds."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    loop.call_later(seconds, lambda: None if future.done() else future.set_result(None))
+    return future
