@@ -186,12 +186,14 @@ class Members:
         return None
 
     def holdings(self, author: str, view: View) -> tuple[MemberNode, ...]:
-        """Return the nodes by which an author may write data in a view; data belongs if there is one."""
+        """Return the nodes by which an author may write data in a view, the closest to a founder first; data belongs if there is one."""
         held = self._holdings.get((view, author))
         if held is None:
             if len(self._holdings) >= _HOLDINGS_MAX:
                 del self._holdings[next(iter(self._holdings))]
-            held = tuple(node for node in self.held_by(author, view) if node.role != "read")
+            writing = [node for node in self.held_by(author, view) if node.role != "read"]
+            # Not in the order of arrival: the first is what an application is told.
+            held = tuple(sorted(writing, key=lambda node: (len(node.path), node.name)))
             self._holdings[view, author] = held
         return held
 
@@ -228,12 +230,13 @@ class Members:
         now = self.everything
         lifting = [admit for admit in self._admitted.get(id, ()) if not self._bars_of_control(admit, now)]
         left = [each for each in touching if not any(_lifts(admit, each) for admit in lifting)]
-        bars: Bars = ()
+        first: Bars = ()
         for node in nodes:
             bars = self._choose(node.path, [each for each in left if _reaches(each, node.path)], now)
             if not bars:
-                break
-        return bars
+                return ()
+            first = first or bars
+        return first
 
     def against(self, nodes: Iterable[MemberNode]) -> list[ControlEntry]:
         """Return the revocations that touch what is signed under one of these nodes and not kept, whether or not they count."""

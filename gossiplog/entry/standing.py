@@ -14,7 +14,8 @@ class Standing:
     Attributes:
         counts: Whether it has an effect. An entry that belongs and does not count is void.
         kind: `data`, `policy`, `grant`, `revoke` or `admit`.
-        node: The node that it was signed under: a founder's did, or a grant's id. Of data the first by which it counts. Empty for a policy.
+        node: The node that it was signed under: a founder's did, or a grant's id. Of data that of its author's, among those held before it,
+            which is closest to a founder, and of these the lowest: it never changes. Empty for a policy.
         role: `read`, `write` or `admin`, of that node.
         person: The first node of the same person; see docs/spec/access.md, "Forms".
         revoked_by: Ids of the revocation that made it void, or of k founders' votes.

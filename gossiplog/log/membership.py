@@ -268,9 +268,7 @@ class Membership:
         shown = []
         for entry in data:
             if entry.key not in void:
-                nodes = members.holdings(entry.author, self._view_after(entry.key, places))
-                bars = [members.bars_of_node(node) for node in nodes]
-                node = next((node for node, barred in zip(nodes, bars, strict=True) if not barred), nodes[0])
+                node = members.holdings(entry.author, self._view_after(entry.key, places))[0]
                 standing = self._counting.get(node.name)
                 if standing is None:
                     standing = self._counting[node.name] = Standing(True, "data", node.name, node.role, node.person)
@@ -296,8 +294,7 @@ class Membership:
         else:
             barred = (yield from self._bars([key], {}))[key]
             places = yield from ask(ReadLeaves([key]))
-            nodes = members.holdings(Entry(key, values[key]).author, self._view_after(key, places))
-            node = next((node for node in nodes if barred or not members.bars_of_node(node)), nodes[0])
+            node = members.holdings(Entry(key, values[key]).author, self._view_after(key, places))[0]
             kind = "data"
         return Standing(not barred, kind, node.name, node.role, node.person, tuple(each.id for each in barred))
 

@@ -51,6 +51,7 @@ def check_convergence(
     size: int = 24,
     replicas: int = 3,
     other_processes: bool = True,
+    policy: bool = False,
 ) -> None:
     """Check that equal logs mean equal tables, whatever the order of arrival, on several replicas in SQLite in memory.
 
@@ -68,11 +69,12 @@ def check_convergence(
         seeds: One history for each; they may also be `random.Random`s, such as hypothesis gives.
         size: The approximate number of steps in a history.
         other_processes: Whether to start the other processes, which takes half a second.
+        policy: Whether the log has members, who are let in and removed meanwhile. What becomes void must leave no trace in the tables.
 
     Raises:
         NotConvergent: A check failed. The message has the smallest history found, as a test to paste.
     """
-    rules = WorldRules(application, invariants, shown, refusals)
+    rules = WorldRules(application, invariants, shown, refusals, policy)
     caller = _globals_of(inspect.currentframe())
     histories: list[History] = []
     for seed in seeds:
@@ -93,13 +95,14 @@ def check_history(
     invariants: Sequence[Invariant] = (),
     shown: Sequence[str] = (),
     refusals: tuple[type[Exception], ...] = (Reject,),
+    policy: bool = False,
 ) -> None:
     """Check one history, as `check_convergence` printed it.
 
     Raises:
         NotConvergent: The history still fails.
     """
-    rules = WorldRules(application, invariants, shown, refusals)
+    rules = WorldRules(application, invariants, shown, refusals, policy)
     failure = _run(rules, history)
     if failure is None:
         _check_elsewhere(rules, [history], _globals_of(inspect.currentframe()), is_shrunk=True)
@@ -180,6 +183,8 @@ def _as_test(rules: WorldRules, history: History, caller: dict[str, Any]) -> str
         options += f", shown={list(rules.shown)!r}"
     if rules.refusals != (Reject,):
         options += f", refusals=({''.join(f'{refusal.__name__}, ' for refusal in rules.refusals)})"
+    if rules.has_members:
+        options += ", policy=True"
     used = {type(part).__name__ for part in (history, *history.entries, *history.steps)}
     return "\n".join(
         [

@@ -18,6 +18,7 @@ _WRITTEN = 0.5
 _DELIVERED = 0.92
 _ABORTED = 0.2
 _STATEMENTS_MAX = 8
+_MEMBERS = 0.15
 _BURST_MAX = 4
 
 
@@ -51,7 +52,9 @@ def generate(world: HistoryWorld, operations: Operations, random: Random, size: 
     for _ in range(random.randint(2, size)):
         replica = random.randrange(len(world.replicas))
         draw = random.random()
-        if draw < _STRANGE:
+        if world.has_members and random.random() < _MEMBERS:
+            _change_members(world, random)
+        elif draw < _STRANGE:
             _write_strangely(world, operations, random, replica)
         elif draw < _WRITTEN:
             _write(world, operations, random, replica)
@@ -71,6 +74,15 @@ def _write(world: HistoryWorld, operations: Operations, random: Random, replica:
         numbers.append(number)
         parents = [number]
     world.do(Delivered(replica, tuple(numbers), _aborted(random)))
+
+
+def _change_members(world: HistoryWorld, random: Random) -> None:
+    """The founder lets in or removes an author, the stranger among them, after what some replica has; the others may not know."""
+    replica = random.randrange(len(world.replicas))
+    author = random.randint(1, len(world.replicas))
+    said = random.choice(({"grant": author}, {"revoke": author}, {"revoke": author, "keep": []}))
+    number = world.write(0, world.heads(replica), {"gossiplog.access": said})
+    world.do(Delivered(replica, (number,), _aborted(random)))
 
 
 def _write_strangely(world: HistoryWorld, operations: Operations, random: Random, replica: int) -> None:

@@ -24,7 +24,8 @@ class Written:
     Attributes:
         author: Which of the authors signed it, from 0; replica n writes as author n, and the highest is a stranger.
         parents: The numbers of earlier entries of the history.
-        payload: With `<entry N>` wherever an id stood.
+        payload: With `<entry N>` wherever an id stood. In a log with members `{"gossiplog.access": {"revoke": 2}}` removes author 2, and
+            `{"grant": 2}` lets it in again; author 0 founded the log, and all others are in at first.
     """
 
     author: int

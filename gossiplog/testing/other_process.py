@@ -21,7 +21,7 @@ _HASH_SEEDS = ("1", "2")
 
 def rebuilt(rules: WorldRules, history: History) -> dict[str, list[str]]:
     """Return the tables that the entries of a history make when they are applied in the order of ids."""
-    with HistoryWorld(rules, 0) as world:
+    with HistoryWorld(rules, history.replicas) as world:
         for entry in history.entries:
             world.write(entry.author, entry.parents, entry.payload)
         return world.rebuilt()
@@ -82,7 +82,7 @@ def elsewhere(rules: WorldRules, name: tuple[str, str] | None) -> Iterator[Elsew
             stack.callback(_end, process)
             processes.append(process)
         found = Elsewhere(processes)
-        answers = found.ask((described, rules.shown, rules.refusals))
+        answers = found.ask((described, rules.shown, rules.refusals, rules.has_members))
         yield found if all(answers) else None
 
 
@@ -90,7 +90,7 @@ def serve() -> None:
     """Answer on the standard streams: first what to replay, then a history at a time. What the application prints goes elsewhere."""
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    described, shown, refusals = pickle.load(source)
+    described, shown, refusals, has_members = pickle.load(source)
     try:
         if isinstance(described, bytes):
             application = pickle.loads(described)
@@ -98,7 +98,7 @@ def serve() -> None:
             application = getattr(import_module(described[0]), described[1])
     except Exception:
         application = None
-    rules = WorldRules(application, shown=shown, refusals=refusals)
+    rules = WorldRules(application, shown=shown, refusals=refusals, has_members=has_members)
     _answer(sink, application is not None)
     while True:
         try:

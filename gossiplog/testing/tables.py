@@ -13,6 +13,7 @@ from ..entry.message_id import decode_id
 from ..errors import LocalProtocolError
 from ..log.application import is_coroutine_function
 from ..store.statements import ApplicationTables
+from .membership import Judge, Taken
 
 if TYPE_CHECKING:
     from ..entry.message import Entry
@@ -48,18 +49,31 @@ class Unrepeatable(BaseException):
 
 
 class Known:
-    """The entries that one replica has, with their ancestors."""
+    """The entries that one replica has, with their ancestors.
 
-    def __init__(self) -> None:
+    Args:
+        judge: Of a log with members.
+    """
+
+    def __init__(self, judge: Judge | None = None) -> None:
         self.entries: dict[str, Entry] = {}
+        self._judge = judge
         self._by_key: dict[bytes, Entry] = {}
         self._ancestors: dict[str, frozenset[str]] = {}
 
-    def add(self, entry: Entry) -> None:
-        """Take an entry whose parents are here."""
-        parents = entry.message.parents
-        self.entries[entry.id] = self._by_key[entry.key] = entry
-        self._ancestors[entry.id] = frozenset(parents).union(*(self._ancestors[parent] for parent in parents))
+    def take(self, entries: Sequence[Entry]) -> Taken:
+        """Take entries after their parents, and return what comes of it; those that members do not let in are left out."""
+        taken = Taken(entries, entries) if self._judge is None else self._judge.take(entries)
+        for entry in taken.entries:
+            parents = entry.message.parents
+            self.entries[entry.id] = self._by_key[entry.key] = entry
+            self._ancestors[entry.id] = frozenset(parents).union(*(self._ancestors[parent] for parent in parents))
+        return taken
+
+    def shown(self) -> dict[str, Entry]:
+        """Return what an application gets of them, by id, ascending."""
+        entries = [self.entries[id] for id in sorted(self.entries)]
+        return {entry.id: entry for entry in (entries if self._judge is None else self._judge.counting(entries))}
 
     def get(self, id: str) -> Entry | None:
         """Return an entry; None if it is not here."""

@@ -15,6 +15,7 @@ from ..entry.signing import Ed25519Signer, sign_entry
 from ..errors import LocalProtocolError, Reject
 from ..log.applying import Batch, isolate
 from .history import Delivered, History, Step, Written, name_ids, resolve_ids
+from .membership import AUTHORS, Judge, Taken, found, say
 from .tables import CheckedTransaction, Known, Tables, Unrepeatable
 from .watch import watching
 
@@ -31,6 +32,7 @@ Invariant: TypeAlias = Callable[[Query], None]
 
 _TOPIC = "testing.example.com"
 _ROWS_SHOWN = 4
+_BATCH = 1_000
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,14 @@ class WorldRules:
         invariants: What must hold of each replica after each step.
         shown: Queries whose rows must agree; all tables, whole, if there are none.
         refusals: What `apply` raises on purpose about an entry that is to have no effect.
+        has_members: Whether the log has a policy, so that entries may be refused, and void.
     """
 
     application: Application
     invariants: Sequence[Invariant] = ()
     shown: Sequence[str] = ()
     refusals: tuple[type[Exception], ...] = (Reject,)
+    has_members: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ class _Replica:
     known: Known
     numbers: list[int] = field(default_factory=list)
     """What it has, in the order in which it came."""
+    refused: set[str] = field(default_factory=set)
+    """What the application refused."""
 
 
 @cache
@@ -91,6 +97,10 @@ class HistoryWorld:
         self._steps: list[Step] = []
         self._count = replicas
         self.replicas: list[_Replica] = []
+        self.has_members = rules.has_members
+        # What a log with members begins with, in each replica; no part of the history.
+        self._signers = tuple(map(signer_of, range(max(AUTHORS, replicas) + 1)))
+        self._founding = found(_TOPIC, self._signers) if rules.has_members else []
 
     def __enter__(self) -> HistoryWorld:
         return self
@@ -116,8 +126,12 @@ class HistoryWorld:
         """Make an entry, and return its number. Its payload may have ids or the names of entries."""
         named = name_ids(payload, self._numbers)
         keys = sorted({self.entries[parent].key for parent in parents})
-        encoded = pcf.encode(resolve_ids(named, [entry.id for entry in self.entries]))
-        entry = sign_entry(signer_of(author), _TOPIC, next_clock(keys), keys, encoded)
+        said, topic = resolve_ids(named, [entry.id for entry in self.entries]), _TOPIC
+        if self._founding:
+            topic, keys = self._founding[0].topic, keys or [self._founding[-1].key]
+            dids = [signer.did for signer in self._signers]
+            said = say(said, dids[0], dids, [*self._founding, *(self.entries[number] for number in self._ancestors(parents))])
+        entry = sign_entry(signer_of(author), topic, next_clock(keys), keys, pcf.encode(said))
         # Equal entries are one to a log. Each has a number here, as histories count what was written.
         self._numbers.setdefault(entry.id, len(self.entries))
         self.entries.append(entry)
@@ -140,14 +154,13 @@ class HistoryWorld:
             replica = self.replicas[step.to]
             numbers = self._lacking(replica, step.entries)
             if numbers:
-                for number in numbers:
-                    replica.known.add(self.entries[number])
-                entries = [self.entries[number] for number in numbers]
-                self._commit(replica, lambda tx: self._apply(entries, tx), step.aborted_after)
-                replica.numbers += numbers
+                taken = replica.known.take([self.entries[number] for number in numbers])
+                self._commit(replica, lambda tx: self._take(replica, taken, tx), step.aborted_after)
+                replica.refused.difference_update(entry.id for entry in taken.lost)
+                replica.numbers += [number for number in numbers if self.entries[number].id in replica.known.entries]
         else:
             replica = self.replicas[step.replica]
-            self._commit(replica, lambda tx: self._rebuild(replica.known, tx, step.batch), step.aborted_after)
+            self._commit(replica, lambda tx: self._rebuild(replica, tx, step.batch), step.aborted_after)
         for invariant in self._rules.invariants:
             name = getattr(invariant, "__name__", "invariant")
             try:
@@ -199,21 +212,21 @@ class HistoryWorld:
         oracle = self._make_replica(is_reversed=False)
 
         def work(tx: CheckedTransaction) -> None:
-            refused = self._apply_all(oracle.known, tx, 1_000, is_reversed=is_reversed, without=without)
-            lost = [entry for id, entry in sorted(oracle.known.entries.items(), reverse=True) if id in undone - refused]
+            refused = self._apply_all(oracle.known, tx, _BATCH, is_reversed=is_reversed, without=without)
+            lost = [entry for id, entry in reversed(oracle.known.shown().items()) if id in undone - refused]
             if lost and self._rules.application.undo is not None:
                 tx.call(self._rules.application.undo, Batch(lost))
 
         try:
-            for entry in self.entries:
-                oracle.known.add(entry)
+            oracle.known.take(list({entry.id: entry for entry in self.entries}.values()))
             self._commit(oracle, work, None, is_watched=is_watched)
             return oracle.tables.contents(self._rules.shown)
         finally:
             oracle.tables.close()
 
     def _make_replica(self, *, is_reversed: bool) -> _Replica:
-        known = Known()
+        known = Known(Judge(self._founding[0].topic) if self._founding else None)
+        known.take(self._founding)
         replica = _Replica(Tables(known, is_reversed=is_reversed), known)
         self._commit(replica, self._reset, None)
         return replica
@@ -239,6 +252,16 @@ class HistoryWorld:
         """The number that an entry had first."""
         return self._numbers[self.entries[number].id]
 
+    def _ancestors(self, numbers: Iterable[int]) -> list[int]:
+        found: set[int] = set()
+        waiting = [self._first_of(number) for number in numbers]
+        while waiting:
+            number = waiting.pop()
+            if number not in found:
+                found.add(number)
+                waiting += self._parents(number)
+        return sorted(found)
+
     def _parents(self, number: int) -> list[int]:
         return [self._first_of(parent) for parent in self._written[number].parents]
 
@@ -255,14 +278,27 @@ class HistoryWorld:
         if self._rules.application.reset is not None:
             tx.call(self._rules.application.reset)
 
-    def _rebuild(self, known: Known, tx: CheckedTransaction, batch: int) -> None:
+    def _take(self, replica: _Replica, taken: Taken, tx: CheckedTransaction) -> None:
+        """Have the application follow a commit, as a log does: what counts no longer is undone, or the tables are built anew."""
+        application = self._rules.application
+        if (taken.lost and application.undo is None) or (taken.regained and not application.order_free):
+            self._rebuild(replica, tx, _BATCH)
+            return
+        if (lost := [entry for entry in taken.lost if entry.id not in replica.refused]) and application.undo is not None:
+            tx.call(application.undo, Batch(lost))
+        for entries in filter(None, (taken.regained, taken.shown)):
+            replica.refused |= self._apply(entries, tx)
+
+    def _rebuild(self, replica: _Replica, tx: CheckedTransaction, batch: int) -> None:
         self._reset(tx)
-        self._apply_all(known, tx, batch)
+        replica.refused = self._apply_all(replica.known, tx, batch)
 
     def _apply_all(
         self, known: Known, tx: CheckedTransaction, batch: int, *, is_reversed: bool = False, without: frozenset[str] = frozenset()
     ) -> set[str]:
-        ordered = [known.entries[id] for id in sorted(known.entries.keys() - without, reverse=is_reversed)]
+        ordered = [entry for id, entry in known.shown().items() if id not in without]
+        if is_reversed:
+            ordered.reverse()
         refused: set[str] = set()
         for start in range(0, len(ordered), batch):
             refused |= self._apply(ordered[start : start + batch], tx)

@@ -51,6 +51,40 @@ def test_right_application_passes(name: str) -> None:
     check_convergence(it.application, it.operations, shown=it.shown, seeds=range(20), other_processes=name == "set_in_order")
 
 
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_application_passes_while_members_come_and_go(name: str) -> None:
+    it = RIGHT[name]
+    check_convergence(it.application, it.operations, shown=it.shown, seeds=range(8), other_processes=False, policy=True)
+
+
+def test_what_depends_on_a_standing_is_checked_and_one_that_remembers_the_removed_is_found() -> None:
+    def reset(tx) -> None:
+        tx.execute("DROP TABLE IF EXISTS said")
+        tx.execute("CREATE TABLE said (id TEXT, node TEXT, person TEXT)")
+
+    def apply(entries, tx) -> None:
+        for entry in entries:
+            tx.execute("INSERT INTO said VALUES (?, ?, ?)", (entry.id, entry.standing.node, entry.standing.person))
+
+    def undo(entries, tx) -> None:
+        tx.execute_many("DELETE FROM said WHERE id = ?", [(entry.id,) for entry in entries])
+
+    for options in ({}, {"undo": undo}, {"undo": undo, "order_free": True}):
+        check_convergence(Application("said", 1, apply, reset, **options), ["a", "b"], policy=True, seeds=range(12), other_processes=False)
+
+    def first(entries, tx) -> None:
+        # Who wrote first here, whether or not it is void later.
+        for entry in entries:
+            tx.execute("INSERT INTO said SELECT ?, '', '' WHERE NOT EXISTS (SELECT 1 FROM said)", (entry.author,))
+
+    with pytest.raises(NotConvergent, match="policy=True") as caught:
+        check_convergence(
+            Application("said", 1, first, reset, order_free=True, undo=lambda entries, tx: None), ["a"], policy=True, other_processes=False
+        )
+    with pytest.raises(NotConvergent, match="tables"):
+        check_history(Application("said", 1, first, reset, undo=lambda entries, tx: None), caught.value.history, policy=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_application_passes_many_histories(name: str) -> None:

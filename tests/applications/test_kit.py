@@ -3,19 +3,56 @@
 import subprocess
 import sys
 from dataclasses import replace
+from random import Random
 
 import msgspec
 import pytest
+from access_support import DIDS, SIGNERS
 from kit_support import APPLICATIONS, LIKES, OPERATIONS
 
+import gossiplog
 from gossiplog import kit
 from gossiplog.errors import LocalProtocolError
-from gossiplog.testing import NotConvergent, check_convergence
+from gossiplog.testing import Author, NotConvergent, check_convergence
 
 
 @pytest.mark.parametrize("name", APPLICATIONS)
 def test_part_converges(name: str) -> None:
     check_convergence(APPLICATIONS[name], OPERATIONS[name], seeds=range(15), other_processes=name == "all")
+
+
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_part_converges_while_members_come_and_go(name: str) -> None:
+    check_convergence(APPLICATIONS[name], OPERATIONS[name], policy=True, seeds=range(10), other_processes=name == "all")
+
+
+@pytest.mark.parametrize("name", APPLICATIONS)
+async def test_void_entries_leave_no_trace_in_a_part(name: str) -> None:
+    random, reads = Random(name), ("SELECT id FROM words_list ORDER BY id", "SELECT id FROM folder_files ORDER BY id")
+
+    async def contents(log: gossiplog.GossipLog) -> dict[str, list[str]]:
+        names = await log.query("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        return {table: sorted(map(repr, await log.query(f'SELECT * FROM "{table}"'))) for (table,) in names}
+
+    async def write(log: gossiplog.GossipLog, signer: gossiplog.Ed25519Signer) -> None:
+        for _ in range(12):
+            tables = await contents(log)
+            rows = {sql: await log.query(sql) if sql.split()[3] in tables else [] for sql in reads}
+            await log.append(OPERATIONS[name](Author(random, signer.did, [], rows.__getitem__)), signer=signer)
+
+    options = {"app": APPLICATIONS[name], "signer": SIGNERS[0]}
+    async with gossiplog.open(":memory:", topic="team.example.com", policy=gossiplog.Policy([DIDS[0]]), **options) as log:
+        node = await log.grant(DIDS[1])
+        await write(log, SIGNERS[0])
+        before = await contents(log)
+        async with gossiplog.open(":memory:", topic=log.topic, app=APPLICATIONS[name]) as other:
+            await other.sync(log)
+            await write(other, SIGNERS[1])
+            await log.sync(other)
+            assert await contents(log) == await contents(other) != before
+            await log.revoke(node.id, keep=[])
+            await other.sync(log)
+            assert await contents(log) == await contents(other) == before
 
 
 def test_order_matters_to_a_set_and_the_checker_knows() -> None:

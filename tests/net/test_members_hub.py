@@ -10,7 +10,7 @@ from mesh_support import TCP, a_peer
 from network_support import PATIENCE_S, eventually, fetch, until_has
 
 import gossiplog
-from gossiplog import Application, Policy, kit
+from gossiplog import Application, Policy
 from gossiplog.access import Grant, Revoke, encode_said
 from gossiplog.archive.jsonl import entry_to_line, line_to_value
 from gossiplog.codec import pcf
@@ -300,23 +300,3 @@ async def test_a_did_that_an_application_names_has_the_rights_of_its_role() -> N
             assert len(nursery.child_tasks) == 1, "another member's role is no change"
             access.set_members("team", None)
     assert caller.rights("team") == set()
-
-
-async def test_parts_of_the_kit_forget_what_a_removed_member_did() -> None:
-    cities, likes = kit.Set("cities"), kit.Counter("likes")
-    application = kit.compose("app", 1, cities, likes)
-    async with (
-        gossiplog.open(":memory:", topic="team.example.com", policy=Policy([DIDS[0]]), signer=SIGNERS[0], app=application) as log,
-        gossiplog.open(":memory:", topic=log.topic, signer=SIGNERS[1], app=application) as other,
-    ):
-        node = await log.grant(DIDS[1])
-        await log.append_many([cities.add("Bonn"), likes.add("a", 2)])
-        await other.sync(log)
-        await other.append_many([cities.add("Ulm"), cities.remove("Bonn"), likes.add("a", 5)])
-        await log.sync(other)
-        assert (await likes.get(log, "a"), await cities.items(log)) == (7, ["Ulm"])
-        await log.revoke(node.id, keep=[])
-        await other.sync(log)
-        assert await other.root() == await log.root()
-        for replica in (log, other):
-            assert (await likes.get(replica, "a"), await cities.items(replica)) == (2, ["Bonn"])

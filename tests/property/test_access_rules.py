@@ -24,7 +24,7 @@ PLANTED = {
     "revocations decide that do not count": ("elif not self._bars_of_control(each, among):", "else:"),
     "nothing is adopted": ("or path[below] not in said.adopt", "or below > 0"),
     "whatever was adopted lives": ("or path[below] not in said.adopt", "or not said.adopt"),
-    "data is void under any of its nodes": ("if not bars:\n                break", "if bars:\n                break"),
+    "data is void under any of its nodes": ("if not bars:\n                return ()", "if bars:\n                return bars"),
     "admissions lift what was revoked from above": ("and admit.under.name in revocation.under.path", ""),
     "admissions lift what they have not seen": ("revocation.index in admit.view.controls and", ""),
     "void admissions lift": ("if not self._bars_of_control(admit, now)]", "]"),

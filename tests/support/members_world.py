@@ -188,10 +188,13 @@ class World:
             }, "members differ"
             for id, standing in standings.items():
                 theirs = await log.standing(id)
-                assert (theirs.counts, theirs.kind) == (standing.counts, standing.kind), f"the standing of {id} differs"
+                assert (theirs.counts, theirs.kind, theirs.node) == (standing.counts, standing.kind, standing.node), (
+                    f"the standing of {id} differs"
+                )
+        told = {(id, standing.node) for id, standing in counting.items()}
         for log in self.replicas:
-            seen = {id for id, _ in await log.query("SELECT id, node FROM seen")}
-            assert seen == set(counting), f"void or lost: {seen ^ set(counting)}"
+            seen = set(await log.query("SELECT id, node FROM seen"))
+            assert seen == told, f"void or lost: {seen ^ told}"
         return {
             "entries": len(entries),
             "refused": len(self.pool) - len(entries),

@@ -1,0 +1,121 @@
+"""Members in a checked history: author 0 founds the log and lets in the others, and each replica judges what comes as a log does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ..access import Grant, Policy, Revoke, encode_said
+from ..codec import pcf
+from ..entry.rules import next_clock
+from ..entry.signing import Ed25519Signer, sign_entry
+from ..log.access import Void
+from ..log.commit import Committed, InsertEntries, commit
+from ..log.membership import Membership
+from ..plan import Plan, Request, run_plan
+from ..store.memory.state import WRITES, MemoryState
+
+if TYPE_CHECKING:
+    from ..entry.message import Entry
+
+__all__ = ["AUTHORS", "Judge", "Taken", "found", "say"]
+
+AUTHORS = 4
+"""Authors 1 to 4 are let in from the beginning: more than any history has that was shrunk."""
+_NAME = "gossiplog.access"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What came of new entries.
+
+    Attributes:
+        entries: Those that belong, in the order in which they came.
+        shown: Of these what the application gets.
+        lost: What counts no longer, the latest first.
+        regained: What counts again, parents first.
+    """
+
+    entries: Sequence[Entry]
+    shown: Sequence[Entry]
+    lost: Sequence[Entry] = ()
+    regained: Sequence[Entry] = ()
+
+
+class Judge:
+    """The log of one replica, as far as members go."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._state = MemoryState()
+        self._membership = Membership()
+        self._void = Void()
+        self._by_key: dict[bytes, Entry] = {}
+
+    def take(self, entries: Sequence[Entry]) -> Taken:
+        """Commit entries whose parents are here, or were refused."""
+        writes: list[Request[Any]] = []
+        committed, shown = run_plan(self._commit(entries), lambda request: self._answer(request, writes))
+        for request in writes:
+            self._state.write(request)
+        new = [entry for _, entry in committed.entries]
+        self._by_key.update({entry.key: entry for entry in new})
+        lost, regained = ([self._by_key[key] for key in sorted(keys)] for keys in (committed.changed.lost, committed.changed.regained))
+        return Taken(new, shown, lost[::-1], regained)
+
+    def counting(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Return those of some entries, which are here, that an application gets."""
+        return run_plan(self._counting(entries), lambda request: self._answer(request, []))
+
+    def _counting(self, entries: Sequence[Entry]) -> Plan[list[Entry]]:
+        yield from self._membership.refresh()
+        return (yield from self._membership.counting(entries))
+
+    def _commit(self, entries: Sequence[Entry]) -> Plan[tuple[Committed, list[Entry]]]:
+        committed = yield from commit([InsertEntries(entries)], topic=self._topic, now=0.0, void=self._void, membership=self._membership)
+        new = [entry for _, entry in committed.entries]
+        return committed, (yield from self._membership.counting(new, committed.changed.hidden))
+
+    def _answer(self, request: Request[Any], writes: list[Request[Any]]) -> Any:
+        if type(request) not in WRITES:
+            return self._state.answer(request)
+        writes.append(request)
+        return None
+
+
+@cache
+def found(name: str, signers: tuple[Ed25519Signer, ...]) -> list[Entry]:
+    """Make the policy of the first of these signers, and grants to the others, each the parent of the next."""
+    policy = Policy((signers[0].did,), salt=bytes(16))
+    topic = policy.topic(name)
+    entries = [policy.entry(topic)]
+    for signer in signers[1:]:
+        parents = [entries[-1].key]
+        said = pcf.encode(encode_said(Grant(signer.did, "write", signers[0].did)))
+        entries.append(sign_entry(signers[0], topic, next_clock(parents), parents, said))
+    return entries
+
+
+def say(payload: Any, founder: str, dids: Sequence[str], past: Sequence[Entry]) -> Any:
+    """Return the payload for what a history says of authors by their numbers; anything else as it is.
+
+    Args:
+        payload: As a history has it: `{"gossiplog.access": {"grant": 2}}`, or `{"revoke": 2}`, with `"keep": []` if nothing is kept.
+        founder: The did of author 0, under whose node it is said.
+        dids: Of all authors.
+        past: The ancestors, the founding entries among them, parents first.
+    """
+    match payload:
+        case {"gossiplog.access": {"grant": int(author)}} if author < len(dids):
+            return encode_said(Grant(dids[author], "write", founder))
+        case {"gossiplog.access": {"revoke": int(author), **rest}} if author < len(dids):
+            grants = [entry.id for entry in past if _granted(entry) == dids[author]]
+            return encode_said(Revoke(grants[-1], founder, () if rest else None)) if grants else payload
+    return payload
+
+
+def _granted(entry: Entry) -> Any:
+    said = entry.payload.get(_NAME) if isinstance(entry.payload, dict) else None
+    return said.get("grant") if isinstance(said, dict) else None
