@@ -20,7 +20,7 @@ from ..store.memory.state import WRITES, MemoryState
 if TYPE_CHECKING:
     from ..entry.message import Entry
 
-__all__ = ["AUTHORS", "Judge", "Taken", "found", "say"]
+__all__ = ["AUTHORS", "Judge", "Judged", "found", "say"]
 
 AUTHORS = 4
 """Authors 1 to 4 are let in from the beginning: more than any history has that was shrunk."""
@@ -28,7 +28,7 @@ _NAME = "gossiplog.access"
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Judged:
     """What came of new entries.
 
     Attributes:
@@ -54,7 +54,7 @@ class Judge:
         self._void = Void()
         self._by_key: dict[bytes, Entry] = {}
 
-    def take(self, entries: Sequence[Entry]) -> Taken:
+    def take(self, entries: Sequence[Entry]) -> Judged:
         """Commit entries whose parents are here, or were refused."""
         writes: list[Request[Any]] = []
         committed, shown = run_plan(self._commit(entries), lambda request: self._answer(request, writes))
@@ -63,7 +63,7 @@ class Judge:
         new = [entry for _, entry in committed.entries]
         self._by_key.update({entry.key: entry for entry in new})
         lost, regained = ([self._by_key[key] for key in sorted(keys)] for keys in (committed.changed.lost, committed.changed.regained))
-        return Taken(new, shown, lost[::-1], regained)
+        return Judged(new, shown, lost[::-1], regained)
 
     def counting(self, entries: Sequence[Entry]) -> list[Entry]:
         """Return those of some entries, which are here, that an application gets."""

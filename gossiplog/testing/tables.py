@@ -13,7 +13,7 @@ from ..entry.message_id import decode_id
 from ..errors import LocalProtocolError
 from ..log.application import is_coroutine_function
 from ..store.statements import ApplicationTables
-from .membership import Judge, Taken
+from .membership import Judge, Judged
 
 if TYPE_CHECKING:
     from ..entry.message import Entry
@@ -61,9 +61,9 @@ class Known:
         self._by_key: dict[bytes, Entry] = {}
         self._ancestors: dict[str, frozenset[str]] = {}
 
-    def take(self, entries: Sequence[Entry]) -> Taken:
+    def take(self, entries: Sequence[Entry]) -> Judged:
         """Take entries after their parents, and return what comes of it; those that members do not let in are left out."""
-        taken = Taken(entries, entries) if self._judge is None else self._judge.take(entries)
+        taken = Judged(entries, entries) if self._judge is None else self._judge.take(entries)
         for entry in taken.entries:
             parents = entry.message.parents
             self.entries[entry.id] = self._by_key[entry.key] = entry

@@ -15,7 +15,7 @@ from ..entry.signing import Ed25519Signer, sign_entry
 from ..errors import LocalProtocolError, Reject
 from ..log.applying import Batch, isolate
 from .history import Delivered, History, Step, Written, name_ids, resolve_ids
-from .membership import AUTHORS, Judge, Taken, found, say
+from .membership import AUTHORS, Judge, Judged, found, say
 from .tables import CheckedTransaction, Known, Tables, Unrepeatable
 from .watch import watching
 
@@ -278,7 +278,7 @@ class HistoryWorld:
         if self._rules.application.reset is not None:
             tx.call(self._rules.application.reset)
 
-    def _take(self, replica: _Replica, taken: Taken, tx: CheckedTransaction) -> None:
+    def _take(self, replica: _Replica, taken: Judged, tx: CheckedTransaction) -> None:
         """Have the application follow a commit, as a log does: what counts no longer is undone, or the tables are built anew."""
         application = self._rules.application
         if (taken.lost and application.undo is None) or (taken.regained and not application.order_free):
