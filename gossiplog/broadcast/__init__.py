@@ -1,4 +1,4 @@
-"""Reliable causal broadcast as one sans-IO machine: how an entry comes in, and how it spreads by pubsub, pushes and syncs."""
+"""Reliable causal broadcast as a sans-IO machine for each log, and the router that all logs of a process share."""
 
 from .actions import (
     Action,
@@ -19,7 +19,7 @@ from .actions import (
     VerifyBatch,
 )
 from .allowance import Allowance, Bringer, Quota
-from .broadcast import Broadcast
+from .broadcast import LOG_TIMERS, Broadcast
 from .certain_entries import CertainEntries
 from .events import (
     BatchBrought,
@@ -42,9 +42,11 @@ from .events import (
     SyncFinished,
     SyncServed,
 )
+from .shared_router import SharedEvent, SharedRouter
 from .state import BroadcastState
 
 __all__ = [
+    "LOG_TIMERS",
     "Action",
     "Allowance",
     "AskLog",
@@ -80,6 +82,8 @@ __all__ = [
     "PushReceived",
     "PushRefused",
     "Quota",
+    "SharedEvent",
+    "SharedRouter",
     "StartBroadcast",
     "StartSync",
     "SyncFinished",

@@ -1,6 +1,6 @@
 """What a broadcast machine asks its driver to do: the results of `Broadcast.handle`, to be carried out in order.
 
-The router's own actions come through as they are, but for `Validate` and `AnotherSource`, which end here.
+The router's own actions come through as they are. `Validate` and `AnotherSource` the driver hands to the machine of their topic.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from ..entry.message import Entry
 from ..entry.validation import Verdict
 from ..plan import Plan
-from ..pubsub.actions import Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer
+from ..pubsub.actions import Action as RouterAction
 from ..pubsub.types import PeerId
 from ..sync.source import Source
 from .allowance import Bringer
@@ -31,7 +31,6 @@ __all__ = [
     "OpenPush",
     "Push",
     "PushRefused",
-    "RouterAction",
     "SpreadingAction",
     "StartSync",
     "Unwelcome",
@@ -227,6 +226,5 @@ class Unwelcome:
     is_blamed: bool = False
 
 
-RouterAction: TypeAlias = SendRpc | Deliver | Published | SetTimer | Connect | Disconnect | Probe | SlowPeer
 SpreadingAction: TypeAlias = RouterAction | AskLog | InsertEntry | Push | OpenPush | ClosePush | PushRefused | StartSync | Ban | Unwelcome
 Action: TypeAlias = SpreadingAction | VerifyBatch | InsertBatch | EntryForeseen | EntryDecided | BatchDecided | EntriesAppended

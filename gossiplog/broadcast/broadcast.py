@@ -3,7 +3,8 @@
 **Theory of operation.** What happens outside is told to the spreading, which knows peers and messages; what the log did, and what was
 brought by a sync or a post, is told to the intake. An entry that the spreading takes out of a message goes to the intake
 (`InsertEntry`); what the intake foresees, decides or finds to be ours goes back to the spreading. All that either wants of the outside is
-returned, in order. The drivers, the live service and the simulator, know this machine alone:
+returned, in order. The router, which all logs of a process have in common, is asked within the same step. The drivers, the live service
+and the simulator, know this machine and the `SharedRouter`:
 
     for action in machine.handle(event, now): …
 
@@ -17,7 +18,6 @@ from collections.abc import Iterable, Sequence
 from random import Random
 
 from ..pubsub.events import TimerFired
-from ..pubsub.router import Router
 from .actions import Action, EntriesAppended, EntryDecided, EntryForeseen, InsertEntry
 from .events import (
     Appended,
@@ -32,11 +32,16 @@ from .events import (
     StartBroadcast,
 )
 from .intake import LEARN_TIMER, LEARN_TOKEN, Intake
-from .pushes import TELL_AGAIN_S
+from .pushes import AGAIN_TIMER, PUSH_TIMER, TELL_AGAIN_S
+from .shared_router import SharedRouter
 from .spreading import Spreading
 from .state import BroadcastState
+from .wanted_syncs import SYNC_TIMER
 
-__all__ = ["Broadcast"]
+__all__ = ["LOG_TIMERS", "Broadcast"]
+
+LOG_TIMERS = frozenset((LEARN_TIMER, PUSH_TIMER, AGAIN_TIMER, SYNC_TIMER))
+"""The timers of a log's machine; any other that it asks for is the router's."""
 
 _HANDOVERS = (InsertEntry, EntryForeseen, EntryDecided, EntriesAppended)
 """What one of the two machines says and the other has to hear."""
@@ -50,7 +55,7 @@ class Broadcast:
     order.
 
     Args:
-        router: A new router that validates (`is_validating`), under the StrictNoSign policy.
+        shared: The router of all logs.
         topic: The log's.
         random: The only source of chance.
         tell_again_s: How long after a change everybody is told our heads once more, whether that is needed or not; infinity: never.
@@ -58,18 +63,13 @@ class Broadcast:
     Attributes:
         intake: How entries come in.
         spreading: How they spread.
-        router: The spreading's.
+        shared: The router of all logs.
     """
 
-    def __init__(self, router: Router, topic: str, random: Random, *, tell_again_s: float = TELL_AGAIN_S) -> None:
+    def __init__(self, shared: SharedRouter, topic: str, random: Random, *, tell_again_s: float = TELL_AGAIN_S) -> None:
         self.intake = Intake()
-        self.spreading = Spreading(router, topic, random, tell_again_s=tell_again_s)
-        self.router = router
-
-    @property
-    def protocols(self) -> tuple[str, ...]:
-        """The pubsub protocol ids it speaks, the preferred one first."""
-        return self.router.protocols
+        self.spreading = Spreading(shared, topic, random, tell_again_s=tell_again_s)
+        self.shared = shared
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event and say what is to be done. Raises nothing, whatever a peer sent.

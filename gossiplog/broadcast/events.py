@@ -1,6 +1,6 @@
 """What may happen to a broadcast machine: the arguments of `Broadcast.handle`; and what its intake tells its spreading.
 
-The router's own events that concern neither peers nor verdicts are passed through as they are. An event that no longer makes sense
+What the router asks of a log (`Validate`, `AnotherSource`) is handed on as it is. An event that no longer makes sense
 (the peer has gone, the token is unknown) changes nothing.
 """
 
@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 from ..entry.message import Entry
 from ..entry.validation import Verdict
 from ..errors import CommitError, GossipLogError
-from ..pubsub.events import AppScored, ConnectFailed, PeerRecordLearned, Probed, RpcReceived, SendFailed, TimerFired, TopicScored
+from ..pubsub.actions import AnotherSource, Validate
+from ..pubsub.events import TimerFired
 from ..pubsub.types import PeerId
 from ..sync.result import SyncResult
 from .allowance import Bringer
@@ -39,7 +40,6 @@ __all__ = [
     "PushDropped",
     "PushOpened",
     "PushReceived",
-    "RouterEvent",
     "SpreadingEvent",
     "StartBroadcast",
     "SyncFinished",
@@ -63,11 +63,9 @@ class StartBroadcast:
     """The first event of all.
 
     Attributes:
-        me: Our own peer id.
         may_foresee: Nothing but verification and our disk decides what the log stores: no access rule, and no other process.
     """
 
-    me: PeerId
     may_foresee: bool = False
 
 
@@ -109,7 +107,7 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class PubsubChanged:
-    """A connected peer of the mesh has begun with pubsub, or ended it.
+    """A connected peer of the mesh has begun with pubsub, or ended it. For the `SharedRouter`.
 
     Attributes:
         peer: The peer, by its id.
@@ -284,13 +282,13 @@ class SyncServed:
     peer: PeerId
 
 
-RouterEvent: TypeAlias = RpcReceived | TimerFired | SendFailed | ConnectFailed | AppScored | TopicScored | PeerRecordLearned | Probed
 OutsideEvent: TypeAlias = (
-    RouterEvent
+    Validate
+    | AnotherSource
+    | TimerFired
     | StartBroadcast
     | Connected
     | Disconnected
-    | PubsubChanged
     | PushOpened
     | PushClosed
     | PushReceived

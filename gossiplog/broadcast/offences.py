@@ -171,7 +171,7 @@ class Blame:
         suspect_until = self.origins.banned_until(origin, now)
         if suspect_until is None or peer.is_origin_shared:
             return until, None
-        if any(other.origin == origin and other is not peer and other.id not in self.peers for other in others):
+        if any(other.origin == origin and other.id != peer.id and other.id not in self.peers for other in others):
             return until, None
         self.peers.ban(peer.id, suspect_until, reason)
         return suspect_until, origin

@@ -21,7 +21,7 @@ whoever named them. So an entry arrives if any path of peers leads to it; the fa
 3. Nothing is passed on that was neither foreseen nor accepted and new; what was foreseen and then failed is followed by our heads.
 4. Whoever brings what no replica may accept is blamed for each piece of it, also after it has left, and nobody else is. Faults of our own
    disk, orphans and rules of ours blame nobody.
-5. A peer that is banned is disconnected here in the same step, and `Ban` tells the driver.
+5. A peer that is banned is disconnected here in the same step, and `Ban` tells the driver, which disconnects it everywhere else.
 6. Any entry or head that a peer named and we lack is wanted from that peer until it comes, is rejected, or the peer has left, within the
    bounds of `WantedSyncs`; of a client that may not push it is refused instead.
 7. Each container that a peer can feed has a maximum; `state` shows both.
@@ -40,26 +40,9 @@ from typing import assert_never
 from ..entry.message import Entry
 from ..entry.validation import LATER, Outcome, Rule, Verdict
 from ..errors import DecodeError
-from ..pubsub.actions import AnotherSource, Connect, Validate
-from ..pubsub.events import (
-    AppScored,
-    ConnectFailed,
-    PeerConnected,
-    PeerDisconnected,
-    PeerRecordLearned,
-    Probed,
-    Publish,
-    RpcReceived,
-    SendFailed,
-    Subscribe,
-    TimerFired,
-    TopicScored,
-    Validated,
-)
-from ..pubsub.events import Event as PubsubEvent
+from ..pubsub.actions import AnotherSource, Validate
 from ..pubsub.events import Outcome as PubsubOutcome
-from ..pubsub.events import Start as StartRouter
-from ..pubsub.router import Router
+from ..pubsub.events import Publish, Subscribe, TimerFired, Validated
 from ..pubsub.rpc import Message
 from ..pubsub.types import MessageId, PeerId, TimerToken, Topic
 from ..sync.result import Ending
@@ -76,7 +59,6 @@ from .events import (
     LogAnswered,
     Misbehaved,
     PeerKind,
-    PubsubChanged,
     PushClosed,
     PushDropped,
     PushOpened,
@@ -87,12 +69,13 @@ from .events import (
     SyncServed,
 )
 from .heads_check import HeadsCheck
-from .offences import BROKEN_STREAMS_MAX, OFFENCES_MAX, Blame, RejectedIds
+from .offences import BROKEN_STREAMS_MAX, OFFENCES_MAX, RejectedIds
 from .orphans import ORPHANS_MAX, OUT_FOR_GOOD, Orphan, Orphans
 from .peers import PUSHED_MAX, Peer
 from .pending import ARRIVALS_MAX, Pending, PendingInserts
 from .pushes import AGAIN_TIMER, BY_PUSH, PUSH_TIMER, TELL_AGAIN_S, Pushes
 from .questions import Questions
+from .shared_router import SharedRouter
 from .state import BroadcastState
 from .wanted_syncs import SYNC_TIMER, WantedSyncs
 
@@ -109,15 +92,15 @@ class Spreading:
     """The machine; see the module's docstring. `Broadcast` has one, hands it what concerns it, and passes its actions on.
 
     Args:
-        router: A new router that validates (`is_validating`), under the StrictNoSign policy.
+        shared: The router of all logs.
         topic: The log's.
         random: The only source of chance.
         tell_again_s: How long after a change everybody is told our heads once more, whether that is needed or not; infinity: never.
     """
 
-    def __init__(self, router: Router, topic: str, random: Random, *, tell_again_s: float = TELL_AGAIN_S) -> None:
-        # Pubsub: whom messages go to, and what of them is new. It keeps its own peers, those that speak one of its protocols.
-        self.router = router
+    def __init__(self, shared: SharedRouter, topic: str, random: Random, *, tell_again_s: float = TELL_AGAIN_S) -> None:
+        # Pubsub, and whom to blame.
+        self._shared = shared
         self._topic = Topic(topic)
         self._random = random
         # The time of the call that is under way, and what it asks for so far.
@@ -125,12 +108,8 @@ class Spreading:
         self._out: list[SpreadingAction] = []
         # Who is connected, of whatever kind.
         self._peers: dict[PeerId, Peer] = {}
-        # Peers of a mesh have come, or may: without any, the router's cache would fill for nobody.
-        self.has_mesh = False
         # What no replica may accept; it is refused again without work.
         self.rejected = RejectedIds()
-        # Who brought that, and who is banned or slowed for it.
-        self._blamed = Blame()
         # What our log was asked and has not answered.
         self._questions = Questions(self._emit)
         # The entries that the intake has, and how each came; and the way of those that something else stored.
@@ -145,11 +124,6 @@ class Spreading:
         # The latest heads of each peer that our log has not been asked about.
         self._heads_check = HeadsCheck(self.rejected, ask, self._on_lacking)
 
-    @property
-    def protocols(self) -> tuple[str, ...]:
-        """The pubsub protocol ids it speaks, the preferred one first."""
-        return self.router.protocols
-
     def handle(self, event: SpreadingEvent, now: float) -> list[SpreadingAction]:
         """Take one event and say what is to be done. Raises nothing, whatever a peer sent.
 
@@ -159,11 +133,10 @@ class Spreading:
         """
         self._now = self._wanted_syncs.now = self._pushes.now = now
         self._out = []
-        if type(event) is RpcReceived:
-            if event.peer in self._peers:
-                self._route(event)
-        elif type(event) is Inserted:
+        if type(event) is Inserted:
             self._on_inserted(event)
+        elif type(event) is Validate:
+            self._on_validate(event)
         else:
             self._on_event(event)
         if self._wanted_syncs.has_changed:
@@ -172,30 +145,30 @@ class Spreading:
 
     def state(self) -> BroadcastState:
         """Show the machine as values. O(peers); changes nothing."""
+        router, blamed = self._shared.router.state(), self._shared.blamed
         sizes = {
             "pending": len(self._pending),
             "arrivals": self._pending.arrivals,
             "pushed_per_peer": max((peer.pushed for peer in self._peers.values()), default=0),
             "asked": len(self._questions),
             "rejected": len(self.rejected),
-            **self._blamed.sizes(),
+            **blamed.sizes(),
             **self.orphans.sizes(),
             **self._wanted_syncs.sizes(),
         }
         sizes_max = {
-            "pending": self.router.state().sizes_max["pending"] + PUSHED_MAX * len(self._peers) + ORPHANS_MAX,
+            "pending": router.sizes_max["pending"] + PUSHED_MAX * len(self._peers) + ORPHANS_MAX,
             "arrivals": ARRIVALS_MAX,
             "pushed_per_peer": PUSHED_MAX,
             "asked": 2 + 2 * len(self._peers),
             "rejected": self.rejected.size_max,
-            **self._blamed.sizes_max(),
+            **blamed.sizes_max(),
             **self.orphans.sizes_max(),
             **self._wanted_syncs.sizes_max(),
         }
         kinds = {peer.id: peer.kind for peer in self._peers.values()}
         pushing = tuple(peer.id for peer in self._peers.values() if peer.is_push_open)
-        blamed = self._blamed.peers
-        return BroadcastState(self.router.state(), kinds, pushing, blamed.counts(), blamed.standing(), sizes, sizes_max)
+        return BroadcastState(router, kinds, pushing, blamed.peers.counts(), blamed.peers.standing(), sizes, sizes_max)
 
     # The turn
 
@@ -204,7 +177,7 @@ class Spreading:
             case LogAnswered(token, answer):
                 self._questions.on_answered(token, answer)
             case TimerFired(token):
-                self._on_timer(token, event)
+                self._on_timer(token)
             case Appended(entries):
                 self._on_appended(entries)
             case PushReceived(peer, data):
@@ -215,8 +188,6 @@ class Spreading:
                 self._on_connected(event)
             case Disconnected(peer):
                 self._on_disconnected(peer)
-            case PubsubChanged(peer, protocol):
-                self._on_pubsub_changed(peer, protocol)
             case PushOpened() | PushClosed() | PushDropped():
                 self._on_push_stream(event)
             case Foreseen():
@@ -225,12 +196,13 @@ class Spreading:
                 self._on_misbehaved(peer, reason)
             case SyncServed(peer):
                 self._on_sync_served(peer)
-            case StartBroadcast(me):
-                self._route(StartRouter(me))
+            case StartBroadcast():
                 self._route(Subscribe(self._topic))
-            case SendFailed() | ConnectFailed() | AppScored() | TopicScored() | PeerRecordLearned() | Probed():
-                self._route(event)
-            case RpcReceived() | Inserted():  # pragma: no cover - taken by `handle`
+            case AnotherSource(message_id, _, source):
+                key = self.orphans.key_in(message_id)
+                if key is not None:
+                    self._want(source, [key])
+            case Validate() | Inserted():  # pragma: no cover - taken by `handle`
                 raise AssertionError(event)
             case _:  # pragma: no cover - mypy proves it
                 assert_never(event)
@@ -238,61 +210,37 @@ class Spreading:
     def _emit(self, action: SpreadingAction) -> None:
         self._out.append(action)
 
-    def _route(self, event: PubsubEvent) -> None:
+    def _route(self, event: Publish | Subscribe | Validated) -> None:
         """Hand an event to the router and take what it asks for."""
-        for action in self.router.handle(event, self._now):
-            if isinstance(action, Validate):
-                self._on_validate(action)
-            elif isinstance(action, AnotherSource):
-                key = self.orphans.key_in(action.message_id)
-                if key is not None:
-                    self._want(action.source, [key])
-            elif isinstance(action, Connect) and (action.peer in self._peers or self._blamed.peers.banned_until(action.peer, self._now)):
-                self._route(ConnectFailed(action.peer))  # one that is there has no pubsub, or the router would know it
-            else:
-                self._out.append(action)
+        self._out += self._shared.handle(event, self._now)
 
-    def _on_timer(self, token: TimerToken, event: TimerFired) -> None:
+    def _on_timer(self, token: TimerToken) -> None:
         if token == SYNC_TIMER:
             self._wanted_syncs.on_timer()
         elif token == PUSH_TIMER:
             self._pushes.on_timer()
         elif token == AGAIN_TIMER:
             self._pushes.on_again()
-        else:
-            self._route(event)
 
     # Peers
 
     def _on_connected(self, event: Connected) -> None:
         if event.peer in self._peers:
             return
-        until = self._blamed.peers.banned_until(event.peer, self._now)
+        until = self._shared.banned_until(event.peer, self._now)
         if until is not None:
             self._emit(Ban(event.peer, until, "banned before"))
             return
         peer = self._peers[event.peer] = Peer(event, self._random)
-        self.has_mesh |= event.kind is PeerKind.MESH
         self._wanted_syncs.on_connected(event.peer, event.address)
-        if event.kind is PeerKind.MESH and event.protocol is not None:
-            self._route(PeerConnected(event.peer, event.protocol, event.is_outbound, event.address))
+        self._out += self._shared.attach(self._topic, peer, event.protocol, self._now)
         self._pushes.on_connected(peer)
 
     def _on_disconnected(self, peer_id: PeerId) -> None:
-        peer = self._peers.pop(peer_id, None)
-        if peer is None:
-            return
-        self._blamed.on_left(peer)
-        self._questions.on_left(peer_id)
-        self._wanted_syncs.on_left(peer_id)
-        if peer.kind is PeerKind.MESH:
-            self._route(PeerDisconnected(peer_id))
-
-    def _on_pubsub_changed(self, peer_id: PeerId, protocol: str | None) -> None:
-        peer = self._peers.get(peer_id)
-        if peer is None or peer.kind is not PeerKind.MESH:
-            return
-        self._route(PeerDisconnected(peer_id) if protocol is None else PeerConnected(peer_id, protocol, peer.is_outbound, peer.address))
+        if self._peers.pop(peer_id, None) is not None:
+            self._questions.on_left(peer_id)
+            self._wanted_syncs.on_left(peer_id)
+            self._out += self._shared.detach(self._topic, peer_id, self._now)
 
     def _on_push_stream(self, event: PushOpened | PushClosed | PushDropped) -> None:
         peer = self._peers.get(event.peer)
@@ -306,29 +254,11 @@ class Spreading:
             self._pushes.on_dropped(peer)
 
     def _blame(self, peer_id: PeerId, reason: str, number: int = 1) -> None:
-        peer = self._peers.get(peer_id) or self._blamed.departed.get(peer_id)
-        if peer is None:
-            return
-        until, origin = self._blamed.add(peer, self._peers.values(), self._now, reason, number)
+        until, origin, parting = self._shared.blame(peer_id, self._now, reason, number)
         if until is not None:
             self._emit(Ban(peer_id, until, reason, origin))
             self._on_disconnected(peer_id)
-
-    def banned_until(self, peer_id: PeerId, now: float) -> float | None:
-        """Say until when a peer is banned; None if it is not."""
-        return self._blamed.peers.banned_until(peer_id, now)
-
-    def is_slowed(self, peer_id: PeerId, now: float) -> bool:
-        """Whether what a peer brings is to be verified slowly: it is a stranger, and others from where it came offended. O(1)."""
-        if not self._blamed.origins.banned:
-            return False
-        peer = self._peers.get(peer_id)
-        return peer is not None and self._blamed.is_suspect(peer, now)
-
-    def take_turn(self, peer_id: PeerId, entries: int, now: float) -> tuple[int, float]:
-        """Let a peer bring entries; return how many have to wait, which none do as a rule, and until when."""
-        peer = self._peers.get(peer_id)
-        return (0, now) if peer is None else self._blamed.take_turn(peer, entries, now)
+            self._out += parting
 
     def _on_misbehaved(self, peer_id: PeerId, reason: str) -> None:
         peer = self._peers.get(peer_id)
@@ -359,7 +289,7 @@ class Spreading:
     def _publish(self, data: bytes, owners: Mapping[PeerId, int]) -> None:
         if len(data) > PUBLISHED_BYTES_MAX:
             self._pushes.heads_to_all_but(owners, kinds=(PeerKind.MESH,))
-        elif self.has_mesh:
+        elif self._shared.has_mesh:
             self._route(Publish(Message(MessageId(sha256(data).digest()), self._topic, data)))
 
     def _on_validate(self, action: Validate) -> None:
@@ -460,7 +390,7 @@ class Spreading:
     def _reject(self, source: PeerId, message_id: MessageId, reason: str) -> None:
         """Have the router penalise whoever brought a message. Once it reads nothing more of it, no more can be counted: that is a ban."""
         self._route(Validated(message_id, PubsubOutcome.REJECT))
-        if source in self._peers and not self.router.is_heeded(source):
+        if not self._shared.router.is_heeded(source):
             self._blame(source, reason, OFFENCES_MAX)
 
     def _on_orphan(self, pending: Pending, verdict: Verdict) -> None:

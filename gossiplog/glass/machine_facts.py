@@ -1,4 +1,4 @@
-"""Facts from the events and actions of a broadcast machine, the same for the service and for the simulator's replicas.
+"""Facts from the events and actions of a broadcast machine and of the router, the same for the service and for the simulator's replicas.
 
 The machine knows nothing of this. Its driver adds what only a driver knows: syncs, their entries, and dials.
 """
@@ -23,6 +23,7 @@ from ..broadcast import (
     Push,
     PushDropped,
     PushReceived,
+    SharedEvent,
     StartBroadcast,
     Unwelcome,
 )
@@ -31,7 +32,7 @@ from ..entry.message import Entry
 from ..entry.message_id import encode_id
 from ..entry.validation import Rule, Verdict
 from ..errors import DecodeError
-from ..pubsub.actions import Connect, SendRpc, SlowPeer
+from ..pubsub.actions import Connect, SendRpc, SlowPeer, Validate
 from ..pubsub.events import ConnectFailed, RpcReceived
 from ..pubsub.rpc import Message, Rpc, TreeGraft, TreeIHave, TreePrune
 from ..pubsub.types import MessageId, PeerId
@@ -85,13 +86,16 @@ class Witness:
         self._ids: OrderedDict[MessageId, str | None] = OrderedDict()
         self._posted: OrderedDict[bytes, bool] = OrderedDict()
 
-    def on_event(self, event: Event, actions: Sequence[Action]) -> None:
-        """Report an event and the actions that the machine asks for in response."""
+    def on_event(self, event: Event | SharedEvent, actions: Sequence[Action]) -> None:
+        """Report an event and the actions that a machine asks for in response."""
         way = None
         match event:
             case RpcReceived():
+                self._on_rpc(event, {action.message.id for action in actions if type(action) is Validate})
+            case Validate(message, source):
                 way = "gossip"
-                self._on_rpc(event, {action.key for action in actions if type(action) is InsertEntry})
+                if not any(type(action) is InsertEntry for action in actions):
+                    self._tell("verdict", source, type="ignore", message=self._entry_of(message), way=way)
             case PushReceived(peer, data):
                 way = "push"
                 if not any(type(action) is InsertEntry for action in actions):
@@ -173,12 +177,12 @@ class Witness:
         elif isinstance(event, Update):
             self._on_heard(peer, [encode_id(key) for key in event.heads[:EACH_MAX]], len(event.heads), "push")
 
-    def _on_rpc(self, event: RpcReceived, taken: set[bytes]) -> None:
+    def _on_rpc(self, event: RpcReceived, taken: set[MessageId]) -> None:
         peer, rpc = event.peer, event.rpc
         for message in rpc.messages:
             is_known = message.id in self._ids
-            id, key = self._entry_of(message)
-            if key not in taken:
+            id = self._entry_of(message)
+            if message.id not in taken:
                 self._tell("duplicate" if is_known else "verdict", peer, type=None if is_known else "ignore", message=id, way="gossip")
         control = rpc.control
         if control is not None:
@@ -213,10 +217,10 @@ class Witness:
         if count > len(ids):
             self._tell("ihave", peer, type="heads", count=count - len(ids), way=way)
 
-    def _entry_of(self, message: Message) -> tuple[str | None, bytes | None]:
-        """Return the id of a message's entry, and the first time its key too."""
+    def _entry_of(self, message: Message) -> str | None:
+        """Return the id of a message's entry."""
         if message.id in self._ids:
-            return self._ids[message.id], None
+            return self._ids[message.id]
         key: bytes | None = None
         try:
             event = decode_event(message.data)
@@ -225,7 +229,7 @@ class Witness:
             pass
         self._ids[message.id] = id = None if key is None else encode_id(key)
         _bound(self._ids)
-        return id, key
+        return id
 
     # What goes out
 
@@ -238,7 +242,7 @@ class Witness:
 
     def _on_sent(self, peers: Sequence[PeerId], rpc: Rpc) -> None:
         for message in rpc.messages:
-            self._sent(peers, "message", len(message.data), message=self._entry_of(message)[0])
+            self._sent(peers, "message", len(message.data), message=self._entry_of(message))
         if rpc.subscriptions:
             self._sent(peers, "subscription", count=len(rpc.subscriptions))
         for part in rpc.overlay:

@@ -71,6 +71,7 @@ class AnotherSource:
     """One more peer has sent an ignored message, before or after the verdict: another peer to sync from."""
 
     message_id: MessageId
+    topic: Topic
     source: PeerId
 
 

@@ -385,8 +385,8 @@ class PubSub(Hooks):
         self._on_left(topic)
 
     def _on_publish(self, message: Message) -> None:
-        if message.id in self.seen.entries:
-            seen = self.seen.entries[message.id]
+        seen = self.seen.entries.get(message.id)
+        if message.id in self.seen.entries and (seen is None or seen.topic == message.topic):
             if seen is not None and seen.outcome is Outcome.IGNORE and seen.source is not None:
                 # It was not forwarded when it came, and is as good as any now.
                 self.seen.entries[message.id] = None
@@ -435,7 +435,9 @@ class PubSub(Hooks):
             for message in rpc.messages:
                 if message.id in entries:
                     held = entries[message.id]
-                    if watches or held is not None:
+                    if held is not None and held.topic != message.topic:
+                        self._on_elsewhere(message, peer, held, rpc.hops)
+                    elif watches or held is not None:
                         self._on_copy(message, peer, held, rpc.hops)
                 elif message.topic in self.joined:
                     self._on_first(message, peer, rpc.hops)
@@ -501,6 +503,11 @@ class PubSub(Hooks):
         else:
             self._on_overflow(message)
 
+    def _on_elsewhere(self, message: Message, peer: Peer, held: Held, hops: int) -> None:
+        """A message of another topic has these bytes. They are valid in one topic at most, so what one refused is new to the other."""
+        if held.outcome is not None and held.outcome is not Outcome.ACCEPT and message.topic in self.joined:
+            self._on_first(message, peer, hops)
+
     def _on_validated(self, event: Validated) -> None:
         held = self.pending.pop(event.message_id, None)
         if held is None:
@@ -508,13 +515,13 @@ class PubSub(Hooks):
         message, source, outcome = held.message, held.source, event.outcome
         assert message is not None and source is not None
         held.settle(outcome, self.now)
-        if outcome is not Outcome.IGNORE and message.id in self.seen.entries and not self._counts_copies(held.topic, outcome):
+        if outcome is Outcome.ACCEPT and message.id in self.seen.entries and not self._counts_copies(held.topic, outcome):
             self.seen.entries[message.id] = None
         self._on_verdict(held.topic, source, held.sources, outcome)
         if outcome is Outcome.ACCEPT:
             self._accept(message, source, held.hops, held.sources)
         elif outcome is Outcome.IGNORE:
-            self.out.extend(AnotherSource(message.id, another) for another in held.sources)
+            self.out.extend(AnotherSource(message.id, held.topic, another) for another in held.sources)
 
     def _note_source(self, held: Held, message: Message, peer: Peer) -> bool:
         """Remember one more peer that has a message. False if it was known, or there are too many."""
@@ -525,7 +532,7 @@ class PubSub(Hooks):
             return False
         held.sources.append(peer.id)
         if held.outcome is Outcome.IGNORE:
-            self.out.append(AnotherSource(message.id, peer.id))
+            self.out.append(AnotherSource(message.id, held.topic, peer.id))
         return True
 
     def _accept(self, message: Message, source: PeerId, hops: int, others: Sequence[PeerId] = ()) -> None:

@@ -66,10 +66,13 @@ class Seen:
         self._closed: deque[tuple[float, list[MessageId]]] = deque()
 
     def add(self, message_id: MessageId, held: Held | None, now: float) -> None:
-        """Remember an id that is not remembered. O(1) amortised."""
+        """Remember an id, or what is held for one that is remembered. O(1) amortised."""
         if now >= self.due:
             self.expire(now)
+        is_known = message_id in self.entries
         self.entries[message_id] = held
+        if is_known:
+            return
         self._current.append(message_id)
         if len(self._current) >= self._generation_max:
             self.expire(now, close=True)

@@ -139,6 +139,24 @@ def test_message_that_is_not_accepted_goes_nowhere(name, outcome):
 
 
 @every_router
+def test_what_one_topic_refuses_keeps_no_message_out_of_another_and_nobody_pays_for_having_it(name):
+    """The same bytes have the same id in every topic, and whoever is first could say them in the wrong one."""
+    driver, wrong = joined(name, "a", "b"), Topic("wrong")
+    driver.tell(Subscribe(wrong))
+    driver.connect("liar", topics=(wrong,))
+    before = driver.score("b") if name == "gossipsub" else 0.0
+    assert of(driver.push("liar", message("m", wrong), outcome=None), Validate)
+    assert not of(driver.push("b", message("m")), Validate), "it comes again once the other topic has decided"
+    driver.tell(Validated(message("m").id, Outcome.REJECT))
+    assert of(driver.push("b", message("m")), Deliver) == [Deliver(message("m"), "b")]
+    assert name != "gossipsub" or driver.score("b") >= before
+    assert not of(driver.push("liar", message("m", wrong)), Validate), "what is valid in one topic is in no other"
+    driver.push("liar", message("ours", wrong), outcome=Outcome.REJECT)
+    (published,) = of(driver.tell(Publish(message("ours"))), Published)
+    assert published.fates and not published.is_duplicate
+
+
+@every_router
 def test_message_never_returns_to_its_author(name):
     driver = joined(name, "a", "author")
     one = message("m", origin="author")

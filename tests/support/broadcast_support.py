@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from gossiplog.broadcast import (
+    LOG_TIMERS,
     AskLog,
     Connected,
     InsertEntry,
@@ -14,6 +15,7 @@ from gossiplog.broadcast import (
     Push,
     PushOpened,
     PushReceived,
+    SharedRouter,
     StartBroadcast,
     StartSync,
     SyncFinished,
@@ -28,9 +30,10 @@ from gossiplog.log.access import AccessRule, Void
 from gossiplog.log.commit import AppendPayloads, InsertEntries, commit
 from gossiplog.log.requests import WriteCursor, WriteEntries, WriteQuarantine
 from gossiplog.plan import run_plan
-from gossiplog.pubsub.actions import SendRpc, SetTimer
-from gossiplog.pubsub.events import RpcReceived, TimerFired
+from gossiplog.pubsub.actions import AnotherSource, SendRpc, SetTimer, Validate
+from gossiplog.pubsub.events import AppScored, RpcReceived, SendFailed, Start, TimerFired
 from gossiplog.pubsub.params import FloodsubParams
+from gossiplog.pubsub.router import Router
 from gossiplog.pubsub.routers.floodsub import Floodsub
 from gossiplog.pubsub.rpc import Message, Rpc, Subscription
 from gossiplog.store.memory.state import MemoryState
@@ -82,7 +85,9 @@ class Log:
 
 @dataclass
 class Harness:
-    """Attributes: `actions` of the last `tell`, less what was answered at once. With `holds` nothing is answered at once."""
+    """A log's machine and the router, which it shares with no other log.
+
+    Attributes: `actions` of the last `tell`, less what was answered at once. With `holds` nothing is answered at once."""
 
     log: Log = field(default_factory=Log)
     now: float = 0.0
@@ -90,17 +95,27 @@ class Harness:
     params: FloodsubParams = field(default_factory=FloodsubParams)
 
     def __post_init__(self) -> None:
-        self.machine = Spreading(Floodsub(self.params, Random(1)), TOPIC, Random(2))
         self.actions: list[Any] = []
         self.timers: dict[str, float] = {}
         self.sessions: dict[str, int] = {}
-        self.tell(StartBroadcast("me"))
+        self.begin(Floodsub(self.params, Random(1)))
+
+    def begin(self, router: Router) -> None:
+        """Begin, or begin anew with another router."""
+        self.shared = SharedRouter(router)
+        self.machine = Spreading(self.shared, TOPIC, Random(2))
+        self.tell(Start("me"))
+        self.tell(StartBroadcast())
 
     def tell(self, event: Any) -> list[Any]:
-        todo, self.actions = self.machine.handle(event, self.now), []
+        is_shared = isinstance(event, Start | RpcReceived | SendFailed | AppScored)
+        is_shared |= isinstance(event, TimerFired) and event.token not in LOG_TIMERS
+        todo, self.actions = (self.shared if is_shared else self.machine).handle(event, self.now), []
         while todo:
             action = todo.pop(0)
-            if not self.holds and isinstance(action, AskLog):
+            if isinstance(action, Validate | AnotherSource):
+                todo += self.machine.handle(action, self.now)
+            elif not self.holds and isinstance(action, AskLog):
                 todo += self.answer(action)
             elif not self.holds and isinstance(action, InsertEntry):
                 todo += self.verdict(action)

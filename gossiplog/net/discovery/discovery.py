@@ -128,7 +128,7 @@ class Discovery:
     def on_attached(self, peering: Peering) -> None:
         """The service knows the peer."""
         if peering.identity.record is not None:
-            self._service.tell(PeerRecordLearned(peering.connection.peer, peering.identity.record))
+            self._service.tell_router(PeerRecordLearned(peering.connection.peer, peering.identity.record))
 
     def on_closed(self, peering: Peering) -> None:
         """A connection that was ready has closed."""
@@ -142,7 +142,7 @@ class Discovery:
         self._host = host
         self._tell_of_ourselves()
         async with trio.open_nursery() as self._nursery:
-            self._service.dialler, self._service.machine.spreading.has_mesh = self, True
+            self._service.dialler, self._service.shared.has_mesh = self, True
             try:
                 self._nursery.start_soon(self._stay_connected)
                 self._nursery.start_soon(self._keep_walking)
@@ -175,7 +175,7 @@ class Discovery:
         if is_possible and self.book.may_try(peer, trio.current_time()) and self._service.banned_until(peer) is None:
             self._nursery.start_soon(self._connect_for_router, peer, record, self._teller_of(source or peer))
         else:
-            self._service.tell(ConnectFailed(peer))
+            self._service.tell_router(ConnectFailed(peer))
 
     def disconnect(self, peer: PeerId) -> None:
         """Let go of a connection that the router has no more use for, unless it counts towards the target."""
@@ -194,7 +194,7 @@ class Discovery:
             if record is not None:
                 await self._read_record(peer, record, teller)
             if peer not in self.book or not await self._try(peer):
-                self._service.tell(ConnectFailed(peer))
+                self._service.tell_router(ConnectFailed(peer))
         finally:
             self._asked -= 1
 
@@ -214,7 +214,7 @@ class Discovery:
             rtt_s = await measure_ping(connection)
         except (GossipLogError, trio.TooSlowError) as error:
             note("no answer to a ping", level=logging.DEBUG, peer=peer, reason=str(error))
-        self._service.tell(Probed(peer, rtt_s))
+        self._service.tell_router(Probed(peer, rtt_s))
 
     # Staying connected
 

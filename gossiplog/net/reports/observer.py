@@ -13,7 +13,7 @@ from pathlib import Path
 
 import trio
 
-from ...broadcast import Action, Event
+from ...broadcast import Action, Event, SharedEvent
 from ...entry.message import Entry
 from ...entry.validation import Verdict
 from ...errors import GossipLogError
@@ -91,7 +91,7 @@ class Observer:
         self._router = router
         self._witness = Witness(self.tell)
         self._changed = trio.Event()
-        self.on_event: Callable[[Event, Sequence[Action]], None] = self._witness.on_event
+        self.on_event: Callable[[Event | SharedEvent, Sequence[Action]], None] = self._witness.on_event
 
     def tell(
         self,

@@ -12,9 +12,10 @@ from typing import Any
 
 import trio
 
-from ...broadcast import Action, Broadcast, Event
+from ...broadcast import Action, Broadcast, Event, SharedEvent
 from ...errors import GossipLogError, ProtocolNotSupported, StreamReset
 from ...plan import Plan, Resumable
+from ...pubsub.actions import AnotherSource, Validate
 from ...pubsub.types import PeerId
 from ...replica.log import Replica
 from ..ground.journal import note
@@ -43,6 +44,7 @@ class LogDriver:
         log: The log.
         topic: The log's.
         machine: Its protocol.
+        shared: The router.
         peers: Who is connected.
         counts: What has happened since the start, by name.
         figures: What it has done so far, by way and outcome.
@@ -55,6 +57,7 @@ class LogDriver:
         self.log = log
         self.topic = log.topic
         self.machine = machine
+        self.shared = machine.shared
         self.peers: dict[PeerId, Peer] = {}
         self.counts = Counter[str]()
         self.figures = Figures()
@@ -72,16 +75,32 @@ class LogDriver:
 
     def tell(self, event: Event) -> None:
         """Hand an event to the machine, and carry out what it asks for. Returns at once, raises nothing; of no effect after the end."""
-        if self.has_ended:
-            # Connections may outlive the service by a moment where the log's block is cancelled.
-            return
+        self._tell(self.machine, event)
+
+    def tell_router(self, event: SharedEvent) -> None:
+        """Hand an event to the router, in the same way."""
+        self._tell(self.shared, event)
+
+    def _take(self, machine: Any, event: Event | SharedEvent) -> None:
+        """Note what an event leads to, with the log's answers in the places of what the router asks of it."""
         try:
-            actions = self.machine.handle(event, self.now())
-            self._todo.extend(actions)
+            actions = machine.handle(event, self.now())
             if self.observer is not None:
                 self.observer.on_event(event, actions)
         except Exception as error:
             _note_fault(error, event)
+            return
+        for action in actions:
+            if type(action) is Validate or type(action) is AnotherSource:
+                self._take(self.machine, action)
+            else:
+                self._todo.append(action)
+
+    def _tell(self, machine: Any, event: Event | SharedEvent) -> None:
+        if self.has_ended:
+            # Connections may outlive the service by a moment where the log's block is cancelled.
+            return
+        self._take(machine, event)
         if self._is_acting:
             return
         self._is_acting = True
@@ -106,12 +125,12 @@ class LogDriver:
 
     def has_to_wait(self, peer: Peer, under_way_max: int) -> bool:
         """Whether a peer's next entry has to wait: so many of its are under way, or it is a stranger from where others offended."""
-        return peer.inserting >= under_way_max or self.machine.spreading.is_slowed(peer.id, self.now())
+        return peer.inserting >= under_way_max or self.shared.is_slowed(peer.id, self.now())
 
     async def wait_turn(self, peer: Peer, entries: int, under_way_max: int | None = None) -> None:
         """Wait until so many entries of a peer may be verified, and less than the maximum of its are under way: not at all, as a rule."""
         while True:
-            entries, ready_at = self.machine.spreading.take_turn(peer.id, entries, self.now())
+            entries, ready_at = self.shared.take_turn(peer.id, entries, self.now())
             if entries <= 0:
                 break
             peer.note_once("slowed", "a stranger is slowed", address=peer.origin, reason="others from there sent what is invalid")
@@ -180,6 +199,6 @@ async def read_patiently(log: Replica, plan: Plan[Any]) -> Any:
         pause = min(2 * pause, _RETRY_MOST_S)
 
 
-def _note_fault(error: Exception, cause: Event | Action) -> None:
+def _note_fault(error: Exception, cause: Event | SharedEvent | Action) -> None:
     """Log a fault of ours, which must end neither the connection of whoever brought it to light, nor the log's writer."""
     note("fault in the protocol", level=logging.ERROR, error=error, cause=type(cause).__name__)

@@ -35,6 +35,7 @@ from weakref import WeakKeyDictionary
 import trio
 
 from ...broadcast import (
+    LOG_TIMERS,
     Action,
     Allowance,
     AskLog,
@@ -58,6 +59,8 @@ from ...broadcast import (
     Push,
     PushDropped,
     PushRefused,
+    SharedEvent,
+    SharedRouter,
     StartBroadcast,
     StartSync,
     SyncFinished,
@@ -68,12 +71,12 @@ from ...broadcast.allowance import MAY_NOT_PUSH
 from ...codec.framing import encode_frame
 from ...errors import LocalProtocolError
 from ...limits import address_group
-from ...pubsub.actions import Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer
-from ...pubsub.events import ConnectFailed, Probed, SendFailed, TimerFired
+from ...pubsub.actions import AnotherSource, Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer, Validate
+from ...pubsub.events import ConnectFailed, Probed, SendFailed, Start, TimerFired
 from ...pubsub.params import GossipsubParams
 from ...pubsub.registry import make_router
 from ...pubsub.router import Router, ScoreParts
-from ...pubsub.types import PeerId
+from ...pubsub.types import PeerId, TimerToken
 from ...pubsub.wire.rpc_codec import WireLimits
 from ...replica.log import Replica
 from ...sync.refusals import Refused
@@ -131,7 +134,8 @@ class Service:
         log: The log.
         me: Our own peer id.
         topic: The log's.
-        machine: The protocol; whoever watches may look, and hands it nothing. A mesh says that it is there: `has_mesh`.
+        shared: The router; whoever watches may look. A mesh says that it is there: `has_mesh`.
+        machine: The log's protocol; whoever watches may look, and hands it nothing.
         protocols: The pubsub protocol ids that we speak, the preferred one first.
         handlers: What a connection serves, by protocol id.
         dialler: Makes connections for the router; None without a mesh.
@@ -151,8 +155,9 @@ class Service:
         self.log = log
         self.me = me
         self.topic = log.topic
-        self.machine = Broadcast(make_router(rng), log.topic, rng)
-        self.protocols = self.machine.protocols
+        self.shared = SharedRouter(make_router(rng))
+        self.machine = Broadcast(self.shared, log.topic, rng)
+        self.protocols = self.shared.protocols
         self.driver = LogDriver(log, self.machine, self._act)
         self.peers: Mapping[PeerId, Peer] = self.driver.peers
         self.counts: Mapping[str, int] = self.driver.counts
@@ -167,7 +172,7 @@ class Service:
         self._streams = Streams(self.driver, wire, self._dial_anew)
         self._syncs = SyncStreams(self.driver, self.intake.insert_synced)
         self.handlers: Mapping[str, Handler] = {**self._streams.handlers(), **self._syncs.handlers()}
-        self._timers = Timers(lambda token: self.tell(TimerFired(token)))
+        self._timers = Timers(self._on_timer)
         self._names: set[str] = set()
         # What was logged of whom, once.
         self._said: OrderedDict[PeerId, tuple[set[str], set[str]]] = OrderedDict()
@@ -185,6 +190,13 @@ class Service:
     def tell(self, event: Event) -> None:
         """Hand an event to the machine, and carry out what it asks for. Returns at once, raises nothing; of no effect after the end."""
         self.driver.tell(event)
+
+    def tell_router(self, event: SharedEvent) -> None:
+        """Hand an event to the router, in the same way."""
+        self.driver.tell_router(event)
+
+    def _on_timer(self, token: TimerToken) -> None:
+        (self.tell if token in LOG_TIMERS else self.tell_router)(TimerFired(token))
 
     def observed(self, kind: str, peer: str | None = None, **columns: Any) -> None:
         """Have the observer take a fact, if there is one. See `Tell`."""
@@ -291,7 +303,7 @@ class Service:
 
     def is_heeded(self, peer: PeerId) -> bool:
         """Say whether the router reads what a peer sends; not if its score is below the graylist threshold."""
-        return self.machine.router.is_heeded(peer)
+        return self.shared.router.is_heeded(peer)
 
     @contextmanager
     def guarded_by(self, admission: Admission) -> Iterator[None]:
@@ -304,7 +316,7 @@ class Service:
 
     def banned_until(self, peer: PeerId) -> float | None:
         """Say until which time of `trio.current_time` a peer is banned; None if it is not."""
-        return self.machine.spreading.banned_until(peer, trio.current_time())
+        return self.shared.banned_until(peer, trio.current_time())
 
     # For whoever watches
 
@@ -314,7 +326,7 @@ class Service:
 
     def scores(self) -> dict[PeerId, ScoreParts]:
         """Show the scores of the mesh's peers, with their parts; empty where the router keeps none."""
-        return {peer.peer: peer.score for peer in self.machine.router.state().peers if peer.score is not None}
+        return {peer.peer: peer.score for peer in self.shared.router.state().peers if peer.score is not None}
 
     def links(self) -> list[PeerConnectionState]:
         """Show the connections, in the order in which their peers came."""
@@ -363,7 +375,8 @@ class Service:
                 self._nursery.start_soon(self.health.run)
                 if self.driver.observer is not None:
                     self._nursery.start_soon(self.driver.observer.run, self.log, self.health.full)
-                self.tell(StartBroadcast(self.me, may_foresee=not (self.log.is_shared or self.log.has_rules)))
+                self.tell_router(Start(self.me))
+                self.tell(StartBroadcast(may_foresee=not (self.log.is_shared or self.log.has_rules)))
                 task_status.started()
                 try:
                     await trio.sleep_forever()
@@ -380,6 +393,8 @@ class Service:
         match action:
             case Push(peers, data):
                 self._push(peers, encode_frame(data))
+            case Validate() | AnotherSource():  # pragma: no cover - the driver has handed them to the machine
+                raise AssertionError(action)
             case InsertEntry():
                 self.intake.on_under_way(action)
             case VerifyBatch():
@@ -399,7 +414,7 @@ class Service:
                     peer = self.peers.get(id)
                     dropped = rpc if peer is None else peer.rpcs.put(rpc, is_urgent=is_urgent)
                     if dropped is not None:
-                        self.tell(SendFailed(id, dropped))
+                        self.tell_router(SendFailed(id, dropped))
             case SetTimer(token, at):
                 self._timers.set(token, at)
             case AskLog():
@@ -445,7 +460,7 @@ class Service:
                 if id in self.peers:
                     pass
                 elif dialler is None:
-                    self.tell(ConnectFailed(id))
+                    self.tell_router(ConnectFailed(id))
                 else:
                     dialler.connect(id, record, source)
             case Disconnect(id):
@@ -453,7 +468,7 @@ class Service:
                     dialler.disconnect(id)
             case Probe(id):
                 if dialler is None:
-                    self.tell(Probed(id, None))
+                    self.tell_router(Probed(id, None))
                 else:
                     dialler.probe(id)
             case _:

@@ -78,7 +78,7 @@ class Streams:
         return {
             self._push_protocol: serve(self._serve_push),
             refusals_protocol(self._driver.topic): serve(self._serve_refusals),
-            **{protocol: serve(self._read_rpcs) for protocol in self._driver.machine.protocols},
+            **{protocol: serve(self._read_rpcs) for protocol in self._driver.shared.protocols},
         }
 
     def on_attached(self, link: PeerConnection) -> None:
@@ -105,7 +105,7 @@ class Streams:
         if protocol is not None:
             peer.rpcs, peer.is_introduced = self.sender(id), False  # the router introduces us anew, and that goes first
         note("pubsub begins" if protocol else "pubsub ends", level=logging.DEBUG, peer=id, protocol=protocol)
-        self._driver.tell(PubsubChanged(id, protocol))
+        self._driver.tell_router(PubsubChanged(id, protocol))
         self._keep_writing(peer)
 
     def _keep_writing(self, peer: Peer) -> None:
@@ -147,11 +147,11 @@ class Streams:
             # It may have begun with pubsub after it told us what it speaks.
             self.set_pubsub(link.peer.id, stream.protocol)
         try:
-            is_heeded = partial(self._driver.machine.router.is_heeded, link.peer.id)
+            is_heeded = partial(self._driver.shared.router.is_heeded, link.peer.id)
             on_rpc, on_entry = partial(self._on_rpc, link.peer), partial(self._on_entry, link.peer)
             await read_rpcs(stream, self._encoder.wire, self._copies, on_rpc, on_entry, is_heeded, self._decoders)
         except DecodeError:
-            self._driver.tell(RpcReceived(link.peer.id, Rpc(), offences=1))
+            self._driver.tell_router(RpcReceived(link.peer.id, Rpc(), offences=1))
             raise
 
     async def _on_rpc(self, peer: Peer, decoded: Decoded, is_first: bool) -> None:
@@ -164,7 +164,7 @@ class Streams:
         if others:
             self.on_refusals(peer, [f"of another topic, {topic[:64]!r}" for topic in others])
         if not messages:
-            self._driver.tell(RpcReceived(peer.id, rpc, refused, offences, is_first))
+            self._driver.tell_router(RpcReceived(peer.id, rpc, refused, offences, is_first))
         for start in range(0, len(messages), _MESSAGES_A_TURN):
             await self._driver.wait_turn(peer, min(_MESSAGES_A_TURN, len(messages) - start), PUBLISHED_INSERTING_MAX)
             part = messages[start : start + _MESSAGES_A_TURN]
@@ -172,13 +172,13 @@ class Streams:
                 rpc, refused, offences, is_first = Rpc(messages=part, hops=rpc.hops), (), 0, False
             elif len(messages) > len(part):
                 rpc = replace(rpc, messages=part)
-            self._driver.tell(RpcReceived(peer.id, rpc, refused, offences, is_first))
+            self._driver.tell_router(RpcReceived(peer.id, rpc, refused, offences, is_first))
 
     def _on_entry(self, peer: Peer, rpc: Rpc) -> bool:
         """Hand on an RPC that is one message of our topic, unless it has to wait."""
         if rpc.messages[0].topic != self._driver.topic or self._driver.has_to_wait(peer, PUBLISHED_INSERTING_MAX):
             return False
-        self._driver.tell(RpcReceived(peer.id, rpc))
+        self._driver.tell_router(RpcReceived(peer.id, rpc))
         return True
 
     def on_refusals(self, peer: Peer, reasons: Sequence[str]) -> None:
@@ -280,7 +280,7 @@ class Streams:
 
     def _introduction(self, peer: Peer) -> Rpc:
         """What a peer has to know on a new stream, whatever became of the one before."""
-        topic, router = Topic(self._driver.topic), self._driver.machine.router.state()
+        topic, router = Topic(self._driver.topic), self._driver.shared.router.state()
         is_grafted = any(one.topic == topic and peer.id in one.full_message for one in router.topics)
         has_extensions = Feature.EXTENSIONS in FEATURES[peer.pubsub_protocol or FLOODSUB] and router.extensions != NO_EXTENSIONS
         control = Control(graft=(topic,) if is_grafted else (), extensions=router.extensions if has_extensions else None)

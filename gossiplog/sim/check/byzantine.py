@@ -161,7 +161,7 @@ class Byzantine(SimReplica):
                 pass
 
     def _spam(self, peers: Sequence[PeerId]) -> None:
-        has_overlay = self.machine.router.state().router == "episub"
+        has_overlay = self.shared.router.state().router == "episub"
         for peer in peers:
             for _ in range(self._evil.randint(1, SPAM_MAX)):
                 rpc = spam(self._evil, Topic(TOPIC), peers, self._met, has_overlay=has_overlay)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ...broadcast import (
+    LOG_TIMERS,
     Action,
     Allowance,
     AskLog,
@@ -40,6 +41,8 @@ from ...broadcast import (
     PushOpened,
     PushReceived,
     Quota,
+    SharedEvent,
+    SharedRouter,
     StartBroadcast,
     StartSync,
     VerifyBatch,
@@ -50,8 +53,8 @@ from ...entry.validation import Verdict
 from ...limits import TokenBucket
 from ...log.requests import ReadLeaves
 from ...plan import Plan, Request
-from ...pubsub.actions import Connect, Probe, SendRpc, SetTimer
-from ...pubsub.events import ConnectFailed, Probed, RpcReceived, SendFailed, TimerFired
+from ...pubsub.actions import AnotherSource, Connect, Probe, SendRpc, SetTimer, Validate
+from ...pubsub.events import ConnectFailed, Probed, RpcReceived, SendFailed, Start, TimerFired
 from ...pubsub.router import Router
 from ...pubsub.rpc import Rpc
 from ...pubsub.types import PeerId, TimerToken
@@ -125,10 +128,11 @@ class SimReplica:
         self.is_up = False
         self.epoch = 0
         self.log: LogOnDisk
+        self.shared: SharedRouter
         self.machine: Broadcast
         self.wires: dict[PeerId, SimWire] = {}
-        # Called with each event given to the machine and the actions it returned.
-        self.see: Callable[[Event, Sequence[Action]], None] | None = None
+        # Called with each event given to a machine and the actions it returned.
+        self.see: Callable[[Event | SharedEvent, Sequence[Action]], None] | None = None
         self._validator = validator
         self._observer = observer
         self._seed = seed
@@ -158,7 +162,8 @@ class SimReplica:
         )
         rng = random.Random(f"replica {self._seed} {self.spec.number} {self.epoch}")
         # No entry may depend on heads being told again merely because time has passed.
-        self.machine = Broadcast(self._make_router(rng), TOPIC, rng, tell_again_s=math.inf)
+        self.shared = SharedRouter(self._make_router(rng))
+        self.machine = Broadcast(self.shared, TOPIC, rng, tell_again_s=math.inf)
         self.wires = {}
         self.rng = rng
         self._late = random.Random(f"late {self._seed} {self.spec.number} {self.epoch}")
@@ -175,7 +180,8 @@ class SimReplica:
         self._push_streams: dict[PeerId, Stream] = {}
         self.syncs = Syncs(self, self._late, self.make_server, self._observer)
         self._observer.on_recovered(self)
-        self.tell(StartBroadcast(self.id, may_foresee=not (self.spec.has_rule or self.spec.is_shared)))
+        self.tell_router(Start(self.id))
+        self.tell(StartBroadcast(may_foresee=not (self.spec.has_rule or self.spec.is_shared)))
         if not self.spec.is_durable:
             self._sync_disk()
 
@@ -233,10 +239,26 @@ class SimReplica:
             call()
 
     def tell(self, event: Event) -> None:
-        """Hand an event to the machine and carry out its actions in order."""
-        actions = self.machine.handle(event, self.local_now())
+        """Hand an event to the log's machine and carry out its actions in order."""
+        self._carry_out(self._all(event, self.machine.handle(event, self.local_now())))
+
+    def tell_router(self, event: SharedEvent) -> None:
+        """Hand an event to the router and carry out its actions in order."""
+        self._carry_out(self._all(event, self.shared.handle(event, self.local_now())))
+
+    def _all(self, event: Event | SharedEvent, actions: Sequence[Action]) -> list[Action]:
+        """Return what an event leads to, with the log's answers in the places of what the router asks of it."""
         if self.see is not None:
             self.see(event, actions)
+        out: list[Action] = []
+        for action in actions:
+            if isinstance(action, Validate | AnotherSource):
+                out += self._all(action, self.machine.handle(action, self.local_now()))
+            else:
+                out.append(action)
+        return out
+
+    def _carry_out(self, actions: Sequence[Action]) -> None:
         for action in actions:
             # At once, while its view is current: an earlier action of this turn may close a connection that a later one sends on.
             match action:
@@ -263,7 +285,7 @@ class SimReplica:
         peer, kind = wire.other(self).id, wire.kind_for(self)
         self.wires[peer] = wire
         self._observer.on_connected(self, peer)
-        protocol = self.machine.protocols[0] if kind is PeerKind.MESH else None
+        protocol = self.shared.protocols[0] if kind is PeerKind.MESH else None
         bringer = Bringer()
         if self.allowance is not None and kind is PeerKind.CLIENT:
             bringer = Bringer(self.allowance, address_of(peer), is_client=True)
@@ -286,7 +308,7 @@ class SimReplica:
         """See `Inhabitant`."""
         peer = wire.other(self).id
         self._observer.on_rpc(self, peer, rpc)
-        self.tell(RpcReceived(peer, rpc))
+        self.tell_router(RpcReceived(peer, rpc))
         self._observer.on_rpc_handled(self)
 
     def on_stream(self, wire: SimWire, stream: Stream, message: Any) -> None:
@@ -352,10 +374,10 @@ class SimReplica:
                     self.world.close(self.wires[peer])
             case Connect(peer):
                 if peer not in self.wires:
-                    self.tell(ConnectFailed(peer))
+                    self.tell_router(ConnectFailed(peer))
             case Probe(peer):
                 wire = self.wires.get(peer)
-                self.tell(Probed(peer, None if wire is None else 2 * wire.latency_s))
+                self.tell_router(Probed(peer, None if wire is None else 2 * wire.latency_s))
             case _:
                 # Deliveries are in the log already. The other facts are for observers.
                 pass
@@ -367,7 +389,7 @@ class SimReplica:
             return
         if wire is not None:
             self._observer.on_refused(self, peer, rpc)
-        self.tell(SendFailed(peer, rpc))
+        self.tell_router(SendFailed(peer, rpc))
 
     def _push(self, peer: PeerId, data: bytes) -> None:
         wire, stream = self.wires.get(peer), self._push_streams.get(peer)
@@ -381,7 +403,7 @@ class SimReplica:
     def _on_timer(self, token: TimerToken, at: float) -> None:
         if self._timers.get(token) == at:
             del self._timers[token]
-            self.tell(TimerFired(token))
+            (self.tell if token in LOG_TIMERS else self.tell_router)(TimerFired(token))
 
     def new_stream(self, purpose: str) -> Stream:
         """Name a stream of its own."""

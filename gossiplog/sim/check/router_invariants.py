@@ -141,14 +141,14 @@ class RouterInvariants:
         node.talks.pop(peer, None)
         # Lasting states are timed anew on the next connection: a peer that leaves between two samples is seen by neither.
         node.lasting = {about: since for about, since in node.lasting.items() if about[1] != peer}
-        state = replica.machine.router.state()
+        state = replica.shared.router.state()
         node.tree = _only(state).full_message if state.router == "episub" and peer in _only(state).full_message else None
 
     def on_parted(self, replica: SimReplica, peer: PeerId) -> None:
         """The machine has been told that a connection has closed."""
         node = self._nodes[replica.id]
         if node.tree is not None:
-            after = _only(replica.machine.router.state())
+            after = _only(replica.shared.router.state())
             if after.metadata_only:
                 detail = f"{peer} was in its tree and left; {after.metadata_only[0]} is still told of messages only"
                 self._fail("a tree that loses a link is mended", replica, detail)
@@ -201,7 +201,7 @@ class RouterInvariants:
 
     @staticmethod
     def _is_neighbour(replica: SimReplica, peer: PeerId) -> bool:
-        topic = _only(replica.machine.router.state())
+        topic = _only(replica.shared.router.state())
         return peer in topic.full_message or peer in topic.metadata_only
 
     @staticmethod
@@ -229,7 +229,7 @@ class RouterInvariants:
             self._fail("what is announced is asked for", replica, f"{peer} announced {next(iter(turn.unknown)).hex()}")
         if not (turn.is_graft or turn.is_prune or turn.is_tree_graft or turn.is_tree_prune):
             return
-        state = _only(replica.machine.router.state())
+        state = _only(replica.shared.router.state())
         is_linked = peer in state.full_message
         if turn.is_graft and not is_linked and not turn.pruned:
             self._fail("GRAFT is answered", replica, f"{peer} is not in the mesh and was not told so")
@@ -240,7 +240,7 @@ class RouterInvariants:
 
     @staticmethod
     def _is_trusted(replica: SimReplica, peer: PeerId) -> bool:
-        states = replica.machine.router.state().peers
+        states = replica.shared.router.state().peers
         return any(state.peer == peer and (state.score is None or state.score.total >= 0) for state in states)
 
     def on_action(self, replica: SimReplica, action: Action) -> None:
@@ -293,7 +293,7 @@ class RouterInvariants:
         if control.graft or control.prune:
             talk.unsaid = None
         if control.graft or control.prune or control.choke:
-            state = _only(replica.machine.router.state())
+            state = _only(replica.shared.router.state())
             is_linked = peer in state.full_message
             if (control.graft and not is_linked) or (control.prune and is_linked) or (control.choke and peer not in state.choked_by_us):
                 what = "GRAFT" if control.graft else "PRUNE" if control.prune else "CHOKE"
@@ -336,7 +336,7 @@ class RouterInvariants:
         node.delivered[message_id] = now
         if node.owing or len(node.delivered) % FORWARDED_ONE_IN:
             return
-        state = replica.machine.router.state()
+        state = replica.shared.router.state()
         if state.router == "randomsub":
             return
         topic = _only(state)
@@ -359,7 +359,7 @@ class RouterInvariants:
 
     def sample(self) -> Mapping[PeerId, RouterState]:
         """Check all correct replicas while none of them is in the middle of an event, and return the states of their routers."""
-        up = {id: replica.machine.router.state() for id, replica in self._correct.items() if replica.is_up}
+        up = {id: replica.shared.router.state() for id, replica in self._correct.items() if replica.is_up}
         for id, state in up.items():
             replica = self._correct[id]
             node, topic = self._nodes[id], _only(state)

@@ -130,7 +130,7 @@ def read_network(service: Service) -> NetworkFigures:
         tuple(service.hubs),
         is_in_mesh=service.dialler is not None,
         degree=sum(len(one.full_message) for one in state.router.topics if one.topic == service.topic),
-        is_spread=service.machine.router.is_ready(Topic(service.topic)),
+        is_spread=service.shared.router.is_ready(Topic(service.topic)),
         queue_bytes_max=QUEUE_BYTES_MAX,
         dials={dial.address: dial.reason for dial in service.failed_dials.standing()},
         banned={peer: reason for peer, until, reason in state.bans if until > trio.current_time()},

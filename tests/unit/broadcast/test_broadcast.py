@@ -10,12 +10,10 @@ from gossiplog.broadcast import (
     PeerKind,
     Push,
     PushReceived,
-    StartBroadcast,
     StartSync,
     Unwelcome,
 )
 from gossiplog.broadcast.events import Appended, Inserted
-from gossiplog.broadcast.spreading import Spreading
 from gossiplog.codec.varint import encode_varint
 from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Verdict
@@ -231,7 +229,7 @@ def test_router_gets_its_own_events_and_timers():
     node = harness("a")
     assert node.tell(AppScored("a", 1.0)) == []
     assert node.tell(TimerFired("retry")) == []
-    assert node.machine.protocols == node.machine.router.protocols
+    assert node.shared.protocols == node.shared.router.protocols
 
 
 def test_websocket_peers_are_no_business_of_the_router():
@@ -244,8 +242,7 @@ def test_websocket_peers_are_no_business_of_the_router():
 
 def test_peer_that_is_there_without_pubsub_is_no_neighbour_and_keeps_no_dial_open():
     node = Harness()
-    node.machine = Spreading(Episub(EpisubParams(), Random(1)), TOPIC, Random(2))
-    node.tell(StartBroadcast("me"))
+    node.begin(Episub(EpisubParams(), Random(1)))
     node.tell(Connected("a", PeerKind.MESH, False, EPISUB))
     node.connect("browser", PeerKind.CLIENT)
     node.tell(Connected("mute", PeerKind.MESH, False, None))
@@ -278,11 +275,11 @@ def test_peer_exchange_does_not_bring_a_banned_peer_back():
             return [Connect("a"), Connect("b")] if isinstance(event, TimerFired) else []
 
         def state(self):
-            return node.machine.router.state()
+            return node.shared.router.state()
 
-    real, node.machine.router = node.machine.router, Dialling()
+    real, node.shared.router = node.shared.router, Dialling()
     assert [action.peer for action in node.tell(TimerFired("dial")) if isinstance(action, Connect)] == ["b"]
-    node.machine.router = real
+    node.shared.router = real
 
 
 def test_entry_of_another_topic_is_rejected():

@@ -4,9 +4,8 @@ from random import Random
 import pytest
 from broadcast_support import TOPIC, Harness, chain, forged, insert_of, message_of
 
-from gossiplog.broadcast import Connected, Disconnected, LogAnswered, PeerKind, PushClosed, PushDropped, PushOpened, StartBroadcast
+from gossiplog.broadcast import Connected, Disconnected, LogAnswered, PeerKind, PushClosed, PushDropped, PushOpened
 from gossiplog.broadcast.events import Inserted
-from gossiplog.broadcast.spreading import Spreading
 from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.pubsub.events import RpcReceived, SendFailed, TimerFired
@@ -72,9 +71,7 @@ def event_of(random: Random, node: Harness) -> object:
 def test_whatever_peers_do_nothing_raises_and_every_container_keeps_its_maximum(seed):
     random = Random(seed)
     node = Harness()
-    router = Gossipsub(GossipsubParams(score=ScoreParams()), Random(seed))
-    node.machine = Spreading(router, TOPIC, Random(seed))
-    node.tell(StartBroadcast("me"))
+    node.begin(Gossipsub(GossipsubParams(score=ScoreParams()), Random(seed)))
     for _ in range(2_000):
         node.now += random.choice((0.0, 0.01, 1.0, 30.0))
         node.holds = random.random() < 0.2

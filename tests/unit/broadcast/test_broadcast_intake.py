@@ -31,6 +31,7 @@ from gossiplog.broadcast import (
     PeerKind,
     PushReceived,
     Quota,
+    SharedRouter,
     StartBroadcast,
     VerifyBatch,
     allowance,
@@ -472,8 +473,8 @@ def test_whatever_the_order_of_answers_each_entry_is_decided_once_and_in_its_cli
 
 def node_with(bringer: Bringer) -> tuple[Broadcast, Log]:
     """A hub with a client under some rules."""
-    machine, log = Broadcast(Floodsub(FloodsubParams(), Random(1)), TOPIC, Random(2)), Log()
-    machine.handle(StartBroadcast("me"), 0.0)
+    machine, log = Broadcast(SharedRouter(Floodsub(FloodsubParams(), Random(1))), TOPIC, Random(2)), Log()
+    machine.handle(StartBroadcast(), 0.0)
     machine.handle(Connected("client", PeerKind.CLIENT, is_outbound=False, bringer=bringer), 0.0)
     return machine, log
 

@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from broadcast_support import TOPIC, Harness, chain, forged
+from broadcast_support import Harness, chain, forged
 
 from gossiplog.broadcast import (
     Ban,
@@ -15,13 +15,11 @@ from gossiplog.broadcast import (
     PeerKind,
     PushOpened,
     PushRefused,
-    StartBroadcast,
     StartSync,
     Unwelcome,
 )
 from gossiplog.broadcast.events import Inserted
 from gossiplog.broadcast.offences import BROKEN_STREAMS_MAX
-from gossiplog.broadcast.spreading import Spreading
 from gossiplog.broadcast.wanted_syncs import SYNC_TIMER
 from gossiplog.codec.varint import encode_varint
 from gossiplog.entry.validation import Outcome, Verdict
@@ -57,15 +55,14 @@ def test_forgeries_count_over_connections_and_names_from_one_place(kind: PeerKin
     (ban,) = forge_from(node, "two", 1, start=4)
     assert (ban.peer, ban.origin, ban.until) == ("two", ORIGIN, 600.0)
     # It is banned by its name as well, for it may come back from elsewhere.
-    assert node.machine.banned_until("two", node.now) == 600.0
-    assert node.machine.banned_until("one", node.now) is None
+    assert node.shared.banned_until("two", node.now) == 600.0
+    assert node.shared.banned_until("one", node.now) is None
 
 
 def test_forger_by_pubsub_is_banned_once_nothing_more_of_it_is_read():
     """Else what it sends from there on would not be counted, and it would stay until its score has faded."""
     node = Harness()
-    node.machine = Spreading(make_router("gossipsub", MESH_PARAMS["gossipsub"], Random(1)), TOPIC, Random(2))
-    node.tell(StartBroadcast("me"))
+    node.begin(make_router("gossipsub", MESH_PARAMS["gossipsub"], Random(1)))
     for peer in ("forger", "honest"):
         node.tell(Connected(peer, PeerKind.MESH, False, "/meshsub/1.1.0", None, origin=ORIGIN))
     bans = list[Ban]()
@@ -74,7 +71,7 @@ def test_forger_by_pubsub_is_banned_once_nothing_more_of_it_is_read():
         bans = node.of(Ban)
         if bans:
             break
-        assert node.machine.router.is_heeded("forger")
+        assert node.shared.router.is_heeded("forger")
     assert (number, [ban.peer for ban in bans], bans[0].origin) == (3, ["forger"], None)
 
 
@@ -96,14 +93,14 @@ def test_place_of_honest_neighbours_is_slowed_and_not_banned():
     connect(node, "forger")
     (ban,) = forge_from(node, "forger", 5)
     assert (ban.peer, ban.origin) == ("forger", None)
-    assert node.machine.is_slowed("honest", node.now)
+    assert node.shared.is_slowed("honest", node.now)
     connect(node, "stranger")
-    assert node.machine.is_slowed("stranger", node.now)
+    assert node.shared.is_slowed("stranger", node.now)
     for entry in chain(20):
         node.push("honest", entry)
-    assert not node.machine.is_slowed("honest", node.now)
+    assert not node.shared.is_slowed("honest", node.now)
     node.now = 600.0
-    assert not node.machine.is_slowed("stranger", node.now)
+    assert not node.shared.is_slowed("stranger", node.now)
 
 
 def test_place_that_others_stand_behind_is_slowed_and_never_banned():
@@ -113,7 +110,7 @@ def test_place_that_others_stand_behind_is_slowed_and_never_banned():
         assert all(ban.origin is None for ban in forge_from(node, f"c{number}", 4, start=4 * number))
         node.tell(Disconnected(f"c{number}"))
     connect(node, "next", shared=True)
-    assert node.machine.is_slowed("next", node.now)
+    assert node.shared.is_slowed("next", node.now)
 
 
 @pytest.mark.parametrize("rule", ["size", "nesting", "scheme", "quarantined", "storage", "parents"])
@@ -177,8 +174,8 @@ def test_bans_are_shown_with_their_reason_until_they_end():
     connect(node, "one")
     (ban,) = forge_from(node, "one", 5)
     assert node.machine.state().bans == [("one", ban.until, ban.reason)]
-    assert node.machine.banned_until("one", ban.until - 1) == ban.until
-    assert node.machine.banned_until("one", ban.until) is None
+    assert node.shared.banned_until("one", ban.until - 1) == ban.until
+    assert node.shared.banned_until("one", ban.until) is None
     assert node.machine.state().bans == []
 
 
@@ -187,13 +184,13 @@ def test_strangers_of_a_suspect_place_share_ten_entries_a_second():
     connect(node, "one", shared=True)
     connect(node, "two", shared=True)
     connect(node, "three", shared=True)
-    assert node.machine.take_turn("two", 1_000, node.now) == (0, node.now)
+    assert node.shared.take_turn("two", 1_000, node.now) == (0, node.now)
     forge_from(node, "one", 5)
-    assert node.machine.take_turn("two", 8, node.now) == (0, node.now)
-    waiting, ready_at = node.machine.take_turn("three", 8, node.now)
+    assert node.shared.take_turn("two", 8, node.now) == (0, node.now)
+    waiting, ready_at = node.shared.take_turn("three", 8, node.now)
     assert waiting == 6
     assert node.now < ready_at <= node.now + 0.11
-    assert node.machine.take_turn("nobody", 1_000, node.now) == (0, node.now)
+    assert node.shared.take_turn("nobody", 1_000, node.now) == (0, node.now)
 
 
 def test_client_that_may_not_push_is_told_what_is_not_taken_and_nothing_is_fetched():

@@ -269,8 +269,8 @@ def test_ignored_message_costs_nothing_and_names_every_other_source():
     one = message("orphan")
     driver.say("a", Rpc((one,)))
     driver.say("b", Rpc((one,)))
-    assert driver.tell(Validated(one.id, Outcome.IGNORE)) == [AnotherSource(one.id, "b")]
-    assert driver.say("c", Rpc((one,))) == [AnotherSource(one.id, "c")]
+    assert driver.tell(Validated(one.id, Outcome.IGNORE)) == [AnotherSource(one.id, T, "b")]
+    assert driver.say("c", Rpc((one,))) == [AnotherSource(one.id, T, "c")]
     assert driver.say("c", Rpc((one,))) == []
     assert driver.say("a", Rpc((one,))) == []
     assert all(driver.score(peer) == 0 for peer in "abc")

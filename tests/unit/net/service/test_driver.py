@@ -8,9 +8,10 @@ from random import Random
 import pytest
 import trio
 import trio.testing
+from broadcast_support import chain
 
 import gossiplog
-from gossiplog.broadcast import Action, Broadcast, Connected, Misbehaved, PeerKind, StartBroadcast
+from gossiplog.broadcast import Action, Broadcast, Connected, EntriesCommitted, Misbehaved, PeerKind, SharedRouter, StartBroadcast
 from gossiplog.broadcast.offences import BROKEN_STREAMS_MAX
 from gossiplog.net.service.driver import LogDriver
 from gossiplog.net.service.peers import Peer, new_bucket
@@ -27,7 +28,7 @@ PLACE = "203.0.113.7"
 
 def driver_of(log: gossiplog.GossipLog, act: Callable[[Action], None]) -> LogDriver:
     rng = Random(1)
-    return LogDriver(log, Broadcast(make_router("gossipsub", GossipsubParams(), rng), TOPIC, rng), act)
+    return LogDriver(log, Broadcast(SharedRouter(make_router("gossipsub", GossipsubParams(), rng)), TOPIC, rng), act)
 
 
 async def test_a_fault_in_one_action_keeps_none_of_the_others_from_being_carried_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -40,7 +41,8 @@ async def test_a_fault_in_one_action_keeps_none_of_the_others_from_being_carried
 
     async with gossiplog.open(":memory:", topic=TOPIC) as log:
         driver = driver_of(log, act)
-        driver.tell(StartBroadcast(PeerId("me"), may_foresee=True))
+        driver.tell(StartBroadcast(may_foresee=False))
+        driver.tell(EntriesCommitted(chain(1)))
         assert len(done) > 1
         assert [record.event for record in caplog.records if record.exc_info] == ["fault in the protocol"]
         before = len(done)

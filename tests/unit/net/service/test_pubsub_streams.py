@@ -218,7 +218,7 @@ async def test_peer_that_is_not_heeded_is_heard_to_leave_and_in_nothing_else() -
             stream = await theirs.open_stream([protocol])
             await stream.send_all(b"".join(Wire().encode(Rpc(subscriptions=SUBSCRIBED))))
             await eventually(lambda: service.state().router.peers[0].topics)
-            service.machine.router._gate = lambda peer: False  # type: ignore[attr-defined]
+            service.shared.router._gate = lambda peer: False  # type: ignore[attr-defined]
             other = Rpc(subscriptions=(Subscription(Topic("other"), True), Subscription(Topic(TOPIC), False)))
             await stream.send_all(b"".join(Wire().encode(other)))
             await eventually(lambda: not service.state().router.peers[0].topics)

@@ -504,4 +504,4 @@ async def test_service_that_has_ended_is_told_in_vain(monkeypatch: pytest.Monkey
         pass
     # As by the task of a connection that ends a moment later, when the log's block was cancelled.
     monkeypatch.setattr(hub.machine, "handle", lambda event, now: [AskLog(0, ask(ReadHeads(1)))])
-    hub.tell(StartBroadcast(hub.me))
+    hub.tell(StartBroadcast())
