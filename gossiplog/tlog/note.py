@@ -87,7 +87,7 @@ class VerifierKey:
         name, _, rest = text.partition("+")
         key_id, _, encoded = rest.partition("+")
         data = decode_base64(encoded)
-        if not name or any(char.isspace() for char in name) or len(data) != 1 + ed25519.PUBLIC_KEY_BYTES:
+        if not name or any(char.isspace() or "\ud800" <= char <= "\udfff" for char in name) or len(data) != 1 + ed25519.PUBLIC_KEY_BYTES:
             raise DecodeError(f"{text[:200]!r} is no vkey of an Ed25519 key")
         key = cls(name, data[0], data[1:])
         if key.kind not in (ED25519, COSIGNATURE) or key.key_id.hex() != key_id:

@@ -162,7 +162,7 @@ class _PolicyReader:
                     if member in self._members or not self._is_known(member):
                         raise DecodeError(f"{member[:80]!r} is not defined, or in a group already")
                     self._members.add(member)
-                count = {"all": len(members), "any": 1}.get(least) or (int(least) if least.isascii() and least.isdecimal() else 0)
+                count = {"all": len(members), "any": 1}.get(least) or parse_number(least)
                 if not 1 <= count <= len(members):
                     raise DecodeError(f"{least[:80]!r} of {len(members)} members")
                 self.groups[name] = count, tuple(members)

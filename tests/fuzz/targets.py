@@ -49,6 +49,7 @@ from gossiplog.sync.wire import decode_event, decode_request, decode_response, e
 from gossiplog.tree.node import Node
 
 from .targets_libp2p import LIBP2P_TARGETS
+from .targets_tlog import TLOG_TARGETS
 
 __all__ = ["TARGETS", "Target"]
 
@@ -472,6 +473,6 @@ TARGETS = (
     Target("reconcile", fuzz_reconcile, RECONCILE_SEEDS),
     Target("rpc", fuzz_rpc, RPC_SEEDS),
     Target("archive", fuzz_archive, (b"\n".join(map(entry_to_line, ENTRIES)), b"\n".join(entry.value.hex().encode() for entry in ENTRIES))),
-    *(Target(*each) for each in LIBP2P_TARGETS),
+    *(Target(*each) for each in (*LIBP2P_TARGETS, *TLOG_TARGETS)),
 )
 """In order of how much of the rest they contain."""

@@ -1,19 +1,24 @@
-"""What promises to raise nothing: signature schemes, sessions, what describes bytes of others, and the machines.
+"""What promises to raise nothing: signature schemes, sessions, what describes bytes of others, the machines, and what sends at once.
 
 Each is given what it expects with every part replaced by every kind of value, bytes at each bound and one less and more, and bytes with
-one of them changed. `validate` has its own tests (`tests/unit/entry/test_bounds.py`), and so have decoders (`tests/fuzz`).
+one of them changed. Routers have their own in `test_pubsub_routers`; `validate` has its own tests (`tests/unit/entry/test_bounds.py`),
+and so have decoders (`tests/fuzz`).
 """
 
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+import trio
 from broadcast_support import TOPIC, Harness, insert_of
 from hypothesis import given
 from hypothesis import strategies as st
+from muxer_support import tcp_pair
 
 from gossiplog.archive.car import describe_foreign
 from gossiplog.broadcast import PeerKind
@@ -25,9 +30,15 @@ from gossiplog.entry.ed25519 import verify_signed
 from gossiplog.entry.envelope import build_value, signed_bytes
 from gossiplog.entry.rules import CLOCK_MAX, NESTING_MAX, PARENTS_MAX, VALUE_BYTES_LIMIT
 from gossiplog.entry.schemes import SNAPSHOT
+from gossiplog.errors import DecodeError
 from gossiplog.ethereum import Eip712Signer, Wallet, is_session_authorised
 from gossiplog.ethereum.eip712 import verify_action, verify_session_message
 from gossiplog.kit import is_yjs_text
+from gossiplog.net import MuxedConnection, Stream, open_muxed
+from gossiplog.net.transport.tcp import TcpStream
+from gossiplog.net.transport.websocket import WebSocketStream
+from gossiplog.pubsub.types import PeerId
+from gossiplog.tlog.proof import Policy
 
 SIGNERS = [Ed25519Signer(bytes([7]) * 32, codec=codec) for codec in ("dag-cbor", "dag-json")]
 SESSION_KEY = Eip712Signer(bytes([9]) * 32)
@@ -169,3 +180,48 @@ def test_a_machine_takes_entries_at_every_bound_by_every_way() -> None:
             node.push("client", insert_of(entry))
             node.receive("mesh", insert_of(entry))
     assert node.machine.state().sizes["pending"] == 0
+
+
+PIECES = [0, 1, *(bound + beyond for bound in (65_519, 65_535, 2**20) for beyond in (-1, 0, 1))]
+
+
+@pytest.mark.parametrize("layer", ["tcp", "websocket", "muxed"])
+@pytest.mark.parametrize("state", ["open", "reset there", "closed here"])
+async def test_what_sends_at_once_sends_or_says_that_it_cannot(layer: str, state: str) -> None:
+    async def keep(connection: MuxedConnection, stream: Stream) -> None:
+        while await stream.receive_some():
+            pass
+
+    left, right = await tcp_pair()
+    below = WebSocketStream(TcpStream(left), is_client=True) if layer == "websocket" else TcpStream(left)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(left.aclose)
+        stack.push_async_callback(right.aclose)
+        send, flush = below.send_now, lambda: None
+        if layer == "muxed":
+            await stack.enter_async_context(open_muxed(TcpStream(right), is_client=False, peer=PeerId("client"), handlers={"/keep": keep}))
+            connection = await stack.enter_async_context(open_muxed(below, is_client=True, peer=PeerId("server")))
+            send, flush = (await connection.open_stream(["/keep"])).send_at_once, connection.flush
+        if state == "reset there":
+            right.socket.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await right.aclose()
+        elif state == "closed here":
+            await below.aclose()
+        answers = set()
+        for size in PIECES:
+            answers.add(send(bytes(size)))
+            flush()
+            await trio.lowlevel.checkpoint()
+            flush()
+        assert answers <= {True, False} and (True in answers or state != "open")
+
+
+def test_a_policy_with_a_number_of_more_digits_than_python_reads_is_refused() -> None:
+    with pytest.raises(DecodeError, match="no number"):
+        Policy.parse(
+            b"witness a "
+            + b"PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
+            + b"\ngroup g "
+            + b"9" * 5_000
+            + b" a\nquorum g\n"
+        )

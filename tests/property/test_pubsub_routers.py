@@ -1,8 +1,11 @@
 """What holds in every network and against every peer: no double delivery, no echo, symmetric meshes, bounded containers."""
 
 import random
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from functools import partial
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.pubsub.network import Network, Solo, T, message
@@ -212,3 +215,76 @@ def make_rpc(rng, peers):
         rng.random() < 0.1,
         rng.choice([None, Partial(topic(), b"group", b"parts")]),
     )
+
+
+NUMBERS = [0, 1, *(bound + beyond for bound in (2**7, 2**31, 2**32, 2**53, 2**63) for beyond in (-1, 0, 1)), 2**64 - 1]
+NAMES = ["", "x", "me", "mesh", "é" * 200]
+IDS = [b"", b"\0", bytes(32), bytes(255), bytes(256)]
+ID = message("a").id
+LINKS = Neighbor(T, NeighborKind.LINKS, True, 3, ("mesh",))
+RPC = Rpc(
+    (message("a"),),
+    (Subscription(T, True), Subscription(Topic("other"), False)),
+    Control(
+        (IHave(T, (ID,)),),
+        (ID,),
+        (T,),
+        (Prune(T, (PeerRecord("x", b"record"),), 60),),
+        (ID,),
+        (T,),
+        (T,),
+        Extensions(test=True, partial=True),
+    ),
+    (
+        *(replace(LINKS, kind=kind) for kind in NeighborKind),
+        WalkJoin(T, "x", 3),
+        ForwardJoin(T, "x", 3),
+        Leaving(T, "x", 3),
+        Shuffle(T, "x", ("mesh",), 3),
+        ShuffleReply(T, ("y",)),
+        Nodes(T, ("y",)),
+        TreeIHave(T, ((ID, 4),)),
+        TreeGraft(T, (ID,)),
+    ),
+    3,
+    True,
+    Partial(T, b"group", b"parts"),
+)
+
+
+def bounded(value):
+    """The value with each number, name and id in it in turn at each bound, and each list empty or twice as long."""
+    if isinstance(value, bool | Enum):
+        return
+    if isinstance(value, int):
+        yield from NUMBERS
+    elif isinstance(value, str):
+        yield from NAMES
+    elif isinstance(value, bytes):
+        yield from IDS
+    elif isinstance(value, tuple):
+        if not (len(value) == 2 and isinstance(value[1], int)):  # a pair
+            yield from ((), value + value)
+        for index, part in enumerate(value):
+            for other in bounded(part):
+                yield (*value[:index], other, *value[index + 1 :])
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            for other in bounded(getattr(value, field.name)):
+                yield replace(value, **{field.name: other})
+
+
+@pytest.mark.parametrize("router", sorted(HOSTILE))
+def test_a_router_takes_numbers_names_and_ids_at_every_bound(router):
+    """Raising nothing, and holding no more than it may."""
+    driver = Solo(HOSTILE[router](random.Random(1)))
+    driver.tell(Subscribe(T))
+    driver.connect("mesh", "other")
+    rpcs = list(bounded(RPC))
+    assert len(rpcs) > 300
+    for number, rpc in enumerate(rpcs):
+        driver.say("mesh", rpc)
+        if number % 20 == 0:
+            driver.run(1.0)
+    state = driver.router.state()
+    assert all(size <= state.sizes_max[what] for what, size in state.sizes.items())

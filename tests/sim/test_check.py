@@ -103,6 +103,8 @@ def test_whatever_a_bug_raises_is_a_failure_of_its_seed():
     with mock.patch.object(Disk, "write", side_effect=ZeroDivisionError("oops")):
         outcome = check_seed(3)
     assert outcome.failure is not None and "ZeroDivisionError: oops" in outcome.failure
+    with mock.patch("gossiplog.sim.check.check.draw_params", side_effect=ZeroDivisionError("oops")):
+        assert "seed 3 (not drawn): ZeroDivisionError: oops" in (check_seed(3).failure or "")
 
 
 def test_command_says_how_many_seeds_hold():

@@ -129,14 +129,15 @@ def run_check(seed: int) -> CheckReport:
     Raises:
         SeedFailure: An invariant does not hold, or something raised.
     """
-    run = _Run(seed)
+    run: _Run | None = None
     try:
+        run = _Run(seed)
         return run.work()
-    except Violation as violation:
-        raise SeedFailure(seed, str(run.plan), str(violation)) from violation
     except Exception as error:
         # Any exception is a finding about this seed; the cause has its traceback.
-        raise SeedFailure(seed, str(run.plan), f"{type(error).__name__}: {error}") from error
+        plan = "not drawn" if run is None else str(run.plan)
+        reason = str(error) if isinstance(error, Violation) else f"{type(error).__name__}: {error}"
+        raise SeedFailure(seed, plan, reason) from error
 
 
 def check_seed(seed: int) -> SeedOutcome:

@@ -125,6 +125,7 @@ def without_secrets(url: str) -> str:
 
 def _split(url: str) -> tuple[SplitResult, list[tuple[str, str]]]:
     try:
+        url.encode()  # an argument of a command may hold bytes that are no UTF-8
         parts = urlsplit(url)
         parameters = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True) if parts.query else []
         port = None if "," in parts.netloc else parts.port
