@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gossiplog.errors import DecodeError, LocalProtocolError
+from gossiplog.tlog.note import COSIGNATURE, VerifierKey
 
 __all__ = ["TLOG_TARGETS"]
 
@@ -17,6 +18,7 @@ BUCKET = json.loads((VECTORS / "bucket.json").read_text("utf-8"))
 OBJECTS = {name.partition("/")[2]: base64.b64decode(data) for name, data in BUCKET["objects"].items()}
 CHECKPOINT = OBJECTS["1/checkpoint"]
 VKEY = b"PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
+WITNESS = str(VerifierKey("w", COSIGNATURE, bytes(32))).encode()
 POLICIES = [bytes.fromhex(policy["value"]) for policy in json.loads((VECTORS / "access.json").read_text("utf-8"))["policies"]]
 REFUSAL = {"rule": "quota", "reason": "of bytes", "ids": ["0" * 32], "count": 1, "taken": 2**53 - 1}
 
@@ -135,7 +137,7 @@ def fuzz_typed(data: bytes) -> None:
 TLOG_TARGETS: tuple[tuple[str, Callable[[bytes], None], tuple[bytes, ...]], ...] = (
     ("note", fuzz_note, (CHECKPOINT,)),
     ("vkey", fuzz_vkey, (VKEY,)),
-    ("witness-policy", fuzz_witness_policy, (b"witness a " + VKEY + b"\ngroup g 1 a\nquorum g\n", b"log " + VKEY + b"\nquorum none\n")),
+    ("witness-policy", fuzz_witness_policy, (b"witness a " + WITNESS + b"\ngroup g 1 a\nquorum g\n", b"log " + VKEY + b"\nquorum none\n")),
     ("proof", fuzz_proof, (BUCKET["proof"].encode(),)),
     ("submission", fuzz_submission, (b"old 5\n" + base64.b64encode(bytes(32)) + b"\n\n" + CHECKPOINT,)),
     ("segment", fuzz_segment, (OBJECTS["1/values/000.p/5"],)),
