@@ -19,6 +19,7 @@ class Standing:
         role: `read`, `write` or `admin`, of that node.
         person: The first node of the same person; see docs/spec/access.md, "Forms".
         revoked_by: Ids of the revocation that made it void, or of k founders' votes.
+        rule: By which rule it is void: `removal`, `leaving` or `vote`; empty if it counts.
     """
 
     counts: bool
@@ -27,10 +28,11 @@ class Standing:
     role: str
     person: str
     revoked_by: tuple[str, ...] = ()
+    rule: str = ""
 
     @property
     def reason(self) -> str | None:
         """Why it is void, in a few words; None if it counts."""
         if self.counts:
             return None
-        return f"void: the node {self.node} was removed by {', '.join(self.revoked_by)}, which it has not seen"
+        return f"void by the {self.rule} {', '.join(self.revoked_by)}, which it has not seen, of the node {self.node} or of one above it"

@@ -342,12 +342,12 @@ def _aside(holding: Holding) -> _Ground | None:
 def _void(holding: Holding) -> _Ground | None:
     if holding.void is None:
         return None
-    return _Ground("void", f"it is here without effect: {holding.void}; whoever removed it may `gossiplog access admit` it")
+    return _Ground("void", f"it is here without effect: {holding.void}; whoever removed that may `gossiplog access admit` data")
 
 
 def _held(holding: Holding) -> _Ground | None:
     if holding.void is not None:
-        return _Ground("void", f"the log's access rule does not let it in, wherever it comes from: {holding.void}")
+        return _Ground("void", f"the log's rule `access` does not let it in, wherever it comes from: {holding.void}")
     if holding.quarantined is not None:
         rule, reason = holding.quarantined
         text = f"a repair keeps it out of the log ({rule}: {reason}); `gossiplog quarantine retry` lets in what is whole now"
@@ -389,7 +389,7 @@ def _verdict(fact: Fact, scene: Scene) -> _Ground:
             "disk-full", f"it came from {sender} and could not be stored: {why}; make room, and it is fetched again", fact.time_s
         )
     if fact.rule == Rule.ACCESS:
-        return _Ground("void", f"it came from {sender}; the log's access rule does not let it in: {reason}", fact.time_s)
+        return _Ground("void", f"it came from {sender}; the log's rule `access` does not let it in: {reason}", fact.time_s)
     if fact.rule == Rule.QUOTA:
         text = f"it came from {sender} over its writer's quota: {reason}; it is fetched later, or raise the quota in the file of --access"
         return _Ground("refused-by-policy", text, fact.time_s)

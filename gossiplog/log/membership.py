@@ -296,7 +296,8 @@ class Membership:
             places = yield from ask(ReadLeaves([key]))
             node = members.holdings(Entry(key, values[key]).author, self._view_after(key, places))[0]
             kind = "data"
-        return Standing(not barred, kind, node.name, node.role, node.person, tuple(each.id for each in barred))
+        rule = "" if not barred else "vote" if barred[0].is_vote else "leaving" if barred[0].is_leaving else "removal"
+        return Standing(not barred, kind, node.name, node.role, node.person, tuple(each.id for each in barred), rule)
 
     # Private
 

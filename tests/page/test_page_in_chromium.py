@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 import trio
+from access_support import DIDS, SIGNERS
 from chromium import CHROMIUM
 from network_support import memory_log
 from page_support import FRAME_CPU_S, SIDEWAYS, browsing, frame_cpu_s, opened, resize, served
 
+import gossiplog
 from gossiplog import Entry, Reject
 from gossiplog.graph import GraphNode, draw_html
 from gossiplog.graph.palette import author_hue, root_hue
@@ -258,6 +260,51 @@ async def test_commands_are_no_backticks_and_what_is_set_aside_is_marked(tmp_pat
                 await tab.press("1")
                 await tab.wait("document.querySelector('.doctor .advice code')?.textContent === 'gossiplog quarantine ls LOG'")
                 assert "`" not in await tab.run("document.body.textContent")
+                assert await tab.run("window.faults") == []
+
+
+async def test_members_and_the_standing_of_an_entry_are_shown_at_every_size(tmp_path: Path) -> None:
+    founder, bob, phone = SIGNERS[:3]
+    async with (
+        gossiplog.open(":memory:", topic="team.example.com", policy=gossiplog.Policy([founder.did]), signer=founder) as log,
+        gossiplog.open(":memory:", topic=log.topic, signer=phone) as away,
+        browsing(tmp_path) as browser,
+    ):
+        node = await log.grant(bob.did, "admin")
+        device = await log.grant(phone.did, device=True, signer=bob)
+        fine = await log.append("fine", signer=bob)
+        await away.sync(log)
+        void = await away.append("late")
+        removal = await log.revoke(device.id, signer=bob)
+        await log.sync(away)
+        with observed(log, None):
+            async with served(log) as hub:
+                tab = await opened(browser, f"http://127.0.0.1:{hub.port}/")
+                rows = "[...document.querySelectorAll('.members li')]"
+                await tab.wait(f"{rows}.length === 3")
+                assert "2 now, 1 removed" in await tab.run("document.body.textContent")
+                said = await tab.run(f"{rows}.map((row) => row.textContent)")
+                assert said == [
+                    f"…{founder.did[-8:]} founder",
+                    f"…{bob.did[-8:]} admin · {node.id[:12]}",
+                    f"…{phone.did[-8:]} write, another device · {device.id[:12]} · removed by {removal.id[:12]}",
+                ]
+                for width in (390, 820, 1440):
+                    await resize(tab, width)
+                    for hash, shown in (
+                        ("#/overview", "document.querySelector('.members').checkVisibility()"),
+                        (f"#/log/{fine.id}", "document.querySelector('.standing')?.textContent.startsWith('Counts as data')"),
+                        (f"#/log/{void.id}", "document.querySelector('.standing a:last-child')?.hash === '" + f"#/log/{removal.id}'"),
+                    ):
+                        await tab.run(f"location.hash = '{hash}'")
+                        await tab.wait(shown)
+                        assert await tab.run("document.documentElement.scrollWidth") == width
+                        assert await tab.run(SIDEWAYS) <= 0
+                        assert await tab.run(PALE) == []
+                assert "Void as data" in await tab.run("document.querySelector('.standing').textContent")
+                await log.grant(DIDS[3])
+                await tab.press("1")
+                await tab.wait(f"{rows}.length === 4")
                 assert await tab.run("window.faults") == []
 
 

@@ -261,7 +261,7 @@ def check(log: str, entry_id: str, key_name: str | None, out: Output) -> int:
             id = await resolve(opened_log, entry_id)
             standing = await opened_log.standing(id)
         record = {"id": id, "counts": standing.counts, "kind": standing.kind, "node": standing.node, "role": standing.role}
-        record |= {"person": standing.person, "revokedBy": list(standing.revoked_by), "reason": standing.reason}
+        record |= {"person": standing.person, "revokedBy": list(standing.revoked_by), "rule": standing.rule, "reason": standing.reason}
         fields = [("id", id), ("state", "counts" if standing.counts else "void"), ("kind", standing.kind)]
         fields += [("node", standing.node), ("role", standing.role), ("person", standing.person)] if standing.node else []
         out.fields(record, fields if standing.reason is None else [*fields, ("why", standing.reason)])

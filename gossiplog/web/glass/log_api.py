@@ -3,13 +3,15 @@
 GET  overview   {"node", "topic", "version", "now", "entries", "last", "clock", "heads": […], "head_count", "root": {"level", "hash"},
                  "bytes", "quarantine", "set_aside", "peers", "can_append", "counts": {…}}
 GET  aside      {"ids": [id, …], "more": …}
+GET  members    {"k", "members": [{"node", "did", "role", "person", "path", "removedBy"}, …], "more": …}; null in a log without a policy
+GET  standing   ?entry=ID: {"counts", "kind", "node", "role", "person", "rule", "revokedBy"}; null in a log without a policy
 POST append     {"payload": …} in dag-json: 201 and {"id"}
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import trio
@@ -21,7 +23,7 @@ from starlette.routing import BaseRoute
 from ...codec import dag_json
 from ...entry.message_id import encode_id
 from ...entry.rules import next_clock
-from ...errors import ClosedError, DecodeError, EncodeError, GossipLogError, LocalProtocolError, StoreError
+from ...errors import ClosedError, DecodeError, EncodeError, GossipLogError, LocalProtocolError, NotFound, StoreError
 from ...log.requests import ReadCount, ReadHeads, ReadQuarantineCount, ReadSetAside
 from ...net.service.service import Service
 from ...plan import Plan, ask
@@ -29,7 +31,7 @@ from ...replica.log import Replica
 from ...tree.node import ReadRoot
 from ...version import VERSION
 from ..http.doors import MakeDoor, check_own_page
-from ..http.requests import reading, without_parameters
+from ..http.requests import check_parameters, reading, without_parameters
 from .gather import FactGatherer
 from .log_graph import LogGraph
 from .search import Search
@@ -45,6 +47,8 @@ def log_routes(service: Service, settings: GlassSettings, door: MakeDoor) -> lis
         door("/overview", without_parameters(Overview(service, can_append=settings.may_append).show), GET="watch"),
         door("/graph", LogGraph(service.log).show, GET="pull"),
         door("/aside", without_parameters(AsideApi(service.log).show), GET="pull"),
+        door("/members", without_parameters(MembersApi(service.log).members), GET="pull"),
+        door("/standing", MembersApi(service.log).standing, GET="pull"),
         door("/search", Search(service.log).show, GET="pull"),
         door("/append", Appending(service.log, is_allowed=settings.may_append).append, POST="post"),
     ]
@@ -136,6 +140,41 @@ class AsideApi:
         records = await self._log.run(ask(ReadSetAside(None, _RECORDS_MAX + 1)))
         ids = dict.fromkeys(encode_id(record.key) for record in records[:_RECORDS_MAX])
         return JSONResponse({"ids": list(ids), "more": len(records) > _RECORDS_MAX}, headers={"Cache-Control": "no-store"})
+
+
+class MembersApi:
+    """Serves who may write to one log that decides it itself, and what that says of an entry."""
+
+    def __init__(self, log: Replica) -> None:
+        self._log = log
+
+    async def members(self, request: Request) -> Response:
+        """GET members."""
+        if not self._log.has_members:
+            return JSONResponse(None)
+        try:
+            members = await self._log.members()
+            policy = await self._log.policy()
+        except LocalProtocolError:
+            # The policy is not here yet.
+            return JSONResponse(None)
+        shown = [
+            {"node": each.node, "did": each.did, "role": each.role, "person": each.person, "path": each.path, "removedBy": each.removed_by}
+            for each in members[:_RECORDS_MAX]
+        ]
+        return JSONResponse({"k": policy.k, "members": shown, "more": len(members) > _RECORDS_MAX}, headers={"Cache-Control": "no-store"})
+
+    async def standing(self, request: Request) -> Response:
+        """GET standing?entry=ID."""
+        check_parameters(request, "entry")
+        if not self._log.has_members:
+            return JSONResponse(None)
+        try:
+            standing = await self._log.standing(request.query_params.get("entry", ""))
+        except (NotFound, LocalProtocolError) as error:
+            raise HTTPException(404, str(error)) from None
+        record = asdict(standing)
+        return JSONResponse({**record, "revokedBy": record.pop("revoked_by")}, headers={"Cache-Control": "no-store"})
 
 
 _BODY_BYTES_MAX = 64 * 1024

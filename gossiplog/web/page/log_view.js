@@ -4,6 +4,7 @@ import { el, fill, plain, say, shortId, shortName, whole } from "./drawing/dom.j
 import { entryDetails } from "./drawing/entry_details.js"
 import { LogList } from "./drawing/log_list.js"
 import { LogMoment } from "./log_data.js"
+import { standingPart } from "./members_part.js"
 
 const SEARCH_WAIT_MS = 250
 const FOUND_MAX = 200
@@ -143,17 +144,23 @@ export class LogView {
 	/** @param {string} id */
 	async showEntry(id) {
 		try {
-			const entry = await this.api.get(`messages/${encodeURIComponent(id)}`)
+			const [entry, standing] = await Promise.all([this.api.get(`messages/${encodeURIComponent(id)}`), this.standing(id)])
 			if (id !== this.chosen) return
 			const { clock, parents, payload } = entry.message
 			const way = el("p", { class: "actions" }, this.aside, " ", el("a", { href: `#/way/${id}` }, "How it came here and where it went"))
 			const words = JSON.stringify(payload, null, 2) ?? ""
-			fill(this.panel, entryDetails({ id, author: entry.signature.publicKey, clock, parents, payload: words }, way))
+			fill(this.panel, entryDetails({ id, author: entry.signature.publicKey, clock, parents, payload: words }, standingPart(standing), way))
 		} catch (error) {
 			if (id !== this.chosen) return
 			const why = el("a", { href: `#/way/${encodeURIComponent(id)}` }, "Why?")
 			fill(this.panel, el("p", {}, error instanceof Error ? `${error.message}. ` : String(error), why))
 		}
+	}
+
+	/** @param {string} id */
+	async standing(id) {
+		// A test network serves no standings.
+		return this.api.get("standing", { entry: id }).catch(() => null)
 	}
 
 	async search() {

@@ -6,9 +6,11 @@ import { entryLink } from "./drawing/entry_details.js"
 import { rootColour } from "./drawing/palette.js"
 import { percentile } from "./facts.js"
 import { FindingsPart } from "./findings_part.js"
+import { MembersPart } from "./members_part.js"
 
 const TICK_MS = 1_000
 const POLL_TICKS = 2
+const MEMBERS_TICKS = 5
 const SAMPLES_MAX = 240
 const COUNTED_MAX = 1_000
 const TROUBLES_MAX = 8
@@ -41,8 +43,9 @@ export class OverviewView {
 		this.troubles = el("section", { class: "lately", "aria-label": "Kept out, or failed, lately", hidden: true })
 		this.shownTroubles = 0
 		this.findings = new FindingsPart(api)
+		this.members = new MembersPart(api)
 		this.writing = this.makeWriting()
-		this.element = el("div", { class: "overview" }, this.note, this.makeFacts(), this.findings.element, this.makeCharts(), this.makeHeads(), this.writing, this.troubles)
+		this.element = el("div", { class: "overview" }, this.note, this.makeFacts(), this.findings.element, this.makeCharts(), this.makeHeads(), this.writing, this.members.element, this.troubles)
 	}
 
 	makeFacts() {
@@ -99,6 +102,7 @@ export class OverviewView {
 	open() {
 		this.read()
 		this.findings.read()
+		this.members.read()
 		this.timer = window.setInterval(() => this.tick(), TICK_MS)
 	}
 
@@ -110,6 +114,7 @@ export class OverviewView {
 		if (document.hidden) return
 		this.showRates()
 		if (++this.ticks % POLL_TICKS === 0) this.read()
+		if (this.ticks % MEMBERS_TICKS === 0 && !this.members.element.hidden) this.members.read()
 	}
 
 	async read() {
