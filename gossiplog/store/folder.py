@@ -64,18 +64,24 @@ class LogFolder:
 
     async def topics(self) -> list[str]:
         """See `ShelfPlace`. Costs one look at the folder; no log is opened but to learn a long name."""
-        names = await trio.to_thread.run_sync(self._names)
-        found = [unquote(name.removesuffix(_SUFFIX)) for name in names if not name.startswith("=")]
-        for name in names:
-            if name.startswith("="):
-                try:
-                    path, level = self._path / name, Durability.FULL
-                    async with open_store(path, topic=None, create=False, read_only=True, durability=level) as store:
-                        found.append(store.topic)
-                except StoreError:
-                    # Whoever opens it is told.
-                    continue
-        return sorted(topic for topic in found if is_topic(topic) and file_of(topic) in names)
+        hashed: list[str] = []
+
+        def look() -> list[str]:
+            names = self._names()
+            hashed.extend(name for name in names if name.startswith("="))
+            found = (unquote(name.removesuffix(_SUFFIX)) for name in names)
+            return [topic for topic in found if is_topic(topic) and file_of(topic) in names]
+
+        topics = await trio.to_thread.run_sync(look)
+        for name in hashed:
+            try:
+                path, level = self._path / name, Durability.FULL
+                async with open_store(path, topic=None, create=False, read_only=True, durability=level) as store:
+                    topics += [store.topic] * (file_of(store.topic) == name)
+            except StoreError:
+                # Whoever opens it is told.
+                continue
+        return sorted(topics)
 
     async def has(self, topic: str) -> bool:
         """See `ShelfPlace`.

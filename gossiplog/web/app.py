@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
+import trio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -41,6 +43,9 @@ _PATH = re.compile(r"(?:/([^/]+))?/api(/.*)?$")
 _PROVING = ("/challenge", "/token")
 TOPICS_MAX = 1_000
 """Topics in one answer."""
+_BUSIEST_MAX = 10
+_LISTING_SHARE = 20
+"""Looking at all logs of a shelf takes at most a twentieth of the time, whoever asks how often."""
 
 
 def make_http(hub: Hub, glass: GlassSettings = NO_GLASS) -> ServeHttp:
@@ -63,10 +68,11 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
             return JSONResponse({"gossiplog": VERSION, "topics": list(hub.services), "urls": hub.urls}, headers={"Vary": "Accept"})
         caller: Caller = request.scope["state"]["caller"]
         after, like = request.query_params.get("after", ""), request.query_params.get("like", "")
-        found = sorted({*hub.services, *await hub.shelf.topics()})
-        shown = islice((each for each in found if each > after and like in each and caller.refusal(each, "pull") is None), TOPICS_MAX)
-        told = {"gossiplog": VERSION, "topics": list(shown), "open": len(hub.services), "shelf": True}
-        return JSONResponse(told, headers={"Vary": "Accept"})
+        shown = (each for each in await listing.topics() if each > after and like in each and caller.refusal(each, "pull") is None)
+        busy = sorted((-sum(service.figures.verdicts.values()), topic) for topic, service in hub.services.items())
+        busiest = islice((topic for _, topic in busy if caller.refusal(topic, "pull") is None), _BUSIEST_MAX)
+        told = {"topics": list(islice(shown, TOPICS_MAX)), "busiest": list(busiest), "open": len(hub.services), "shelf": True}
+        return JSONResponse({"gossiplog": VERSION, **told}, headers={"Vary": "Accept"})
 
     async def show_log(scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request that is about one log."""
@@ -92,7 +98,7 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
                 headers = {"Retry-After": str(RETRY_S)} if error.status == 503 else None
                 raise HTTPException(error.status, str(error), headers=headers) from None
 
-    metrics = MetricsPage(hub)
+    listing, metrics = _TopicListing(hub), MetricsPage(hub)
     # Of a server with a shelf, and nothing open, the rules for logs without their own count.
     figures = Door(hub.services if hub.shelf is None else _Watched(hub), "/metrics", metrics.show, GET="watch")
     watch = [figures, Route("/livez", show_alive), Route("/readyz", partial(show_ready, hub))]
@@ -109,6 +115,28 @@ def log_app(service: Service, hub: Hub, glass: GlassSettings) -> Router:
     """Make what answers about one log. There is one object for everything with a limit, whatever path a request comes by."""
     api, guarded = _api(service, hub, glass), [Middleware(Guard, health=service.health)]
     return Router([Mount(path, routes=api, middleware=guarded) for path in ("/api", f"/{service.topic}/api")])
+
+
+class _TopicListing:
+    """The topics of a shelf's logs, as they were a moment ago."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._turn = trio.Lock()
+        self._found: list[str] = []
+        self._until = -math.inf
+
+    async def topics(self) -> list[str]:
+        """Return all, in order."""
+        shelf = self._hub.shelf
+        assert shelf is not None
+        async with self._turn:
+            began = trio.current_time()
+            if began >= self._until:
+                self._found = sorted({*self._hub.services, *await shelf.topics()})
+                ended = trio.current_time()
+                self._until = ended + _LISTING_SHARE * (ended - began)
+        return self._found
 
 
 class _Watched(Iterable[str]):

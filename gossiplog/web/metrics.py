@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from operator import add
 
@@ -63,7 +63,9 @@ class MetricsPage:
         self._hub = hub
         self._contents: dict[str, _Contents] = {}
         self._registry = CollectorRegistry()
-        self._registry.register(_Figures(hub, self._contents))
+        figures = _Figures(hub, self._contents)
+        self._registry.register(figures)
+        hub.on_closed = figures.keep
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._registry)
 
@@ -104,6 +106,16 @@ class _Figures(Collector):
     def __init__(self, hub: Hub, contents: dict[str, _Contents]) -> None:
         self._hub = hub
         self._contents = contents
+        # What the logs of a shelf have counted that are closed: what was counted does not become less.
+        self._kept: dict[str, list[Sample]] = {}
+
+    def keep(self, topic: str, service: Service) -> None:
+        """Keep what was counted of a log that is closed."""
+        if self._hub.shelf is not None:
+            for family in _figures({topic: (service, None)}):
+                if family.type in _COUNTED:
+                    family.samples += self._kept.get(family.name, ())
+                    self._kept[family.name] = _together(family, {topic}).samples
 
     def collect(self) -> Iterator[Metric]:
         """Read all figures."""
@@ -113,17 +125,26 @@ class _Figures(Collector):
         yield GaugeMetricFamily(
             "gossiplog_half_open_sockets", "Connections that have not said what they want.", value=hub.admission.half_open
         )
-        services = hub.services.items()
-        families = list(_log_figures({topic: (service, self._contents.get(topic)) for topic, service in services}))
-        for service_figures in (_entry_figures, _peer_figures, _queue_figures, _mesh_figures, _bucket_figures):
-            families += service_figures(dict(services))
+        services = {**hub.closing, **hub.services}
+        families = list(_figures({topic: (service, self._contents.get(topic)) for topic, service in services.items()}))
         if hub.shelf is not None:
-            yield GaugeMetricFamily("gossiplog_open_logs", "Logs of the folder that are open.", value=len(hub.shelf.logs.open_topics))
-            families = [_together(family, frozenset(hub.shelf.logs.open_topics)) for family in families]
+            yield GaugeMetricFamily("gossiplog_open_logs", "Logs of the shelf that are open.", value=len(hub.shelf.logs.open_topics))
+            for family in families:
+                family.samples += self._kept.get(family.name, ())
+            families = [_together(family, set(hub.shelf.logs.open_topics)) for family in families]
         yield from families
 
 
-def _together(family: Metric, topics: frozenset[str]) -> Metric:
+_COUNTED = ("counter", "histogram")
+
+
+def _figures(logs: dict[str, tuple[Service, _Contents | None]]) -> Iterator[Metric]:
+    yield from _log_figures(logs)
+    for service_figures in (_entry_figures, _peer_figures, _queue_figures, _mesh_figures, _bucket_figures):
+        yield from service_figures({topic: service for topic, (service, _) in logs.items()})
+
+
+def _together(family: Metric, topics: Set[str]) -> Metric:
     """Add up the figures of these topics under the topic `*`; of points in time take the latest."""
     found: dict[tuple[str, tuple[tuple[str, str], ...]], Sample] = {}
     for sample in family.samples:

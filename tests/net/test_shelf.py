@@ -200,6 +200,34 @@ async def test_neither_metrics_nor_readiness_speak_of_one_log_of_a_shelf(tmp_pat
         assert 'topic="a"' not in text and 'topic="b"' not in text
 
 
+async def test_what_was_counted_of_a_log_stays_counted_when_it_is_closed_and_the_busiest_are_named(tmp_path: Path) -> None:
+    def figures(text: bytes) -> dict[str, float]:
+        lines = [line.rpartition(" ") for line in text.decode().splitlines() if line.startswith("gossiplog_")]
+        return {name: float(value) for name, _, value in lines if name.partition("{")[0].endswith(("_total", "_count", "_bucket", "_sum"))}
+
+    async with (
+        gossiplog.shelf(tmp_path / "hub", signer=SIGNER, most_open=2) as shelf,
+        shelf.listen("127.0.0.1:0") as hub,
+        gossiplog.shelf(tmp_path / "client", signer=SIGNER) as own,
+        waiting(60),
+    ):
+        url, before = f"ws://127.0.0.1:{hub.port}", dict[str, float]()
+        for number, topic in enumerate(["a", "b", "c", "d", "a"]):
+            async with shelf.open(topic, create=True), own.open(topic, create=True) as log, log.connect(f"{url}/{topic}"):
+                await log.append_many(range(number + 1))
+                async with shelf.open(topic) as theirs:
+                    while await theirs.root() != await log.root():
+                        await trio.sleep(0.01)
+                told = json.loads((await get(url, "/"))[1])
+                assert topic in told["busiest"] and set(told["busiest"]) <= set(hub.services)
+            now = figures((await get(url, "/metrics"))[1])
+            assert {name: value for name, value in before.items() if now.get(name, 0) < value} == {}
+            before = now
+        stored = sum(value for name, value in now.items() if name.startswith("gossiplog_verdicts_total{") and 'way="push"' in name)
+        assert now['gossiplog_commit_duration_seconds_count{topic="*"}'] >= 5, "those of the closed ones are missing"
+        assert stored >= 1
+
+
 async def test_an_asgi_server_of_asyncio_serves_a_shelf(tmp_path: Path) -> None:
     def served() -> list[int]:
         async def main() -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ import gossiplog
 from gossiplog import Entry, Reject
 from gossiplog.graph import GraphNode, draw_html
 from gossiplog.graph.palette import author_hue, root_hue
-from gossiplog.net.hub.server import Hub
+from gossiplog.net.hub.server import Hub, listen
 from gossiplog.net.service.service import observed
+from gossiplog.web import make_http
+from gossiplog.web.glass import GlassSettings
 
 pytestmark = [
     pytest.mark.slow,
@@ -124,6 +127,31 @@ async def test_nothing_of_a_log_becomes_markup(tmp_path: Path) -> None:
                 assert await tab.run(STRANGERS) == 0
                 assert "\u202e" not in await tab.run("document.body.textContent")
                 assert await tab.run("window.faults") == []
+
+
+async def test_one_of_thousands_of_logs_is_found_by_typing_a_part_of_its_name(tmp_path: Path) -> None:
+    async with gossiplog.shelf(tmp_path / "logs", signer=gossiplog.Ed25519Signer.generate()) as shelf:
+        for topic in ("busy:room", "room-7"):
+            async with shelf.open(topic, create=True) as log:
+                await log.append_many(range(3))
+        for number in range(2_000):
+            (tmp_path / "logs" / f"other-{number}.db").touch()
+        make = partial(make_http, glass=GlassSettings(has_page=True))
+        async with listen([], "127.0.0.1:0", shelf=shelf, make_http=make) as hub, shelf.open("busy:room"), browsing(tmp_path) as browser:
+            tab = await opened(browser, f"http://127.0.0.1:{hub.port}/")
+            assert await tab.run("document.title") == "Overview · busy:room"
+            search = "const box = document.querySelector('.topic-search'); box.value = 'room-'; box.dispatchEvent(new Event('TYPE'))"
+            await tab.run(f"(() => {{ {search.replace('TYPE', 'input')} }})()")
+            await tab.wait("[...document.querySelectorAll('#topics option')].map((one) => one.value).join() === 'room-7'")
+            for width in (1280, 390):
+                await resize(tab, width)
+                assert await tab.run(SIDEWAYS) <= 0
+                assert await tab.run("document.body.scrollWidth <= innerWidth")
+            assert await tab.run(UNNAMED) == []
+            await tab.run(f"(() => {{ {search.replace('room-', 'room-7').replace('TYPE', 'change')} }})()")
+            await tab.wait("document.body?.dataset.ready === 'true' && document.title === 'Overview · room-7'")
+            await tab.wait("document.querySelector('.figures')?.innerText.includes('Entries\\n3')")
+            assert "room-7" in hub.services and not await tab.run("window.faults.length")
 
 
 async def test_file_of_a_graph_is_drawn_by_the_same_modules_and_as_safe(tmp_path: Path) -> None:

@@ -78,6 +78,8 @@ class Hub:
         shelf: Has further logs, which open as clients ask for them.
         apis: What serves each log by HTTP, by topic.
         make_api: Makes that of a log that is served from now on.
+        closing: The services of logs that are not served any more, until their connections are closed.
+        on_closed: Called with each of them at its end.
         addresses: Host and port of each socket, as bound.
         admission: Who is let in.
         allowances: What clients that come by it may bring, by topic.
@@ -99,6 +101,8 @@ class Hub:
         self.shelf = shelf
         self.apis: dict[str, Any] = {}
         self.make_api: Callable[[Service], Any] | None = None
+        self.closing: dict[str, Service] = {}
+        self.on_closed: Callable[[str, Service], None] = lambda topic, service: None
         self.http: ServeHttp | None = None if make_http is None else make_http(self)
         self._held: dict[str, AsyncExitStack] = {}
         self._removed: set[str] = set()
@@ -162,12 +166,14 @@ class Hub:
             return
         if self.shelf is None:
             self._removed.add(topic)
+        self.closing[topic] = service
         with trio.CancelScope(shield=True):
             with trio.move_on_after(_DRAIN_S):
                 await service.drain()
             with trio.move_on_after(_CLOSE_S):
                 await service.close_clients()
             await held.aclose()
+        self.on_closed(topic, self.closing.pop(topic))
 
     async def release(self) -> None:
         """Give all logs back, after the connections were closed."""

@@ -64,23 +64,30 @@ export class Api {
 }
 
 /**
- * Find out which logs there are, and take the one that the address names, or the first.
- * @returns {Promise<{api: Api, topics: string[], topic: string, views: string[], traces: {name: string, url: string}[]}>}
- * `views`: all that the server has something for; empty: every one. `traces`: to be played
+ * Find out which logs there are, and take the one that the address names, or the busiest, or the first.
+ * @returns {Promise<{api: Api, topics: string[], topic: string, views: string[], traces: {name: string, url: string}[], find: Find | null}>}
+ * `views`: all that the server has something for; empty: every one. `traces`: to be played. `find`: searches the logs of a shelf
+ *
+ * @typedef {(text: string) => Promise<string[]>} Find the busiest logs, if the text is empty
  */
 export async function openApi() {
-	const token = takeToken()
-	let shelf = false
+	const server = new Api(".", takeToken())
+	let [shelf, busiest] = [false, /** @type {string[]} */ ([])]
 	let [topics, views, traces] = [/** @type {string[]} */ ([]), /** @type {string[]} */ ([]), /** @type {any[]} */ ([])]
+	/** @param {string} like */
+	const list = async (like) => (await server.answer(like === "" ? "" : `?like=${encodeURIComponent(like)}`, { headers: { accept: "application/json" } })).value
 	try {
-		const answer = await fetch(".", { headers: { accept: "application/json" } })
-		;({ topics = [], shelf = false, views = [], traces = [] } = await answer.json())
+		;({ topics = [], busiest = [], shelf = false, views = [], traces = [] } = await list(""))
 	} catch {
 		// A server of something else than logs, as a test network's, has its API where a single log's is.
 	}
 	const wanted = new URLSearchParams(location.search).get("topic")
-	const topic = wanted !== null && topics.includes(wanted) ? wanted : (topics[0] ?? "")
-	return { api: new Api(topics.length > 1 || shelf ? `${topic}/api` : "api", token), topics, topic, views, traces }
+	// A shelf does not list all, and need not show us that one.
+	const topic = wanted !== null && (shelf || topics.includes(wanted)) ? wanted : (busiest[0] ?? topics[0] ?? "")
+	const path = topics.length > 1 || (shelf && topic !== "") ? `${encodeURIComponent(topic)}/api` : "api"
+	/** @type {Find} */
+	const find = async (text) => (text === "" ? [...new Set([...busiest, ...topics])] : (await list(text)).topics)
+	return { api: new Api(path, server.token), topics, topic, views, traces, find: shelf ? find : null }
 }
 
 /** A token comes once, in the address, where it would be copied along with it; then the tab keeps it. */

@@ -26,6 +26,7 @@ import { WayView } from "./way_view.js"
  */
 
 const PAST = 30_000
+const FOUND_MAX = 50
 const STATES = {
 	connecting: "connecting",
 	live: "live",
@@ -34,7 +35,7 @@ const STATES = {
 }
 
 async function openPage() {
-	const { api, topics, topic, views: served, traces } = await openApi()
+	const { api, topics, topic, views: served, traces, find } = await openApi()
 	const facts = new Facts(api)
 	const log = new LogData(api, facts)
 	const network = new NetworkModel(api, facts)
@@ -75,7 +76,7 @@ async function openPage() {
 		view.open(decoded(rest.join("/")), new URLSearchParams(query))
 	}
 
-	showTopics(topics, topic)
+	showTopics(topics, topic, find)
 	for (const link of document.querySelectorAll("nav a")) link.toggleAttribute("hidden", !names.includes((link.getAttribute("href") ?? "").slice(2)))
 	facts.watchers.add((state) => {
 		say(status, STATES[/** @type {keyof typeof STATES} */ (state)] ?? state)
@@ -105,17 +106,51 @@ function decoded(text) {
 	}
 }
 
-/** @param {string[]} topics @param {string} topic */
-function showTopics(topics, topic) {
+/** @param {string[]} topics @param {string} topic @param {import("./api.js").Find | null} find */
+function showTopics(topics, topic, find) {
 	const heading = /** @type {HTMLElement} */ (document.getElementById("topic"))
 	say(heading, topic || "GossipLog")
+	/** @param {string} name */
+	const show = (name) => (location.search = `?topic=${encodeURIComponent(name)}`)
+	if (find !== null) {
+		fill(heading, ...searched(topic, find, show))
+		return
+	}
 	if (topics.length < 2) return
 	const choice = el(
 		"select",
-		{ "aria-label": "Log", onchange: () => (location.search = `?topic=${encodeURIComponent(choice.value)}`) },
+		{ "aria-label": "Log", onchange: () => show(choice.value) },
 		...topics.map((name) => el("option", { value: name, selected: name === topic }, name)),
 	)
 	fill(heading, choice)
+}
+
+/** What finds one of any number of logs. @param {string} topic @param {import("./api.js").Find} find @param {(topic: string) => void} show */
+function searched(topic, find, show) {
+	const found = el("datalist", { id: "topics" })
+	const look = async () => {
+		const text = input.value === topic ? "" : input.value
+		const names = await find(text).catch(() => [])
+		// What was typed meanwhile is looked for by its own search.
+		if (text !== (input.value === topic ? "" : input.value)) return
+		fill(found, ...names.slice(0, FOUND_MAX).map((name) => el("option", { value: name })))
+	}
+	/** @type {HTMLInputElement} */
+	const input = el("input", {
+		"aria-label": "Log",
+		class: "topic-search",
+		type: "search",
+		value: topic,
+		placeholder: "Find a log",
+		spellcheck: "false",
+		autocomplete: "off",
+		oninput: () => void look(),
+		onfocus: () => input.select(),
+		onchange: () => input.value !== "" && input.value !== topic && show(input.value),
+	})
+	input.setAttribute("list", "topics")
+	void look()
+	return [input, found]
 }
 
 /** Keys 1 to 5 show the views. @param {KeyboardEvent} event @param {string[]} names */
