@@ -28,6 +28,7 @@ from .portal import (
     LinkFacade,
     LogFacade,
     PortalCall,
+    PresenceFacade,
     SubscriptionFacade,
     TrioThread,
     call_of,
@@ -35,6 +36,8 @@ from .portal import (
     like,
     trio_thread,
 )
+from .replica.presence import Presence as TrioPresence
+from .replica.presence import PresenceChange
 from .replica.subscription import Subscription as TrioSubscription
 from .store import Durability, Reader
 from .tasks.block import Unopened
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
     from .sync import Source, SyncResult
     from .tasks.pages import Pages as TrioPages
 
-__all__ = ["Block", "GossipLog", "Hub", "HubLink", "Pages", "Shelf", "Snapshot", "Subscription", "clone", "open", "shelf"]
+__all__ = ["Block", "GossipLog", "Hub", "HubLink", "Pages", "Presence", "Shelf", "Snapshot", "Subscription", "clone", "open", "shelf"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -194,6 +197,16 @@ class Subscription(SubscriptionFacade):
     flush = _call(TrioSubscription.flush)
 
 
+class Presence(PresenceFacade):
+    __doc__ = TrioPresence.__doc__
+
+    set = _call(TrioPresence.set)
+    leave = _call(TrioPresence.leave)
+
+    def __aiter__(self) -> Pages[PresenceChange]:
+        return Pages(self, aiter(self._inner).next_page)
+
+
 class Hub(HubFacade):
     __doc__ = HubFacade.__doc__
 
@@ -228,6 +241,11 @@ class Snapshot(Facade[Reader]):
 
 class GossipLog(LogFacade):
     __doc__ = _Log.__doc__
+
+    @property
+    def presence(self) -> Presence:
+        """What is true only now of those who have the log open: told to them, never stored."""
+        return Presence(self._thread, self._host, self._inner.presence)
 
     append = _call(_Log.append)
     append_many = _call(_Log.append_many)

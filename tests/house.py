@@ -23,7 +23,7 @@ FLOORS = (
     "entry sketch",
     "access",
     "archive ethereum keyring log pubsub tlog",
-    "arrow kit store sync trail",
+    "arrow kit presence store sync trail",
     "broadcast reconcile testing",
     "glass pull",
     "replica",
@@ -46,7 +46,7 @@ KNOTS = {
 """Folders of one room that import each other both ways, and why. A new one is a defect."""
 
 TWICE = {
-    "a façade has the name of what it stands for": "Block GossipLog Hub HubLink Pages Shelf Snapshot Subscription",
+    "a façade has the name of what it stands for": "Block GossipLog Hub HubLink Pages Presence Shelf Snapshot Subscription",
     "a word of the specification in each of its rooms": "Message Disconnected Peer Policy Proof Frame Place Published Refused Schema",
     "words of machines and of their drivers": "Tell View Written",
 }
@@ -54,7 +54,7 @@ TWICE = {
 
 PURE = frozenset(
     {"errors", "limits", "plan", "codec", "entry", "tree", "sketch", "log", "pubsub", "sync", "reconcile", "pull", "broadcast", "glass"}
-    | {"access", "tlog"}
+    | {"access", "presence", "tlog"}
     | {"net/transport/yamux"}
 )
 """What does no input or output and knows no clock, with all folders below: what it needs is handed to it."""

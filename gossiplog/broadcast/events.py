@@ -246,10 +246,11 @@ class PushDropped:
 
 @dataclass(frozen=True, slots=True)
 class Misbehaved:
-    """A peer broke the protocol on a stream that is the driver's own business; many of them make an offence."""
+    """A peer broke the protocol on a stream that is the driver's own business; many of them make an offence, or one that is grave."""
 
     peer: PeerId
     reason: str
+    is_grave: bool = False
 
 
 @dataclass(frozen=True, slots=True)

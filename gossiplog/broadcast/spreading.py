@@ -192,8 +192,8 @@ class Spreading:
                 self._on_push_stream(event)
             case Foreseen():
                 self._on_foreseen(event)
-            case Misbehaved(peer, reason):
-                self._on_misbehaved(peer, reason)
+            case Misbehaved():
+                self._on_misbehaved(event)
             case SyncServed(peer):
                 self._on_sync_served(peer)
             case StartBroadcast():
@@ -260,12 +260,14 @@ class Spreading:
             self._on_disconnected(peer_id)
             self._out += parting
 
-    def _on_misbehaved(self, peer_id: PeerId, reason: str) -> None:
-        peer = self._peers.get(peer_id)
-        if peer is not None:
+    def _on_misbehaved(self, event: Misbehaved) -> None:
+        peer = self._peers.get(event.peer)
+        if peer is not None and event.is_grave:
+            self._blame(event.peer, event.reason)
+        elif peer is not None:
             peer.broken_streams += 1
             if peer.broken_streams % BROKEN_STREAMS_MAX == 0:
-                self._blame(peer_id, f"{peer.broken_streams} sync streams that break the protocol: {reason}")
+                self._blame(event.peer, f"{peer.broken_streams} sync streams that break the protocol: {event.reason}")
 
     # Entries
 

@@ -36,7 +36,7 @@ from ..tasks.nursery import open_service_nursery
 from .discovery import Discovery
 from .ground.admission import FreshKeys, HubLimits, Worth
 from .ground.journal import note
-from .ground.protocol_ids import push_protocol
+from .ground.protocol_ids import presence_protocol, push_protocol
 from .libp2p import Address, Host, Peering, PeerKey, open_host
 from .libp2p.host import CONNECTIONS_MAX
 from .service.peers import Peer
@@ -101,6 +101,7 @@ class Mesh:
         self._refused: set[PeerId] = set()
         self._fresh_keys = FreshKeys()
         self._push_protocol = push_protocol(service.topic)
+        self._presence_protocol = presence_protocol(service.topic)
 
     async def serve(self, peering: Peering) -> None:
         """Use one connection until it ends."""
@@ -123,6 +124,8 @@ class Mesh:
                 connection, PeerKind.MESH, pubsub_protocol=pubsub, has_push=has_push, is_counted=peering.is_counted
             ) as link:
                 self._say_unspoken(link.peer, pubsub, has_push=has_push)
+                if self._presence_protocol in peering.identity.protocols:
+                    link.start(self.service.presence.join)
                 self.discovery.on_attached(peering)
                 await connection.wait_ended()
         finally:

@@ -3,7 +3,7 @@
 from .block import BlockHost
 from .call import PortalCall
 from .iteration import Iteration
-from .surface import Facade, HubFacade, LinkFacade, LogFacade, SubscriptionFacade, call_of, inner_of, like
+from .surface import Facade, HubFacade, LinkFacade, LogFacade, PresenceFacade, SubscriptionFacade, call_of, inner_of, like
 from .thread import TrioThread, trio_thread
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "LinkFacade",
     "LogFacade",
     "PortalCall",
+    "PresenceFacade",
     "SubscriptionFacade",
     "TrioThread",
     "call_of",

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..gossip_log import GossipLog
+from ..replica.presence import Presence
 from ..replica.subscription import Subscription
 from .block import BlockHost
 from .call import PortalCall
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ..net.service.peers import PeerConnectionState
     from ..sync.refusals import Refused
 
-__all__ = ["Facade", "HubFacade", "LinkFacade", "LogFacade", "SubscriptionFacade", "call_of", "inner_of", "like"]
+__all__ = ["Facade", "HubFacade", "LinkFacade", "LogFacade", "PresenceFacade", "SubscriptionFacade", "call_of", "inner_of", "like"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -93,6 +94,18 @@ class LogFacade(Facade[GossipLog]):
     def has_rules(self) -> bool:
         """Whether an entry that is valid may be refused: there is an access rule, or the log has members."""
         return self._inner.has_rules
+
+
+class PresenceFacade(Facade[Presence]):
+    """The part of presence that is known without waiting."""
+
+    __slots__ = ()
+
+    @property
+    def states(self) -> dict[str, dict[str, Any]]:
+        """What is true now: for each author, by did, what it stated, by name. Our own is among it."""
+        states: dict[str, dict[str, Any]] = self._ask(lambda: self._inner.states)
+        return states
 
 
 class SubscriptionFacade(Facade[Subscription]):

@@ -38,6 +38,7 @@ from . import fsck as integrity
 from .applications import Applications, Rebuilt, logger
 from .copying import CopyReport, copy_store
 from .members import choose_admit, choose_grant, choose_leave, choose_revoke
+from .presence import Presence
 from .reader import PAGE, LogReader
 from .salvaging import REPAIRED_RULES, SalvageReport, salvage_store
 from .signatures import verifiers
@@ -102,6 +103,7 @@ class Replica(LogReader):
         # Where the log's network lives, if it has one; see `gossiplog.net.service.service`.
         # For what lives as long as the log is open, as its network does.
         self.tasks: trio.Nursery
+        self._presence = Presence(self, self.topic, self._choose_signer)
 
     @property
     def writer(self) -> Writer:
@@ -112,6 +114,11 @@ class Replica(LogReader):
     def schemes(self) -> frozenset[str]:
         """The signature schemes whose entries are accepted and can be verified here."""
         return usable_schemes(self._schemes)
+
+    @property
+    def presence(self) -> Presence:
+        """What is true only now of those who have the log open: told to them, never stored."""
+        return self._presence
 
     @property
     def has_rules(self) -> bool:

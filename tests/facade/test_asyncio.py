@@ -36,6 +36,23 @@ async def test_hub_and_link_bring_a_log_to_another_and_back() -> None:
     await trio.to_thread.run_sync(asyncio.run, main())
 
 
+def test_presence_goes_through_a_hub_and_its_changes_can_be_waited_for() -> None:
+    async def main() -> None:
+        async with open_async() as log, log.listen("127.0.0.1:0") as hub, open_async() as copy, copy.connect(hub.urls[0]):
+            await copy.presence.set({"cursor": 5}, ttl_s=60)
+            async for change in log.presence:
+                assert (change.name, change.value) == ("cursor", 5)
+                assert log.presence.states == {change.author: {"cursor": 5}}
+                break
+            waiting = asyncio.create_task(anext(aiter(copy.presence)))
+            assert (await waiting).value == 5
+            await copy.presence.leave()
+            while log.presence.states:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+
+
 def test_reading_is_what_it_is_in_trio() -> None:
     async def main() -> None:
         async with open_async() as log, open_async() as copy:

@@ -25,6 +25,13 @@ def test_everything_is_what_it_is_in_trio() -> None:
                 events.ack(entry)
                 if entry.id == late.id:
                     break
+            copy.presence.set({"cursor": 5}, ttl_s=60)
+            for change in log.presence:
+                assert (change.name, change.value) == ("cursor", 5)
+                assert log.presence.states == {change.author: {"cursor": 5}}
+                break
+            copy.presence.leave()
+            assert copy.presence.states == {}
         with copy.subscribe("worker") as events:
             last = copy.append("last")
             assert next(events).id == last.id

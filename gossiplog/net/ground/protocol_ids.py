@@ -14,6 +14,7 @@ __all__ = [
     "YAMUX",
     "is_in_parts",
     "kad_protocol",
+    "presence_protocol",
     "push_protocol",
     "reconcile_protocol",
     "refusals_protocol",
@@ -52,6 +53,11 @@ def reconcile_protocol(topic: str) -> str:
 def refusals_protocol(topic: str) -> str:
     """Return the id of streams on which a hub says what it does not take, which only we speak."""
     return f"/gossiplog/refusals/1/{topic}"
+
+
+def presence_protocol(topic: str) -> str:
+    """Return the id of streams of what is true only now, which only we speak."""
+    return f"/gossiplog/presence/1/{topic}"
 
 
 def kad_protocol(topic: str) -> str:

@@ -265,6 +265,7 @@ class HubLink:
             self.error = None
             self._set(link)
             self._service.hear_refusals(link, self._on_refused)
+            link.start(self._service.presence.join)
             connected_at = trio.current_time()
             try:
                 end = await muxed.wait_ended()

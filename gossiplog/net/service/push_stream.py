@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from ...codec.framing import FrameDecoder
+from ...codec.framing import FRAME_BYTES_MAX, FrameDecoder
 from ...errors import ClosedError, StreamReset
 from ...tasks.nursery import open_service_nursery
 from ..transport.framed import read_frames
@@ -30,6 +30,8 @@ class PushStream:
         stream: Negotiated, either side's.
         on_message: Takes one message without its prefix; nothing more is read until it returns.
         take_now: Takes one if nothing has to be waited for, in the step in which it arrives, and says whether it did.
+        bytes_max: The longest message that is taken.
+        on_emptied: Called when all that had to wait is written.
 
     Attributes:
         queued_bytes: Bytes that wait to be written.
@@ -40,10 +42,14 @@ class PushStream:
         stream: Stream,
         on_message: Callable[[bytes], Awaitable[None]],
         take_now: Callable[[bytes], bool] = lambda message: False,
+        bytes_max: int = FRAME_BYTES_MAX,
+        on_emptied: Callable[[], None] = lambda: None,
     ) -> None:
         self.stream = stream
         self._on_message = on_message
         self._take_now = take_now
+        self._bytes_max = bytes_max
+        self._on_emptied = on_emptied
         self._queue: deque[bytes] = deque()
         self.queued_bytes = 0
         self._more = trio.Event()
@@ -84,7 +90,9 @@ class PushStream:
         try:
             async with open_service_nursery() as nursery:
                 nursery.start_soon(self._write)
-                await read_frames(self.stream, FrameDecoder(), self._take_now, self._on_message, at_once_max=_MESSAGES_A_TURN)
+                await read_frames(
+                    self.stream, FrameDecoder(self._bytes_max), self._take_now, self._on_message, at_once_max=_MESSAGES_A_TURN
+                )
                 nursery.cancel_scope.cancel()
             self.stream.close_sending()
         finally:
@@ -112,3 +120,4 @@ class PushStream:
             self._moved_at = trio.current_time()
             if not self.queued_bytes:
                 self._emptied.set()
+                self._on_emptied()

@@ -93,6 +93,7 @@ from .allowances import Allowances
 from .driver import LogDriver, read_patiently
 from .intake import IntakeWork
 from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
+from .presence import PresenceStreams
 from .refusals import hear_refusals
 from .streams import Streams
 from .syncs import SyncStreams
@@ -148,6 +149,7 @@ class Service:
         failed_dials: Whom we cannot reach.
         allowances: What its clients may bring.
         intake: Takes entries in.
+        presence: Carries what is true only now.
     """
 
     def __init__(self, log: Replica, me: PeerId, make_router: MakeRouter, wire: WireLimits) -> None:
@@ -171,7 +173,8 @@ class Service:
         self.intake = IntakeWork(self.driver)
         self._streams = Streams(self.driver, wire, self._dial_anew)
         self._syncs = SyncStreams(self.driver, self.intake.insert_synced)
-        self.handlers: Mapping[str, Handler] = {**self._streams.handlers(), **self._syncs.handlers()}
+        self.presence = PresenceStreams(self.driver)
+        self.handlers: Mapping[str, Handler] = {**self._streams.handlers(), **self._syncs.handlers(), **self.presence.handlers()}
         self._timers = Timers(self._on_timer)
         self._names: set[str] = set()
         # What was logged of whom, once.

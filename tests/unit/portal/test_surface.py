@@ -15,11 +15,14 @@ from gossiplog import aio, blocking
 from gossiplog.gossip_log import GossipLog
 from gossiplog.net.hub.client import HubLink
 from gossiplog.net.hub.server import Hub
+from gossiplog.replica.presence import Presence
 from gossiplog.replica.subscription import Subscription
 
 GUIDE = Path(__file__).parents[3] / "docs" / "library.md"
 PAIRS = [
-    (original, getattr(module, original.__name__)) for module in (aio, blocking) for original in (GossipLog, Subscription, Hub, HubLink)
+    (original, getattr(module, original.__name__))
+    for module in (aio, blocking)
+    for original in (GossipLog, Presence, Subscription, Hub, HubLink)
 ]
 
 

@@ -1,0 +1,107 @@
+"""Presence on the network: one stream each with hubs, with clients, and with peers of a mesh that speak it. Only ours do.
+
+A client opens the stream to its hub; of two peers in a mesh either does. Nobody opens one before presence is in use, here or by
+way of us, so a log that needs none costs none.
+
+Source: docs/spec/presence.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from ...broadcast import Misbehaved, PeerKind
+from ...errors import ClosedError, DecodeError, StreamReset
+from ...presence import FRAME_BYTES_MAX, FrameReceived, PeerBlocked, PeerEntered, PeerFree, PeerGone
+from ...pubsub.types import PeerId
+from ..ground.journal import note
+from ..ground.protocol_ids import presence_protocol
+from ..transport.stream import Handler, Stream
+from .driver import LogDriver
+from .peers import Peer, PeerConnection
+from .push_stream import PushStream
+
+__all__ = ["PresenceStreams"]
+
+
+class PresenceStreams:
+    """Carries one log's presence, for as long as the log is on the network."""
+
+    def __init__(self, driver: LogDriver) -> None:
+        self._driver = driver
+        self._presence = driver.log.presence
+        self._protocol = presence_protocol(driver.topic)
+        # Those with each peer, the oldest first; what we send goes out on the first.
+        self._streams: dict[PeerId, list[PushStream]] = {}
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what a connection serves, by protocol id."""
+        return {self._protocol: self._driver.handler(self._serve)}
+
+    async def join(self, link: PeerConnection) -> None:
+        """Speak presence with a hub, or with a peer of a mesh that says it does, as soon as it is in use."""
+        await self._presence.in_use.wait()
+        stream = None if link.peer.id in self._streams else await self._driver.open_stream(link, [self._protocol])
+        if stream is not None:
+            await self._run(link, stream)
+
+    async def _serve(self, link: PeerConnection, stream: Stream) -> None:
+        if link.peer.kind is PeerKind.CLIENT and "pull" not in link.peer.rights:
+            stream.reset()
+            return
+        self._presence.use()
+        await self._run(link, stream)
+
+    async def _run(self, link: PeerConnection, stream: Stream) -> None:
+        """Read what a peer states and passes on, until the stream ends; what came by its last stream goes with that."""
+        peer, push = link.peer, self._made(link.peer, stream)
+        streams = self._streams.setdefault(peer.id, [])
+        streams.append(push)
+        self._presence.carrier = self
+        if len(streams) == 1:
+            is_client = peer.kind is PeerKind.CLIENT
+            may_speak = not is_client or "push" in peer.rights or self._driver.log.has_members
+            self._presence.tell(PeerEntered(peer.id, is_client, peer.kind is PeerKind.HUB, may_speak))
+        try:
+            await push.run()
+        except (StreamReset, ClosedError):
+            pass
+        except DecodeError as error:
+            self.on_fault(peer.id, str(error))
+        finally:
+            streams.remove(push)
+            stream.reset()
+            if not streams:
+                del self._streams[peer.id]
+                self._presence.tell(PeerGone(peer.id))
+            others = [each for each in peer.links if not each.connection.is_over]
+            if link.connection.is_over and peer.kind is PeerKind.MESH and others:
+                others[0].start(self.join)
+
+    def _made(self, peer: Peer, stream: Stream) -> PushStream:
+        def take(body: bytes) -> bool:
+            self._presence.tell(FrameReceived(peer.id, body, int(1_000 * time.time())))
+            return True
+
+        async def take_later(body: bytes) -> None:
+            take(body)
+
+        return PushStream(stream, take_later, take, FRAME_BYTES_MAX, lambda: self._presence.tell(PeerFree(peer.id)))
+
+    def send(self, peers: Sequence[PeerId], data: bytes) -> None:
+        """Send frames to each of these peers. One that has to wait for them is sent no more until they are written."""
+        for id in peers:
+            streams = self._streams.get(id)
+            if streams:
+                streams[0].put(data)
+                if streams[0].queued_bytes:
+                    self._presence.tell(PeerBlocked(id))
+
+    def on_fault(self, peer: PeerId, reason: str) -> None:
+        """End the streams of a peer that sent what nobody may, or far too much; five times, and it is banned."""
+        note("presence ended", level=logging.WARNING, peer=peer, reason=reason)
+        self._driver.tell(Misbehaved(peer, reason, is_grave=True))
+        for push in self._streams.get(peer, []):
+            push.stream.reset()
