@@ -92,7 +92,7 @@ class ReferenceApi:
         return Response(entry_to_line(entry), media_type="application/json")
 
     async def ancestors(self, request: Request) -> Response:
-        """GET ancestors/<id>: empty for an entry that is not here, and for one with clock 1.
+        """GET ancestors/<id>: empty for an entry that is not here, and for one with clock 1 or 0.
 
         For an entry with clock c, the answer has the clocks c − 1, c − 2, c − 4, … above 0, in ascending order. The links of each are the
         ancestors with at most this clock that have a child above it among the ancestors and the entry: every path from the entry to
@@ -108,7 +108,7 @@ class ReferenceApi:
         walk = AncestorWalk(entry)
         found: list[dict[str, object]] = []
         left = WALKED_MAX
-        for clock in (entry.clock - 2**n for n in range((entry.clock - 1).bit_length())):
+        for clock in (entry.clock - 2**n for n in range(max(0, entry.clock - 1).bit_length())):
             while left >= 0 and (page := await self._log.run(walk.page(_WALKED, clock))):
                 left -= len(page)
             links = walk.frontier()
