@@ -35,6 +35,7 @@ FLOORS = (
     "mounting",
     "__init__ spark testnet",
     "aio blocking cli",
+    "pycrdt",
     "__main__",
 )
 """The rooms, which are the folders and modules at the top, from the ground up. A room may import those of lower floors, and no others."""
@@ -89,6 +90,7 @@ ENTRANCES = frozenset(
         "aio.py",
         "blocking.py",
         "cli/spark/submit/spark_submit.py",
+        "pycrdt/jupyter.py",
         "spark/autoload/pyspark_gossiplog.py",
         "testnet/liar.py",
         "trail.py",

@@ -35,7 +35,7 @@ def test_tutorial_works_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyP
             run("-m", "pytest", "-q", "-p", "no:cacheprovider", name, folder=tmp_path)
 
 
-@pytest.mark.parametrize("page", ["kit.md", "designing.md"])
+@pytest.mark.parametrize("page", ["kit.md", "designing.md", "pycrdt.md"])
 def test_program_of_a_page_prints_what_it_says(page: str, tmp_path: Path) -> None:
     programs = _BLOCK.findall((DOCS / page).read_text("utf-8"))
     assert programs

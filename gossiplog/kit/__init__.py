@@ -16,6 +16,7 @@ else:
 
 from .asking import ask
 from .counter import Counter
+from .documents import Documents
 from .files import Files
 from .list import Element, List
 from .map import Map
@@ -23,4 +24,18 @@ from .part import Part, Readable, compose
 from .set import Set
 from .yjs import is_yjs_text, yjs_client
 
-__all__ = ["Counter", "Element", "Files", "List", "Map", "Part", "Readable", "Set", "ask", "compose", "is_yjs_text", "yjs_client"]
+__all__ = [
+    "Counter",
+    "Documents",
+    "Element",
+    "Files",
+    "List",
+    "Map",
+    "Part",
+    "Readable",
+    "Set",
+    "ask",
+    "compose",
+    "is_yjs_text",
+    "yjs_client",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -364,10 +365,14 @@ class LogReader:
         check_not_applying()
         if at is not None and not isinstance(at, Moment):
             return await at.query(sql, parameters)
-        async with self.snapshot() as snapshot:
-            if at is not None and not await snapshot.run(_is_at(at)):
-                raise SnapshotExpired("the tables are those of another moment", hint="ask within `async with log.snapshot()` to have both")
-            return await snapshot.query(sql, parameters)
+        while True:
+            async with self.snapshot() as snapshot:
+                if at is not None and not await snapshot.run(_is_at(at)):
+                    hint = "ask within `async with log.snapshot()` to have both"
+                    raise SnapshotExpired("the tables are those of another moment", hint=hint)
+                # Of a log in memory, a commit in between ends the snapshot.
+                with suppress(*(SnapshotExpired,) if at is None else ()):
+                    return await snapshot.query(sql, parameters)
 
     async def run(self, plan: Plan[T]) -> T:
         """Run a plan that reads, on one snapshot, in one hop."""

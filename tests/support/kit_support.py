@@ -21,6 +21,7 @@ LIKES = kit.Counter("likes")
 TAGS = kit.Set("tags")
 ORDER = kit.List("words", str)
 FOLDER = kit.Files("folder")
+PAGES = kit.Documents("pages")
 
 
 def todos(author: Author) -> Any:
@@ -56,8 +57,18 @@ def folder(author: Author) -> Any:
     return {"part": "folder", "op": "begin", "path": author.random.choice("ab"), "size": 6, "chunks": 2}
 
 
+def pages(author: Author) -> Any:
+    document = author.random.choice("ab")
+    if author.random.random() < 0.2:
+        return {"part": "pages", "op": "piece", "data": b"x"}
+    standing = [id for (id,) in author.query("SELECT id FROM pages_edits ORDER BY id")]
+    some = [id for id in standing if author.random.random() < 0.6]
+    replaces, pieces = (some, []) if author.random.random() < 0.6 else ([], some)
+    return {"part": "pages", "op": "edit", "document": document, "update": b"y", "replaces": replaces, "pieces": pieces}
+
+
 def everything(author: Author) -> Any:
-    return author.random.choice([todos, likes, tags, words, folder])(author)
+    return author.random.choice([todos, likes, tags, words, folder, pages])(author)
 
 
 OPERATIONS: dict[str, Callable[[Author], Any]] = {
@@ -66,6 +77,7 @@ OPERATIONS: dict[str, Callable[[Author], Any]] = {
     "set": tags,
     "list": words,
     "files": folder,
+    "documents": pages,
     "all": everything,
 }
 map_alone = kit.compose("map", 1, TODOS)
@@ -73,5 +85,7 @@ counter_alone = kit.compose("counter", 1, LIKES)
 set_alone = kit.compose("set", 1, TAGS)
 list_alone = kit.compose("list", 1, ORDER)
 files_alone = kit.compose("files", 1, FOLDER)
-together = kit.compose("all", 1, TODOS, LIKES, TAGS, ORDER, FOLDER)
-APPLICATIONS = {application.name: application for application in (map_alone, counter_alone, set_alone, list_alone, files_alone, together)}
+documents_alone = kit.compose("documents", 1, PAGES)
+together = kit.compose("all", 1, TODOS, LIKES, TAGS, ORDER, FOLDER, PAGES)
+ALONE = (map_alone, counter_alone, set_alone, list_alone, files_alone, documents_alone)
+APPLICATIONS = {application.name: application for application in (*ALONE, together)}

@@ -19,6 +19,7 @@ SOURCES = sorted((ROOT / "gossiplog").rglob("*.py"))
 OTHERS = """
 BlockingPortal ChaCha20 ChaChaPoly DataFrames GoCast GossipSub HyParView JetStream McCormick NeighborDown OpenMetrics OpenTelemetry
 PgBouncer PyNaCl SIWESigner WebSockets KeyType Secp256k1DelegateSigner Secp256k1SignatureScheme M_MMAP_THRESHOLD
+YRoom YDocExtension BaseYStore FileIdManager JUPYTER_DATA_DIR document_save_delay ystore_class
 Noise_XX_25519_ChaChaPoly_SHA256 OPEN AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_REGION AWS_ENDPOINT
 """
 """Other people's software, protocols and papers, as they spell them."""

@@ -1,0 +1,116 @@
+"""The provider, which keeps a document and a log the same, and members of a room that may only read.
+
+The log speaks Yjs's sync protocol through a channel, as a server would, so what runs is pycrdt's own `Provider`.
+
+Source: docs/pycrdt.md; pycrdt 0.14, `Provider` and `Channel`; y-protocols, "sync protocol".
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from logging import Logger, getLogger
+from typing import Any, TypeAlias
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from pycrdt import (
+    Channel,
+    Doc,
+    Provider,
+    YMessageType,
+    YSyncMessageType,
+    create_sync_message,
+    create_update_message,
+    handle_sync_message,
+    read_message,
+)
+
+from ..kit import Documents
+from .shared import DOCUMENTS, SharedDoc
+
+__all__ = ["provide", "read_only"]
+
+Factory: TypeAlias = Callable[..., AbstractAsyncContextManager[Provider]]
+_MESSAGES_MAX = 256
+_FLUSH_S = 5
+_ASKS = bytes((YMessageType.SYNC, YSyncMessageType.SYNC_STEP1))
+_TELLS_WHO = bytes((YMessageType.AWARENESS,))
+
+
+def provide(replica: Any, name: str, documents: Documents = DOCUMENTS) -> Factory:
+    """Return what makes a provider of one document of a log, as `YRoom(provider_factory=…)` takes it.
+
+    A document of any program: `async with provide(log, "plan")(doc) as provider: await provider.synced.wait()`. At the end of the block,
+    the log has all of the document.
+    """
+
+    @asynccontextmanager
+    async def make(doc: Doc[Any], log: Logger | None = None, path: str | None = None) -> AsyncIterator[Provider]:
+        shared = SharedDoc(replica, documents, name, log or getLogger(__name__))
+        sender, receiver = anyio.create_memory_object_stream[bytes](_MESSAGES_MAX)
+
+        async def hand_out(update: bytes) -> None:
+            await sender.send(create_update_message(update))
+
+        async with sender, receiver, shared.following(hand_out):
+            try:
+                async with Provider(doc, _LogChannel(name, shared, sender, receiver), log) as provider:
+                    yield provider
+            finally:
+                # pycrdt's own leaves out what is on its way when a room is stopped.
+                with anyio.move_on_after(_FLUSH_S, shield=True):
+                    await shared.write(doc.get_update(shared.mirror.get_state()))
+
+    return make
+
+
+def read_only(channel: Channel) -> Channel:
+    """Return the channel of a member who reads: `await room.serve(read_only(websocket))`. Whatever would change the document is dropped."""
+    return _ReadOnly(channel)
+
+
+class _LogChannel(Channel):
+    """The log, as the other side of a provider."""
+
+    def __init__(
+        self, name: str, shared: SharedDoc, sender: MemoryObjectSendStream[bytes], receiver: MemoryObjectReceiveStream[bytes]
+    ) -> None:
+        self._name = name
+        self._shared = shared
+        self._sender = sender
+        self._receiver = receiver
+
+    @property
+    def path(self) -> str:
+        return self._name
+
+    async def send(self, message: bytes) -> None:
+        if message.startswith(_ASKS):
+            answer = handle_sync_message(message[1:], self._shared.mirror)
+            assert answer is not None
+            await self._sender.send(answer)
+            await self._sender.send(create_sync_message(self._shared.mirror))
+        elif message[0] == YMessageType.SYNC:
+            await self._shared.write(read_message(message[2:]))
+
+    async def recv(self) -> bytes:
+        return await self._receiver.receive()
+
+
+class _ReadOnly(Channel):
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    @property
+    def path(self) -> str:
+        return self._channel.path
+
+    async def send(self, message: bytes) -> None:
+        await self._channel.send(message)
+
+    async def recv(self) -> bytes:
+        async for message in self._channel:
+            if message.startswith((_ASKS, _TELLS_WHO)):
+                return message
+        raise StopAsyncIteration

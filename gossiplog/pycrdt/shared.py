@@ -1,0 +1,144 @@
+"""What a log holds of one document, kept up to date, and written to.
+
+Theory of operation: a mirror, which is a document of Yjs that nobody edits, has everything that is in the log or on its way there. Whatever
+comes, from an editor or from the log, is applied to the mirror, and the mirror says what of it was new. So what came from the log is never
+written to it again, and what was written is not handed to the editor again, with no account of where anything came from.
+
+Invariants: the mirror has what each entry in `_standing` has, so a snapshot may stand for them; what of it is not in the log is in
+`_unsent`.
+
+Source: docs/pycrdt.md.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from logging import Logger
+from typing import Any
+
+import anyio
+from pycrdt import Doc, TransactionEvent, merge_updates
+
+from ..entry.message import Entry
+from ..errors import GossipLogError
+from ..kit import Documents, compose
+from ..kit.documents import REPLACED_MAX
+
+__all__ = ["APPLICATION", "DOCUMENTS", "SharedDoc"]
+
+DOCUMENTS = Documents("documents")
+APPLICATION = compose("documents", 1, DOCUMENTS)
+"""For `open(…, app=…)`: what a log needs to hold documents."""
+_STANDING_MAX = 256
+_FLUSH_S = 5
+
+
+class SharedDoc:
+    """One document of a log, for one editor of it."""
+
+    def __init__(self, log: Any, documents: Documents, name: str, logger: Logger) -> None:
+        self._log = log
+        self._documents = documents
+        self._name = name
+        self._logger = logger
+        self.mirror: Doc[Any] = Doc()
+        self._news: list[bytes] = []
+        self._observing = self.mirror.observe(self._on_change)
+        self._unsent: list[bytes] = []
+        self._standing: dict[str, None] = {}
+        """The entries that make the document, the last one last."""
+        self._turn = anyio.Lock()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log has nothing of the document."""
+        return not self._standing
+
+    @asynccontextmanager
+    async def following(self, hand_out: Callable[[bytes], Awaitable[None]]) -> AsyncIterator[None]:
+        """Load the document, and hand out what others write from then on. At the end, what is on its way still gets to the log."""
+        async with self._log.subscribe(from_now=True) as entries:
+            for id in await self._documents.ids(self._log, self._name):
+                await self._take(await self._log.get(id))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._follow, entries, hand_out)
+                try:
+                    yield
+                finally:
+                    tasks.cancel_scope.cancel()
+                    await self._end()
+
+    async def write(self, update: bytes, metadata: bytes = b"") -> None:
+        """Append what is new in an update. If that fails, it goes along with the next one.
+
+        Raises:
+            GossipLogError: The log does not take it, or is closed.
+        """
+        self._unsent += self._absorb(update)
+        await self.flush(metadata)
+
+    async def flush(self, metadata: bytes = b"") -> None:
+        """Append what is not in the log, as one entry however many edits that are."""
+        async with self._turn:
+            if not self._unsent:
+                return
+            taken, self._unsent = self._unsent, []
+            try:
+                self._stands(await self._append(merge_updates(*taken), metadata=metadata))
+            except BaseException:
+                self._unsent = taken + self._unsent
+                raise
+            state = self.mirror.get_update()
+            if len(self._standing) > min(_STANDING_MAX + len(state) // 1024, REPLACED_MAX):
+                replaced = [*self._standing][:REPLACED_MAX]
+                self._stands(await self._append(state, replaces=replaced), replaced)
+
+    async def _end(self) -> None:
+        with anyio.move_on_after(_FLUSH_S, shield=True) as patience:
+            try:
+                await self.flush()
+            except GossipLogError as error:
+                self._logger.warning("document %r: its last edits are not in the log: %s", self._name, error)
+        if patience.cancelled_caught:
+            self._logger.warning("document %r: its last edits may not be in the log, after %d s", self._name, _FLUSH_S)
+
+    async def _append(self, update: bytes, **options: Any) -> Entry:
+        now = int(1000 * time.time())
+        return await self._documents.write(self._log, self._name, update, time=now, **options)
+
+    async def _follow(self, entries: Any, hand_out: Callable[[bytes], Awaitable[None]]) -> None:
+        async for entry in entries:
+            for update in await self._take(entry):
+                await hand_out(update)
+
+    async def _take(self, entry: Entry) -> list[bytes]:
+        """Return what is new in an entry. The tables say whether it has an effect; if a snapshot has taken its place, that one comes next.
+
+        One that Yjs cannot read is left out, as by every replica.
+        """
+        edit = self._documents.edit_of(entry)
+        if edit is None or edit.document != self._name or not await self._documents.stands(self._log, self._name, entry.id):
+            return []
+        update = await self._documents.update_of(self._log, edit)
+        try:
+            news = [] if update is None else self._absorb(update)
+        except (ValueError, RuntimeError) as error:
+            self._logger.warning("document %r: left out %s by %s: %s", self._name, entry.id, entry.author, error)
+            return []
+        self._stands(entry, edit.replaces)
+        return news
+
+    def _stands(self, entry: Entry, replaced: list[str] | None = None) -> None:
+        self._standing[entry.id] = None
+        for id in replaced or ():
+            self._standing.pop(id, None)
+
+    def _absorb(self, update: bytes) -> list[bytes]:
+        self.mirror.apply_update(update)
+        news, self._news = self._news, []
+        return news
+
+    def _on_change(self, event: TransactionEvent) -> None:
+        self._news.append(event.update)
