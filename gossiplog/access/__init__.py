@@ -27,10 +27,12 @@ from .forms import (
     parse_policy,
     parse_said,
 )
+from .invitation import CODE_BYTES, encode_code, invitation_signer
 from .members import LEVELS_MAX, ControlEntry, MemberNode, Members
 from .views import NOTHING, View, decode_view, encode_view
 
 __all__ = [
+    "CODE_BYTES",
     "LEVELS_MAX",
     "NOTHING",
     "ROLES",
@@ -44,9 +46,11 @@ __all__ = [
     "Said",
     "View",
     "decode_view",
+    "encode_code",
     "encode_said",
     "encode_view",
     "has_policy",
+    "invitation_signer",
     "is_control",
     "may_hold",
     "named_in",

@@ -1,8 +1,15 @@
 """`access`: founders, grants, removals and standings from the command line."""
 
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from cli_support import SEEDS, Run
+import pytest
+from cli_support import SEEDS, WARM, Run
 
 from gossiplog.entry import Ed25519Signer
 
@@ -63,3 +70,60 @@ def test_a_replica_joins_by_the_whole_topic(cli: Run) -> None:
     cli("append", "other.db", "1", "--key", "bob")
     cli("access", "leave", "other.db", "--key", "bob")
     assert "was removed by" in cli("append", "other.db", "1", "--key", "bob", "--json", code=6).error["message"]
+
+
+@contextmanager
+def process(environment: dict[str, str], *args: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the command beside the test, until the end of the block."""
+    with subprocess.Popen([*WARM, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as running:
+        try:
+            yield running
+        finally:
+            running.send_signal(signal.SIGINT)
+            running.communicate(timeout=60)
+
+
+def said(running: subprocess.Popen[str]) -> dict[str, Any]:
+    assert running.stdout is not None
+    record: dict[str, Any] = json.loads(running.stdout.readline())
+    return record
+
+
+@pytest.mark.slow
+def test_a_code_lets_in_one_at_a_server_that_serves_members_alone(cli: Run, environment: dict[str, str]) -> None:
+    found(cli)
+    Path("closed.toml").write_text("[default]\nanonymous = []\n")
+    with process(environment, "serve", "team.db", "--listen", "127.0.0.1:0", "--access", "closed.toml") as server:
+        url = said(server)["urls"][0]
+        assert "not let in" in cli("access", "show", url, "--key", "bob", "--json", code=4).error["message"]
+        with process(environment, "access", "invite", url, "--device", "--role", "admin", "--key", "alice", "--json") as inviting:
+            code = said(inviting)["code"]
+            wrong = cli("access", "join", url, code[::-1], "--key", "bob", "--json", code=4).error["message"]
+            assert "not let in" in wrong
+            node = cli(
+                "access", "join", url, code.replace("-", "").lower(), "--role", "admin", "--device", "--key", "bob", "-q"
+            ).out.strip()
+            assert said(inviting) == {"node": node, "did": DIDS["bob"], "role": "admin"}
+            assert inviting.wait(60) == 0
+        cli("access", "join", url, code, "--role", "admin", "--device", "--key", "bob", code=4)
+        members = cli("access", "show", url, "--key", "bob").lines
+        assert [(each["did"], each["held"], each["person"]) for each in members if each["did"] in DIDS.values()] == [
+            (DIDS["alice"], True, DIDS["alice"]),
+            (DIDS["bob"], True, DIDS["alice"]),
+        ]
+        assert len(members) == 3 and cli("access", "grant", url, DIDS["alice"], "--key", "bob", "-q").out.strip()
+
+
+@pytest.mark.slow
+def test_a_code_is_worth_nothing_for_another_role_and_when_its_time_is_over(cli: Run, environment: dict[str, str]) -> None:
+    found(cli)
+    with process(environment, "access", "invite", "team.db", "--minutes", "0.1", "--key", "alice", "--json") as inviting:
+        code = said(inviting)["code"]
+        node = cli("access", "join", "team.db", code, "--role", "admin", "--key", "bob", "-q").out.strip()
+        assert inviting.wait(60) == 6
+    held = {each["node"]: each["held"] for each in cli("access", "show", "team.db").lines}
+    assert held.pop(DIDS["alice"]) and held.pop(node) is False and not any(held.values())
+    with process(environment, "access", "invite", "team.db", "--key", "alice", "--json") as inviting:
+        said(inviting)
+    assert [each["held"] for each in cli("access", "show", "team.db").lines] == [True, False, False, False]
+    assert "16 letters and digits" in cli("access", "join", "team.db", "K7QX", "--key", "bob", "--json", code=1).error["message"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import secrets
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from ...access.invitation import CODE_BYTES, encode_code, invitation_signer
 from ...entry.rules import VALUE_BYTES_DEFAULT
 from ...errors import NotAuthorised
 from ..entries import ID_CHARACTERS
@@ -19,16 +20,22 @@ from ..posting import Poster, is_server_url
 from ..session import opened, resolve, run
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from ...entry.message import Entry
     from ...gossip_log import GossipLog
+    from ...replica.members import LogMember
 
 __all__ = ["access"]
 
 _log_argument = click.argument("log", metavar="LOG|URL", type=LOG)
 _under_option = click.option("--under", metavar="NODE", help="Your node to sign under; by default the one closest to a founder that may.")
+_role_option = click.option(
+    "--role", type=click.Choice(("read", "write", "admin")), default="write", show_default=True, help="What the node may do."
+)
+_device_option = click.option("--device", is_flag=True, help="The key is another one of the same person, as a phone is beside a laptop.")
+_LOOK_S = 1.0
 _node_argument = click.argument("node", metavar="NODE|DID")
 
 
@@ -78,7 +85,7 @@ def show(log: str, key_name: str | None, out: Output) -> None:
     reach = _reached(log, key_name, signs=False)
 
     async def task() -> None:
-        async with reach() as opened_log:
+        async with reach() as (opened_log, _):
             members = await opened_log.members()
             with Listing(out, columns, empty="no members") as listing:
                 for member in members:
@@ -98,8 +105,8 @@ def show(log: str, key_name: str | None, out: Output) -> None:
 @access.command()
 @_log_argument
 @click.argument("did", metavar="DID")
-@click.option("--role", type=click.Choice(("read", "write", "admin")), default="write", show_default=True, help="What the node may do.")
-@click.option("--device", is_flag=True, help="The key is another one of the same person, as a phone is beside a laptop.")
+@_role_option
+@_device_option
 @_under_option
 @key_option
 @output_options(quiet="Print only the new node's name, which is the entry's id.")
@@ -119,6 +126,97 @@ def grant(log: str, did: str, role: str, device: bool, under: str | None, key_na
         return await opened_log.grant(did, role, under=await _node(opened_log, under), device=device)
 
     _append(log, key_name, out, say)
+
+
+@access.command()
+@_log_argument
+@_role_option
+@_device_option
+@click.option("--minutes", type=click.FloatRange(0, 1_440), default=10.0, show_default=True, help="How long the code is good for.")
+@_under_option
+@key_option
+@output_options(quiet="Print only the code, and then the name of the node of who has joined.")
+def invite(log: str, role: str, device: bool, minutes: float, under: str | None, key_name: str | None, out: Output) -> None:
+    """Let in the first who brings a code.
+
+    Read out or show the code. The other side gives it to `gossiplog access join`. The command waits for that, and then the code is worth
+    nothing any more; nor is it when the time is over, or at Ctrl-C.
+
+    \b
+    Examples
+      gossiplog access invite team.db
+      gossiplog access invite wss://team.example.com --role admin --device --minutes 5
+    """
+    code = encode_code(secrets.token_bytes(CODE_BYTES))
+    is_server = is_server_url(log)
+    signing = _reached(log, key_name, signs=True)
+    looking = signing if is_server else _reached(log, None, signs=False)
+
+    async def task() -> int:
+        import trio
+
+        async with AsyncExitStack() as stack:
+            # A server's log is fetched once; a file is open while something is done with it, so that others can write to it between.
+            fetched = await stack.enter_async_context(signing()) if is_server else None
+
+            def reach(*, signs: bool = True) -> AbstractAsyncContextManager[_Reached]:
+                return (signing if signs else looking)() if fetched is None else nullcontext(fetched)
+
+            async with reach() as (opened_log, share):
+                invited = invitation_signer(code, opened_log.topic)
+                node = await _node(opened_log, under)
+                invitation = (await opened_log.grant(invited.did, "admin", under=node, device=device)).id
+                await share()
+                more = f"{'' if role == 'write' else f' --role {role}'}{' --device' if device else ''}"
+                record = {"code": code, "node": invitation, "topic": opened_log.topic, "role": role, "device": device}
+            joined = None
+            try:
+                _tell(out, record, code, [("code", out.style(code, bold=True)), ("there", f"gossiplog access join LOG {code}{more}")])
+                with trio.move_on_after(60 * minutes):
+                    while joined is None:
+                        await trio.sleep(_LOOK_S)
+                        async with reach(signs=False) as (opened_log, share):
+                            await share()
+                            joined = _find_joined(await opened_log.members(), invitation, role, device)
+            finally:
+                with trio.CancelScope(shield=True):
+                    async with reach() as (opened_log, share):
+                        await opened_log.revoke(invitation, adopt=[] if joined is None else [joined.node])
+                        await share()
+        if joined is None:
+            raise NotAuthorised("nobody has brought the code", hint="`gossiplog access invite` makes another one")
+        record = {"node": joined.node, "did": joined.did, "role": joined.role}
+        _tell(out, record, joined.node, [("joined", joined.did), ("node", _short(joined.node))])
+        return ExitCode.DONE
+
+    run(task)
+
+
+@access.command()
+@_log_argument
+@click.argument("code")
+@_role_option
+@_device_option
+@key_option
+@output_options(quiet="Print only the new node's name, which is the entry's id.")
+def join(log: str, code: str, role: str, device: bool, key_name: str | None, out: Output) -> None:
+    """Join by a code that somebody's `gossiplog access invite` shows.
+
+    The role has to be the one of the invitation, and so has `--device`. Case, spaces and hyphens of the code do not matter.
+
+    \b
+    Examples
+      gossiplog access join team.db K7QX-9M2P-0R4T-HZ3B --key phone
+      gossiplog access join wss://team.example.com k7qx9m2p0r4thz3b --key phone --role admin --device
+    """
+    from ...keyring import Keyring
+
+    did = Keyring.from_environment().choose(key_name).did
+
+    async def say(opened_log: GossipLog) -> Entry:
+        return await opened_log.grant(did, role, device=device, signer=invitation_signer(code, opened_log.topic))
+
+    _append(log, key_name, out, say, code=code)
 
 
 @access.command()
@@ -226,7 +324,7 @@ def log_(log: str, key_name: str | None, out: Output) -> None:
     reach = _reached(log, key_name, signs=False)
 
     async def task() -> None:
-        async with reach() as opened_log:
+        async with reach() as (opened_log, _):
             records = await opened_log.access_log()
             with Listing(out, columns, empty="nothing but the policy") as listing:
                 for each in records:
@@ -257,7 +355,7 @@ def check(log: str, entry_id: str, key_name: str | None, out: Output) -> int:
     reach = _reached(log, key_name, signs=False)
 
     async def task() -> int:
-        async with reach() as opened_log:
+        async with reach() as (opened_log, _):
             id = await resolve(opened_log, entry_id)
             standing = await opened_log.standing(id)
         record = {"id": id, "counts": standing.counts, "kind": standing.kind, "node": standing.node, "role": standing.role}
@@ -270,13 +368,14 @@ def check(log: str, entry_id: str, key_name: str | None, out: Output) -> int:
     return run(task)
 
 
-def _append(log: str, key_name: str | None, out: Output, say: Callable[[GossipLog], Awaitable[Entry]]) -> None:
+def _append(log: str, key_name: str | None, out: Output, say: Callable[[GossipLog], Awaitable[Entry]], *, code: str | None = None) -> None:
     """Sign what is said with a key of the keyring, and report the entry."""
-    reach = _reached(log, key_name, signs=True)
+    reach = _reached(log, key_name, signs=True, code=code)
 
     async def task() -> None:
-        async with reach() as opened_log:
+        async with reach() as (opened_log, share):
             entry = await say(opened_log)
+            await share()
         body: dict[str, Any] = entry.payload["gossiplog.access"]
         if out.is_quiet:
             out.line(entry.id)
@@ -288,33 +387,69 @@ def _append(log: str, key_name: str | None, out: Output, say: Callable[[GossipLo
     run(task)
 
 
-def _reached(log: str, key_name: str | None, *, signs: bool) -> Callable[[], AbstractAsyncContextManager[GossipLog]]:
-    """Return what opens a log, for writing if it signs. A server's is fetched, and the server is given what is said."""
+def _find_joined(members: Sequence[LogMember], invitation: str, role: str, device: bool) -> LogMember | None:
+    """Find the first who joined by an invitation, as what it was meant for."""
+    for member in members:
+        is_device = member.person != member.node
+        if member.path[-2:-1] == (invitation,) and member.is_held and (member.role, is_device) == (role, device):
+            return member
+    return None
+
+
+def _tell(out: Output, record: dict[str, Any], quiet: str, shown: list[tuple[str, str]]) -> None:
+    """Write something that somebody waits for."""
+    if out.is_quiet:
+        out.line(quiet)
+    else:
+        out.fields(record, shown)
+    out.flush()
+
+
+class _Reached(NamedTuple):
+    """An open log, and what gives a server what was said, and fetches what it has."""
+
+    log: GossipLog
+    share: Callable[[], Awaitable[None]]
+
+
+def _reached(
+    log: str, key_name: str | None, *, signs: bool, code: str | None = None
+) -> Callable[[], AbstractAsyncContextManager[_Reached]]:
+    """Return what opens a log, for writing if it signs; a server's is fetched, and the key of the code lets us in if there is one."""
     from ...entry.signing import Ed25519Signer
     from ...keyring import Keyring
 
     identity = Keyring.from_environment().choose(key_name) if signs else read_identity(key_name)
     signer = identity if signs else None
-    if not is_server_url(log):
-        return partial(opened, log, read_only=not signs, signer=signer)
     token = read_token(None)
-    topic = Poster(log, identity or Ed25519Signer.generate(), token, VALUE_BYTES_DEFAULT).find_topic()
+    topic = ""
+    if is_server_url(log):
+        topic = Poster(log, identity or Ed25519Signer.generate(), token, VALUE_BYTES_DEFAULT).find_topic()
+        identity = identity if code is None else invitation_signer(code, topic)
 
     @asynccontextmanager
-    async def reach() -> AsyncIterator[GossipLog]:
+    async def reach() -> AsyncIterator[_Reached]:
+        import trio
+
         from ... import open as open_log
         from ...net.hub.asking import parse_server_url
         from ...net.hub.exchange import exchange
 
+        if not topic:
+            async with opened(log, read_only=not signs, signer=signer) as local:
+                yield _Reached(local, trio.lowlevel.checkpoint)
+            return
         hub = replace(parse_server_url(log, token=token), identity=None if token else identity)
         async with open_log(":memory:", topic=topic, signer=signer) as fetched:
-            await exchange(fetched, hub, pushes=False)
-            yield fetched
-            if signer is not None:
-                done = await exchange(fetched, hub, pulls=False)
+
+            async def share() -> None:
+                done = await exchange(fetched, hub)
                 if not done.is_taken:
                     reasons = "; ".join(each.reason for each in done.refused.values())
                     raise NotAuthorised(f"{log} did not take the entry" + (f": {reasons}" if reasons else ""))
+
+            await exchange(fetched, hub, pushes=False)
+            yield _Reached(fetched, share)
 
     return reach
 

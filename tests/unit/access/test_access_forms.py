@@ -9,7 +9,19 @@ import pytest
 from access_support import DIDS, SIGNERS, Driven
 from make_access_vectors import FORMS, REFUSED
 
-from gossiplog.access import NOTHING, Policy, decode_view, encode_said, encode_view, has_policy, is_control, parse_policy, parse_said
+from gossiplog.access import (
+    NOTHING,
+    Policy,
+    decode_view,
+    encode_code,
+    encode_said,
+    encode_view,
+    has_policy,
+    invitation_signer,
+    is_control,
+    parse_policy,
+    parse_said,
+)
 from gossiplog.access.views import IndexSet, View
 from gossiplog.codec import pcf
 from gossiplog.codec.base58 import encode_base58
@@ -143,3 +155,17 @@ def test_views_are_sets() -> None:
         assert decode_view(encode_view(view)) == view
     with pytest.raises(DecodeError):
         decode_view(encode_view(NOTHING) + b"\0")
+
+
+def test_a_code_is_read_as_people_type_it_and_makes_another_key_for_each_log() -> None:
+    code = encode_code(bytes(range(10)))
+    assert code == "000G-40R4-0M30-E209"
+    key = invitation_signer(code, "a.example.com")
+    assert key.did == "did:key:z6MkqK73hg5pHyqbriamu8F72tqPHXV6kPNXp5ihqRpPZWA3"
+    assert {invitation_signer(typed, "a.example.com").did for typed in ("ooog 4or4 om3o e2o9", code.lower(), code.replace("-", ""))} == {
+        key.did
+    }
+    assert invitation_signer(code, "b.example.com").did != key.did
+    for wrong in ("", code[:-1], code + "0", "U" + code[1:], "000G-40R4-0M30-E20é"):
+        with pytest.raises(LocalProtocolError, match="is no code"):
+            invitation_signer(wrong, "a.example.com")
