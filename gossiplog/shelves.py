@@ -134,6 +134,14 @@ class Shelf:
         """List the topics of all logs, in order."""
         return await self._place.topics()
 
+    async def has(self, topic: str) -> bool:
+        """Whether there is a log of this topic."""
+        return await self._place.has(topic)
+
+    async def size_bytes(self) -> int:
+        """Return what all logs take, open or not."""
+        return await self._place.size_bytes()
+
     @block("shelf.listen")
     async def listen(
         self,

@@ -25,6 +25,7 @@ METERS_MAX = 65_536
 MINUTE_S = 60.0
 COUNTING_S = 5
 """After which to ask again while the log is being counted: 100,000 entries a second are."""
+_FULL_S = 60
 _CHARGED = frozenset({None, Rule.PARENTS, Rule.ACCESS, Rule.QUARANTINED, Rule.STORAGE})
 """Of what was not stored anew, that which verification had accepted."""
 MAY_NOT_PUSH = Verdict(Outcome.IGNORE, Rule.UNWELCOME, "this client may not push")
@@ -89,6 +90,11 @@ class Rules(Protocol):
 
 class RulesByTopic(Protocol):
     """The rules of a server, which may be replaced at any time."""
+
+    @property
+    def full(self) -> str:
+        """Why nothing more is taken of any log; empty while there is room."""
+        ...
 
     def of(self, topic: str) -> Rules:
         """Return the rules of a log as they are now."""
@@ -160,7 +166,7 @@ class Allowance:
     def is_open(self) -> bool:
         """Whether everything is taken."""
         rules = self.rules
-        return rules.allow is None and rules.quota == Quota()
+        return rules.allow is None and rules.quota == Quota() and not self._rules_by_topic.full
 
     # Counting what is in the log
 
@@ -198,6 +204,8 @@ class Allowance:
         rules, did, size = self.rules, entry.envelope.did, len(entry.value)
         if rules.allow is not None and did not in rules.allow:
             return Wait(Verdict(Outcome.IGNORE, Rule.UNWELCOME, f"entries of {did} are not taken here", entry))
+        if full := self._rules_by_topic.full:
+            return Wait(Verdict(Outcome.IGNORE, Rule.QUOTA, full, entry), _FULL_S)
         if rules.quota.counts_totals and not self.is_counted:
             return Wait(Verdict(Outcome.IGNORE, Rule.QUOTA, "what is here already is still being counted", entry), COUNTING_S)
         # Whoever brings at once what another brings uses up nothing more.

@@ -41,6 +41,10 @@ class ShelfPlace(Protocol):
         """Count the logs."""
         ...
 
+    async def size_bytes(self) -> int:
+        """Return what all logs take."""
+        ...
+
 
 def open_place(location: str | os.PathLike[str]) -> ShelfPlace:
     """Return the place that a path or a URL names.

@@ -157,7 +157,7 @@ class Mounted:
                 note("client refused", address=client, topic=topic, reason=rights.reason)
                 await visit.refuse(rights)
                 return
-            async with hub.visiting(topic, create=hub.may_create(topic, rights)) as service:
+            async with hub.visiting(topic, creator=hub.creator(topic, caller, rights, client)) as service:
                 websocket = await open_websocket(visit.receive, visit.send, visit.request.subprotocol)
                 await hub.serve_client(websocket, service, rights, caller.did(topic), client, port, place)
 

@@ -18,6 +18,7 @@ import gossiplog.blocking
 from gossiplog.errors import DamagedLog, ForeignFile, LocalProtocolError, LogBusy, LogNotFound, ShelfFull, TopicMismatch
 from gossiplog.net import HubLimits
 from gossiplog.net.ground.access import Access, hash_token
+from gossiplog.net.hub import server
 from gossiplog.net.hub.asking import ask, parse_server_url
 from gossiplog.store.folder import file_of
 
@@ -165,6 +166,46 @@ async def test_a_hub_opens_what_clients_ask_for_and_creates_by_right_alone(tmp_p
                 assert (await anext(entries)).id == entry.id
         assert await shelf.topics() == ["a.example.com", "there.example.com"]
         assert len(hub.services) <= 2
+
+
+async def test_who_creates_too_many_and_what_no_space_is_left_for_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_SPACE_EVERY_S", 0.05)
+    table = {**ACCESS, "default": {"tokens": {name: ["connect", "pull", "push", "create"] for name in TOKENS}}, "logs": {}}
+    access = Access.parse(table)
+    limits = HubLimits(access=access, creatable=("*",), creations_per_minute=2, shelf_bytes_max=1_000_000)
+    async with (
+        gossiplog.shelf(tmp_path / "hub", signer=SIGNER) as shelf,
+        shelf.listen("127.0.0.1:0", limits=limits) as hub,
+        gossiplog.shelf(tmp_path / "client", signer=SIGNER, durability="off") as own,
+        waiting(60),
+    ):
+        url = f"ws://127.0.0.1:{hub.port}"
+
+        async def bring(topic: str, who: str, payload: object = 1) -> str:
+            async with own.open(topic, create=True) as log, log.connect(f"{url}/{topic}", token=TOKENS[who]) as link:
+                entry = await log.append(payload)
+                while not link.error:
+                    if topic in hub.services and await hub.services[topic].log.has(entry.id):
+                        return "taken"
+                    if link.refused:
+                        return min(refused.reason for refused in link.refused.values())
+                    await trio.sleep(0.01)
+                return str(link.error)
+
+        assert [await bring(topic, "a") for topic in ("1", "2", "1")] == ["taken"] * 3
+        assert "429" in await bring("3", "a")
+        # Others are not held up by that, nor is the same client where the log is there already.
+        assert [await bring(topic, who) for topic, who in (("4", "maker"), ("2", "a"))] == ["taken"] * 2
+        (tmp_path / "hub" / "large").write_bytes(bytes(1_000_000))
+        while not access.full:
+            await trio.sleep(0.01)
+        assert "507" in await bring("5", "maker")
+        assert "the logs here take" in await bring("1", "a", 2)
+        (tmp_path / "hub" / "large").unlink()
+        while access.full:
+            await trio.sleep(0.01)
+        assert await bring("5", "maker") == "taken"
+        assert await shelf.topics() == ["1", "2", "4", "5"]
 
 
 async def test_clients_that_come_while_a_log_is_evicted_are_served(tmp_path: Path) -> None:

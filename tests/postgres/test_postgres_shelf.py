@@ -39,6 +39,7 @@ async def test_logs_of_a_database_share_few_connections_and_hear_of_others(postg
                 async with shelf.open(topic, create=True) as log:
                     await log.append(topic)
             assert await shelf.topics() == sorted(topics)
+            assert 14 * 50_000 < await shelf.size_bytes() < 14 * 5_000_000
             with pytest.raises(ShelfFull):
                 async with shelf.open("one-more", create=True):
                     pass

@@ -216,6 +216,10 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
 )
 @click.option("--most-open", type=click.IntRange(min=1), default=256, show_default=True, help="Logs of --dir open at a time.")
 @click.option("--most-logs", type=click.IntRange(min=1), default=100_000, show_default=True, help="Logs in --dir; more are not created.")
+@click.option("--most-bytes", type=click.IntRange(min=1), help="What all logs of --dir may take before nothing more comes in by clients.")
+@click.option(
+    "--creations", type=click.IntRange(min=1), default=60, show_default=True, help="Logs that one did, or one token, may create a minute."
+)
 @click.option("--listen", "addresses", metavar="HOST:PORT", multiple=True, help="Serve WebSocket and HTTP here; repeatable.")
 @click.option("--connect", "hubs", metavar="URL", multiple=True, help="Be a client of this hub as well; repeatable.")
 @click.option(
@@ -270,6 +274,8 @@ def serve(
     creatable: tuple[str, ...],
     most_open: int,
     most_logs: int,
+    most_bytes: int | None,
+    creations: int,
     addresses: tuple[str, ...],
     hubs: tuple[str, ...],
     tls_cert: str | None,
@@ -360,6 +366,8 @@ def serve(
             hosts=frozenset(hosts),
             access=_read_access(access_file, allow),
             creatable=creatable,
+            creations_per_minute=creations,
+            shelf_bytes_max=most_bytes,
         ),
         serving_tls=_server_tls(tls_cert, tls_key),
         hub_tls=client_tls(tls_ca),

@@ -70,6 +70,7 @@ class Access:
     Attributes:
         proofs: Gives out challenges, and tokens to those who sign one.
         replaced: Set by the next `replace`, which makes another.
+        full: Why nothing more is taken of any log; empty while there is room.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Access:
         self._deciding: Counter[str] = Counter()
         self.proofs = Proofs()
         self.replaced = trio.Event()
+        self.full = ""
 
     @classmethod
     def load(cls, file: str | Path, *, allow: Collection[str] = ()) -> Access:

@@ -46,6 +46,8 @@ class HubLimits:
         access: What clients may, by their token.
         hosts: Names that plain HTTP is answered under, beside addresses, `localhost`, and those of the origins; `*` for any.
         creatable: Patterns of the topics whose logs clients with the right `create` may create, where there is a shelf.
+        creations_per_minute: Logs that one client may create: one did, or one token.
+        shelf_bytes_max: What all logs of a shelf may take together. Beyond that none is created, and no client's entry taken.
 
     Source: docs/spec/limits.md, "connections and streams" and "WebSocket".
     """
@@ -60,6 +62,8 @@ class HubLimits:
     hosts: frozenset[str] = field(default_factory=frozenset)
     access: Access = field(default_factory=Access)
     creatable: tuple[str, ...] = ()
+    creations_per_minute: int = 60
+    shelf_bytes_max: int | None = None
 
     def names_origin(self, origin: str) -> bool:
         """Whether pages from there are among those that may connect and read."""

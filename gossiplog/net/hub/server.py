@@ -12,6 +12,7 @@ import contextlib
 import errno
 import logging
 import ssl
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from fnmatch import fnmatchcase
@@ -25,10 +26,11 @@ from ...access import has_policy
 from ...broadcast import Allowance, PeerKind
 from ...entry.rules import TOPIC_CHARS_MAX, is_topic
 from ...errors import CannotListen, ClosedError, GossipLogError, LocalProtocolError, LogNotFound, RemoteProtocolError, ShelfFull
+from ...limits import TokenBucket
 from ...replica.log import Replica
 from ...replica.shelving import OpenLogs
 from ...tasks.nursery import open_service_nursery
-from ..ground.access import Caller, Rights
+from ..ground.access import Caller, Rights, hash_token
 from ..ground.admission import Admission, HubLimits, Place, Refused, client_address
 from ..ground.journal import note
 from ..ground.proof import Refusal
@@ -56,6 +58,9 @@ _BUSY_S = 0.1
 _DRAIN_S = 1.0
 _CLOSE_S = 4.0
 _PORT_MAX = 65_535
+_CREATORS_MAX = 4_096
+_SPACE_EVERY_S, _SPACE_SHARE = 10.0, 20
+"""How often the space of all logs is looked at; that takes at most a twentieth of the time."""
 WS_CLOSE_CODE = 4_000
 """What a status of HTTP is added to, among the codes that a WebSocket may be closed with."""
 _BUSY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
@@ -68,6 +73,12 @@ class LogShelf(Protocol):
 
     async def topics(self) -> list[str]:
         """List all."""
+
+    async def has(self, topic: str) -> bool:
+        """Whether there is a log of this topic."""
+
+    async def size_bytes(self) -> int:
+        """What all take."""
 
 
 class Hub:
@@ -105,6 +116,8 @@ class Hub:
         self.on_closed: Callable[[str, Service], None] = lambda topic, service: None
         self.http: ServeHttp | None = None if make_http is None else make_http(self)
         self._held: dict[str, AsyncExitStack] = {}
+        # Those who created logs lately.
+        self._creations: OrderedDict[str, TokenBucket] = OrderedDict()
         self._removed: set[str] = set()
 
     @property
@@ -194,12 +207,12 @@ class Hub:
         return topic if self.alone is None or topic in self._removed else self.alone
 
     @asynccontextmanager
-    async def visiting(self, topic: str, *, create: bool = False) -> AsyncIterator[Service]:
+    async def visiting(self, topic: str, *, creator: str | None = None) -> AsyncIterator[Service]:
         """Use a log for the length of a block, after the caller's rights were asked; one of the shelf's is opened if it is not open.
 
         Args:
             topic: As the client said it.
-            create: Whether the client may create it.
+            creator: Who creates it if there is none; None if the client may not.
 
         Raises:
             Refused: There is none, or it cannot be opened now; the error's `status` is that of HTTP.
@@ -211,7 +224,9 @@ class Hub:
             raise Refused(self._none(topic), status=404)
         async with AsyncExitStack() as stack:
             try:
-                await stack.enter_async_context(self.shelf.logs.use(topic, create=create))
+                if creator is not None and topic not in self.services and not await self.shelf.has(topic):
+                    self._count_creation(creator)
+                await stack.enter_async_context(self.shelf.logs.use(topic, create=creator is not None))
                 service = self.services[topic]
             except LogNotFound:
                 raise Refused(self._none(topic), status=404) from None
@@ -237,10 +252,41 @@ class Hub:
         there = "" if self.shelf is not None else f"; there are {', '.join(f'/{quote(each)}' for each in self.services)}"
         return f"no log /{quote(topic[:TOPIC_CHARS_MAX])}{there}"
 
-    def may_create(self, topic: str, rights: Rights) -> bool:
-        """Say whether somebody with these rights may create a log."""
+    def creator(self, topic: str, caller: Caller, rights: Rights, client: str) -> str | None:
+        """Name a caller as one who may create a log; None if it may not."""
         patterns = self.admission.limits.creatable
-        return "create" in rights and any(fnmatchcase(topic, pattern) for pattern in patterns)
+        if "create" not in rights or not any(fnmatchcase(topic, pattern) for pattern in patterns):
+            return None
+        return caller.did(topic) or (client if caller.token is None else hash_token(caller.token))
+
+    def _count_creation(self, creator: str) -> None:
+        """Count a log that is created.
+
+        Raises:
+            Refused: It is one too many.
+        """
+        limits = self.admission.limits
+        if limits.access.full:
+            raise Refused(limits.access.full, status=507)
+        most, now = limits.creations_per_minute, trio.current_time()
+        bucket = self._creations.setdefault(creator, TokenBucket(most / 60, most, now))
+        self._creations.move_to_end(creator)
+        if len(self._creations) > _CREATORS_MAX:
+            self._creations.popitem(last=False)
+        if not bucket.take(1, now):
+            raise Refused(f"you may create {most:,} logs a minute", status=429)
+
+    async def watch_space(self, shelf: LogShelf, bytes_max: int) -> None:
+        """Take nothing more while a shelf takes more space than it may, for ever."""
+        access = self.admission.limits.access
+        while True:
+            began = trio.current_time()
+            with contextlib.suppress(GossipLogError, OSError):
+                size = await shelf.size_bytes()
+                if (size > bytes_max) != bool(access.full):
+                    access.full = f"the logs here take {size:,} bytes, of {bytes_max:,}" if size > bytes_max else ""
+                    note("space", level=logging.WARNING, bytes=size, most=bytes_max)
+            await trio.sleep(max(_SPACE_EVERY_S, _SPACE_SHARE * (trio.current_time() - began)))
 
     @asynccontextmanager
     async def served(self, log: Replica) -> AsyncIterator[None]:
@@ -318,7 +364,7 @@ class Hub:
                             note("client refused", address=client, topic=topic, reason=rights.reason)
                             await self._refuse_websocket(connection, head, rights)
                             return None
-                        async with self.visiting(topic, create=self.may_create(topic, rights)) as service:
+                        async with self.visiting(topic, creator=self.creator(topic, caller, rights, client)) as service:
                             with trio.fail_after(self.admission.limits.handshake_s):
                                 websocket = await accept_websocket(connection, head.raw, head.subprotocol)
                             await self.serve_client(websocket, service, rights, caller.did(topic), client, remote[1], place)
@@ -410,6 +456,8 @@ async def open_hub(
             await stack.enter_async_context(shelf.logs.accompanied(hub.served))
         async with open_service_nursery() as nursery:
             nursery.start_soon(hub.flushes.run)
+            if shelf is not None and limits.shelf_bytes_max is not None:
+                nursery.start_soon(hub.watch_space, shelf, limits.shelf_bytes_max)
             try:
                 yield hub, nursery
             finally:

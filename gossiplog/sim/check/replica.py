@@ -94,6 +94,7 @@ class _QuotaAlone:
 
     quota: Quota
     allow: None = None
+    full: str = ""
 
     def of(self, topic: str) -> _QuotaAlone:
         """See `RulesByTopic`."""

@@ -88,6 +88,12 @@ class LogDatabase:
         """See `ShelfPlace`."""
         return int((await self._ask(f"SELECT count(*) {_LOGS}", SCHEMA_PREFIX))[0][0])
 
+    async def size_bytes(self) -> int:
+        """See `ShelfPlace`."""
+        size = "SELECT coalesce(sum(pg_total_relation_size(t.oid)), 0)::bigint FROM pg_class t"
+        found = await self._ask(f"{size} WHERE t.relkind = 'r' AND t.relnamespace IN (SELECT n.oid {_LOGS})", SCHEMA_PREFIX)
+        return int(found[0][0])
+
     async def _ask(self, statement: str, *parameters: str) -> list[Any]:
         if self._connections is None:
             async with self.opened(Durability.FULL) as place:

@@ -53,6 +53,7 @@ class Rules:
         self.quota = quota or Quota()
         self.allow = allow
         self.out: Mapping[str, str] = {}
+        self.full = ""
 
     def of(self, topic: str) -> "Rules":
         return self
