@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,8 +9,9 @@ from urllib.parse import quote, unquote
 
 import trio
 
+from ...codec.plain_json import decode
 from ...entry import is_topic
-from ...errors import CannotConnect, GossipLogError
+from ...errors import CannotConnect, DecodeError, GossipLogError
 from ..exits import ExitCode, Failure, worst
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
@@ -75,9 +75,9 @@ async def topics_of_hub(hub: HubUrl, tls: ssl.SSLContext | None) -> set[str]:
         if timing.cancelled_caught:
             raise CannotConnect(f"{hub.url} did not answer within {_ANSWER_S:g} s")
         try:
-            told = json.loads(answer.body) if answer.status == 200 else {}
+            told: Any = decode(answer.body) if answer.status == 200 else {}
             page = [each for each in told["topics"] if is_topic(each) and each not in found]
-        except (ValueError, KeyError, TypeError):
+        except (DecodeError, KeyError, TypeError):
             said = answer.body[:200].decode(errors="replace").strip()
             raise CannotConnect(f"{hub.url} does not list its logs: {answer.status} {said}") from None
         found.update(page)
