@@ -19,19 +19,8 @@ from ..codec import pcf
 from ..codec.base32hex import encode_base32hex, encode_base32hex_ascii
 from ..codec.pcf import item_header
 from ..errors import DecodeError
+from . import rules
 from .message_id import KEY_BYTES, clock_of, message_key
-from .rules import (
-    CLOCK_MAX,
-    NESTING_MAX,
-    PARENTS_MAX,
-    SNAPSHOT_CODEC,
-    TOPIC_CHARS_MAX,
-    VALUE_BYTES_LIMIT,
-    InvalidEntry,
-    Rule,
-    is_topic,
-    next_clock,
-)
 
 __all__ = [
     "Envelope",
@@ -79,7 +68,7 @@ class Envelope(NamedTuple):
     payload_at: int
 
 
-def parse_envelope(value: bytes, value_bytes_max: int = VALUE_BYTES_LIMIT, *, trusted: bool = False) -> Envelope:
+def parse_envelope(value: bytes, value_bytes_max: int = rules.VALUE_BYTES_LIMIT, *, trusted: bool = False) -> Envelope:
     """Prove that VALUE is well formed and take it apart. About 6 µs and 0.4 µs per item of the payload.
 
     Args:
@@ -90,9 +79,9 @@ def parse_envelope(value: bytes, value_bytes_max: int = VALUE_BYTES_LIMIT, *, tr
     Raises:
         InvalidEntry: It breaks one of the rules size, nesting, canonical, portable, shape, topic (its form), clock, or scheme (clock 0).
     """
-    limit = value_bytes_max if value_bytes_max < VALUE_BYTES_LIMIT else VALUE_BYTES_LIMIT
+    limit = value_bytes_max if value_bytes_max < rules.VALUE_BYTES_LIMIT else rules.VALUE_BYTES_LIMIT
     if len(value) > limit:
-        raise InvalidEntry(Rule.SIZE, f"{len(value)} bytes, at most {limit} are allowed")
+        raise rules.InvalidEntry(rules.Rule.SIZE, f"{len(value)} bytes, at most {limit} are allowed")
     envelope = _parse_usual(value)
     if envelope is None:
         return _parse_any(value)
@@ -102,7 +91,7 @@ def parse_envelope(value: bytes, value_bytes_max: int = VALUE_BYTES_LIMIT, *, tr
         except DecodeError as error:
             raise _not_canonical(value, error) from None
         if end != len(value):
-            raise InvalidEntry(Rule.CANONICAL, f"{len(value) - end} bytes follow the entry")
+            raise rules.InvalidEntry(rules.Rule.CANONICAL, f"{len(value) - end} bytes follow the entry")
     return envelope
 
 
@@ -122,7 +111,7 @@ def skim(value: bytes) -> tuple[str, int]:
         parents = value[at] - 0x80 if at < len(value) else 24
         if 0 <= parents < 24:
             return value[_DID_AT:_DID_END].decode("latin-1"), at + 1 + (KEY_BYTES + 1) * parents
-    envelope = parse_envelope(value, VALUE_BYTES_LIMIT, trusted=True)
+    envelope = parse_envelope(value, rules.VALUE_BYTES_LIMIT, trusted=True)
     return envelope.did, envelope.payload_at
 
 
@@ -133,8 +122,8 @@ def skim_key(value: bytes) -> bytes:
     clock = None
     if topic < 24 and at + 9 < len(value) and value[at] <= 0x1B:
         clock = value[at] if value[at] < 0x18 else int.from_bytes(value[at + 1 : at + 1 + (1 << (value[at] - 0x18))])
-    if clock is None or clock > CLOCK_MAX:
-        clock = parse_envelope(value, VALUE_BYTES_LIMIT, trusted=True).clock
+    if clock is None or clock > rules.CLOCK_MAX:
+        clock = parse_envelope(value, rules.VALUE_BYTES_LIMIT, trusted=True).clock
     return message_key(clock, value)
 
 
@@ -173,7 +162,7 @@ def signed_bytes(codec: str, topic: str, clock: int, parent_keys: Sequence[bytes
         decoded = pcf.decode_shared(payload)
         message = {"clock": clock, "parents": parents, "payload": decoded, "topic": topic}
         # The message is one level more than its payload.
-        return dag_json.encode(message, depth_max=NESTING_MAX + 1)
+        return dag_json.encode(message, depth_max=rules.NESTING_MAX + 1)
     return b"%b%b\x65topic%b\x67parents%b%b\x67payload%b" % (
         b"\xa4\x65clock",
         item_header(0, clock),
@@ -223,7 +212,7 @@ def _parse_usual(value: bytes) -> Envelope | None:
                 return None
             width = 1 << (clock - 24)
             clock = int.from_bytes(value[at : at + width], "big")
-            if clock < _WIDTH_MIN[width] or clock > CLOCK_MAX:
+            if clock < _WIDTH_MIN[width] or clock > rules.CLOCK_MAX:
                 return None
             at += width
         parents_at = at
@@ -258,49 +247,49 @@ def _usual_topic(item: bytes) -> str | None:
     text = item[1:] if len(item) <= 24 else item[2:]
     if not text.isascii() or item != _text_item(topic := text.decode()):
         return None
-    return topic if is_topic(topic) else None
+    return topic if rules.is_topic(topic) else None
 
 
 def _parse_any(value: bytes) -> Envelope:
     """Take apart any entry, or say what is wrong with it: first its form, item by item, then its shape, its topic and its clock."""
     try:
-        end = pcf.check(value, 0, NESTING_MAX + 1)
+        end = pcf.check(value, 0, rules.NESTING_MAX + 1)
     except DecodeError as error:
         raise _not_canonical(value, error) from None
     if end != len(value):
-        raise InvalidEntry(Rule.CANONICAL, f"{len(value) - end} bytes follow the entry")
+        raise rules.InvalidEntry(rules.Rule.CANONICAL, f"{len(value) - end} bytes follow the entry")
     if value[0] != 0x85:
-        _refuse(Rule.SHAPE, "not a tuple of five")
+        _refuse(rules.Rule.SHAPE, "not a tuple of five")
     starts = [1]
     for _ in range(4):
         starts.append(pcf.check(value, starts[-1]))
     head_at, topic_at, clock_at, parents_at, payload_at = starts
     codec, did, signature = _signature_tuple(value[head_at:topic_at])
     topic = _decode_as(str, value[topic_at:clock_at], "the topic")
-    if not is_topic(topic):
-        _refuse(Rule.TOPIC, f"{topic[:TOPIC_CHARS_MAX]!r} is not a topic")
+    if not rules.is_topic(topic):
+        _refuse(rules.Rule.TOPIC, f"{topic[: rules.TOPIC_CHARS_MAX]!r} is not a topic")
     clock = _decode_as(int, value[clock_at:parents_at], "the clock")
     parent_keys = _parent_keys(value[parents_at:payload_at])
     try:
-        expected = next_clock(parent_keys)
+        expected = rules.next_clock(parent_keys)
     except DecodeError as error:
-        raise InvalidEntry(Rule.CLOCK, f"a parent's key: {error}") from None
+        raise rules.InvalidEntry(rules.Rule.CLOCK, f"a parent's key: {error}") from None
     if clock == 0 and not parent_keys:
         # 0.16.1 of the reference has such entries; `schemes` says of which a log may accept.
-        if (codec, did, signature) != (SNAPSHOT_CODEC, "", b"") or ":" not in topic:
-            _refuse(Rule.SCHEME, "clock 0, which is only for a snapshot without did and signature, in a topic with ':'")
+        if (codec, did, signature) != (rules.SNAPSHOT_CODEC, "", b"") or ":" not in topic:
+            _refuse(rules.Rule.SCHEME, "clock 0, which is only for a snapshot without did and signature, in a topic with ':'")
         expected = 0
     if clock != expected:
-        _refuse(Rule.CLOCK, f"clock {clock}, expected {expected}")
-    if clock > CLOCK_MAX:
-        _refuse(Rule.CLOCK, f"clock {clock} is above 2^53 − 1")
+        _refuse(rules.Rule.CLOCK, f"clock {clock}, expected {expected}")
+    if clock > rules.CLOCK_MAX:
+        _refuse(rules.Rule.CLOCK, f"clock {clock} is above 2^53 − 1")
     return Envelope(codec, did, signature, topic, clock, parent_keys, topic_at, parents_at, payload_at)
 
 
 def _signature_tuple(item: bytes) -> tuple[str, str, bytes]:
     parts: list[Any] = pcf.decode(item) if item[0] == 0x83 else []
     if [type(part) for part in parts] != [str, str, bytes]:
-        _refuse(Rule.SHAPE, "the signature is not a tuple of codec, did and bytes")
+        _refuse(rules.Rule.SHAPE, "the signature is not a tuple of codec, did and bytes")
     codec, did, signature = parts
     return codec, did, signature
 
@@ -308,34 +297,34 @@ def _signature_tuple(item: bytes) -> tuple[str, str, bytes]:
 def _parent_keys(item: bytes) -> tuple[bytes, ...]:
     """Return the parents' keys of an array in PCF; its length is known before anything is built."""
     if item[0] >> 5 != 4:
-        _refuse(Rule.SHAPE, "the parents are not an array")
+        _refuse(rules.Rule.SHAPE, "the parents are not an array")
     header = 1 if item[0] < 0x98 else 1 + (1 << (item[0] - 0x98))
     body = item[header:]
     count = item[0] & 0x1F if header == 1 else int.from_bytes(item[1:header], "big")
-    if count > PARENTS_MAX:
-        _refuse(Rule.SIZE, f"{count} parents, at most {PARENTS_MAX} are allowed")
+    if count > rules.PARENTS_MAX:
+        _refuse(rules.Rule.SIZE, f"{count} parents, at most {rules.PARENTS_MAX} are allowed")
     width = KEY_BYTES + 1
     if len(body) != count * width or any(head != 0x54 for head in body[::width]):
-        _refuse(Rule.SHAPE, f"a parent's key is not {KEY_BYTES} bytes")
+        _refuse(rules.Rule.SHAPE, f"a parent's key is not {KEY_BYTES} bytes")
     return tuple(body[at + 1 : at + width] for at in range(0, len(body), width))
 
 
-def _not_canonical(value: bytes, error: DecodeError) -> InvalidEntry:
+def _not_canonical(value: bytes, error: DecodeError) -> rules.InvalidEntry:
     """Say which rule a VALUE breaks that is not in PCF. What a version of the reference may keep and pass on is nobody's fault."""
     if isinstance(error, pcf.NotPortable):
         try:
-            is_readable = value.startswith(_TUPLES) and pcf.check_readable(value, 0, NESTING_MAX + 1) == len(value)
+            is_readable = value.startswith(_TUPLES) and pcf.check_readable(value, 0, rules.NESTING_MAX + 1) == len(value)
         except DecodeError:
             is_readable = False
-        return InvalidEntry(Rule.PORTABLE if is_readable else Rule.CANONICAL, str(error))
-    return InvalidEntry(Rule.NESTING if isinstance(error, pcf.TooDeep) else Rule.CANONICAL, str(error))
+        return rules.InvalidEntry(rules.Rule.PORTABLE if is_readable else rules.Rule.CANONICAL, str(error))
+    return rules.InvalidEntry(rules.Rule.NESTING if isinstance(error, pcf.TooDeep) else rules.Rule.CANONICAL, str(error))
 
 
 def _decode_as(kind: type[Any], item: bytes, name: str) -> Any:
     """Decode an item that must be an integer or a string; anything else is refused before it is built."""
     decoded = pcf.decode(item) if item[0] >> 5 in (0, 1, 3) else None
     if type(decoded) is not kind:
-        _refuse(Rule.SHAPE, f"{name} is not {'an integer' if kind is int else 'a string'}")
+        _refuse(rules.Rule.SHAPE, f"{name} is not {'an integer' if kind is int else 'a string'}")
     return decoded
 
 
@@ -350,7 +339,7 @@ def _text_item(text: str) -> bytes:
 
 
 def _refuse(rule: str, reason: str) -> NoReturn:
-    raise InvalidEntry(rule, reason)
+    raise rules.InvalidEntry(rule, reason)
 
 
 _WIDTH_MIN = {1: 24, 2: 1 << 8, 4: 1 << 16, 8: 1 << 32}

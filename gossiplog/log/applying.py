@@ -14,20 +14,9 @@ from ..entry.message import Entry
 from ..entry.message_id import clock_of, decode_id
 from ..errors import DecodeError, Reject
 from ..plan import Plan, Request, ask
+from . import requests
 from .ancestry import children
 from .application import Application
-from .requests import (
-    Applied,
-    Position,
-    ReadApplications,
-    ReadLeaves,
-    ReadSetAside,
-    ReadTail,
-    ReadValues,
-    SetAside,
-    WriteApplication,
-    WriteSetAside,
-)
 
 __all__ = [
     "PAGE",
@@ -158,15 +147,15 @@ def apply_entries(
         failures: list[ApplyFailure] = stop.value
     if failures:
         records = [describe(failure, application.name, now) for failure in failures]
-        yield from ask(WriteSetAside(application.name, records, []))
+        yield from ask(requests.WriteSetAside(application.name, records, []))
     return failures
 
 
-def describe(failure: ApplyFailure, application: str, now: float) -> SetAside:
+def describe(failure: ApplyFailure, application: str, now: float) -> requests.SetAside:
     """Make the record of an entry that was set aside."""
     error = failure.error
     reason = error.reason if isinstance(error, Reject) else str(error)
-    return SetAside(failure.entry.key, application, type(error).__name__, reason[:_REASON_CHARS], now)
+    return requests.SetAside(failure.entry.key, application, type(error).__name__, reason[:_REASON_CHARS], now)
 
 
 _REASON_CHARS = 1_000
@@ -193,17 +182,17 @@ def catch_up(
     Returns:
         Where it is now, None if nothing is missing; and what was set aside.
     """
-    rows = yield from ask(ReadTail(behind, PAGE))
+    rows = yield from ask(requests.ReadTail(behind, PAGE))
     entries = [Entry.stored(value) for seq, value in rows if end is None or seq <= end]
     seen = yield from shown(entries)
     failures = yield from apply_entries(application, seen, applying, now, new)
     is_done = len(entries) < len(rows) or not rows
     place = None if is_done else rows[-1][0]
-    yield from ask(WriteApplication(Applied(application.name, application.version, place)))
+    yield from ask(requests.WriteApplication(requests.Applied(application.name, application.version, place)))
     return place, failures
 
 
-def leave_behind(running: Mapping[str, int], last: int) -> Plan[dict[str, Applied]]:
+def leave_behind(running: Mapping[str, int], last: int) -> Plan[dict[str, requests.Applied]]:
     """Note, for each application that this process does not run in the version of its tables, that entries are stored without it.
 
     Args:
@@ -213,18 +202,18 @@ def leave_behind(running: Mapping[str, int], last: int) -> Plan[dict[str, Applie
     Returns:
         What is known of the applications that it does run.
     """
-    found: dict[str, Applied] = {}
-    for applied in (yield from ask(ReadApplications())):
+    found: dict[str, requests.Applied] = {}
+    for applied in (yield from ask(requests.ReadApplications())):
         if running.get(applied.name) == applied.version:
             found[applied.name] = applied
         elif applied.behind is None:
-            yield from ask(WriteApplication(applied._replace(behind=last)))
+            yield from ask(requests.WriteApplication(applied._replace(behind=last)))
     return found
 
 
-def find_applied(name: str) -> Plan[Applied | None]:
+def find_applied(name: str) -> Plan[requests.Applied | None]:
     """Find what is known of one application."""
-    return next((applied for applied in (yield from ask(ReadApplications())) if applied.name == name), None)
+    return next((applied for applied in (yield from ask(requests.ReadApplications())) if applied.name == name), None)
 
 
 def expire_tables(running: Mapping[str, int] | None = None) -> Plan[None]:
@@ -233,16 +222,16 @@ def expire_tables(running: Mapping[str, int] | None = None) -> Plan[None]:
     Args:
         running: The versions by name of applications that see to it themselves; none by default.
     """
-    for applied in (yield from ask(ReadApplications())):
+    for applied in (yield from ask(requests.ReadApplications())):
         if (running or {}).get(applied.name) != applied.version:
-            yield from ask(WriteApplication(Applied(applied.name, 0, None)))
+            yield from ask(requests.WriteApplication(requests.Applied(applied.name, 0, None)))
 
 
-def read_set_aside(application: str) -> Plan[list[SetAside]]:
+def read_set_aside(application: str) -> Plan[list[requests.SetAside]]:
     """Read all that one application set aside, in the order of keys, which is causal."""
-    records: list[SetAside] = []
+    records: list[requests.SetAside] = []
     after: tuple[bytes, str] | None = None
-    while page := (yield from ask(ReadSetAside(after, PAGE))):
+    while page := (yield from ask(requests.ReadSetAside(after, PAGE))):
         records += [record for record in page if record.application == application]
         after = page[-1].key, page[-1].application
     return records
@@ -250,9 +239,9 @@ def read_set_aside(application: str) -> Plan[list[SetAside]]:
 
 def has_applied_children(keys: Collection[bytes]) -> Plan[bool]:
     """Say whether any of these entries has a child that is not one of them."""
-    leaves = yield from ask(ReadLeaves(list(keys)))
+    leaves = yield from ask(requests.ReadLeaves(list(keys)))
     for key, leaf in leaves.items():
-        found = yield from children(Position(leaf.branch, clock_of(key)))
+        found = yield from children(requests.Position(leaf.branch, clock_of(key)))
         if any(child not in keys for child in found):
             return True
     return False
@@ -260,13 +249,13 @@ def has_applied_children(keys: Collection[bytes]) -> Plan[bool]:
 
 def retry(application: Application, keys: Sequence[bytes], applying: Applying, now: float, shown: Shown) -> Plan[list[ApplyFailure]]:
     """Apply entries that were set aside, and that nothing that was applied comes after."""
-    yield from ask(WriteSetAside(application.name, [], keys))
+    yield from ask(requests.WriteSetAside(application.name, [], keys))
     failures: list[ApplyFailure] = []
     for low in range(0, len(keys), PAGE):
         part = keys[low : low + PAGE]
         while part:
             # An answer has what fits a page, and the first of them in any case.
-            values = yield from ask(ReadValues(part))
+            values = yield from ask(requests.ReadValues(part))
             entries = [Entry(key, values[key]) for key in part if key in values]
             if not entries:
                 break

@@ -20,25 +20,10 @@ from ..errors import DamagedLog, GossipLogError, NotAuthorised, StoreError
 from ..plan import Call, Plan, ask
 from ..tree.node import Node, leaf_hash
 from ..tree.writer import update
+from . import requests
 from .access import AccessRule, Void
 from .membership import Changed, Membership
 from .past import Past
-from .requests import (
-    Aside,
-    BranchLink,
-    Leaf,
-    Position,
-    Quarantined,
-    ReadBranchTips,
-    ReadCount,
-    ReadHeads,
-    ReadLeaves,
-    ReadLinksDown,
-    ReadQuarantined,
-    Row,
-    WriteEntries,
-    WriteQuarantine,
-)
 
 __all__ = [
     "HEADS_MERGED_MAX",
@@ -165,18 +150,18 @@ class _Batch:
         self._void = void
         self._new: dict[bytes, Entry] = {}
         self._value_bytes_max = value_bytes_max
-        self._leaves: dict[bytes, Leaf] = {}
-        self._quarantined: dict[bytes, Aside] = {}
+        self._leaves: dict[bytes, requests.Leaf] = {}
+        self._quarantined: dict[bytes, requests.Aside] = {}
         self._released: list[bytes] = []
-        self._set_aside: list[Quarantined] = []
+        self._set_aside: list[requests.Quarantined] = []
         self._tips: dict[int, int] = {}
         self._reach: dict[tuple[int, int], int] = {}
         # Branches that began in this batch have no links in the store.
         self._first_new_branch = 0
         self._next_branch = 0
         self._next_seq = 1
-        self._rows: list[Row] = []
-        self._links: list[BranchLink] = []
+        self._rows: list[requests.Row] = []
+        self._links: list[requests.BranchLink] = []
         self._stored_heads: list[bytes] = []
         self._new_heads: dict[bytes, None] = {}
         self._merged: dict[bytes, None] = {}
@@ -189,27 +174,27 @@ class _Batch:
         if appends:
             # Enough for each append to take its share, whichever of them the inserts before it have merged.
             merged_max = sum(len(entry.parent_keys) for entry in inserts)
-            self._stored_heads = yield from ask(ReadHeads(HEADS_MERGED_MAX * appends + merged_max))
+            self._stored_heads = yield from ask(requests.ReadHeads(HEADS_MERGED_MAX * appends + merged_max))
             wanted = dict.fromkeys(self._stored_heads)
         if inserts:
             wanted.update(dict.fromkeys([entry.key for entry in inserts]))
             wanted.update(dict.fromkeys(chain.from_iterable([entry.parent_keys for entry in inserts])))
-        self._leaves = (yield from ask(ReadLeaves(list(wanted)))) if wanted else {}
+        self._leaves = (yield from ask(requests.ReadLeaves(list(wanted)))) if wanted else {}
         missing = [key for key in wanted if key not in self._leaves]
         lost = next((key for key in self._stored_heads if key not in self._leaves), None)
         if lost is not None:
             raise DamagedLog(f"the head {encode_id(lost)} is not in the log")
         if missing:
-            self._quarantined = yield from ask(ReadQuarantined(missing))
+            self._quarantined = yield from ask(requests.ReadQuarantined(missing))
         branches = {leaf.branch for leaf in self._leaves.values()}
-        self._tips = yield from ask(ReadBranchTips(sorted(branches)))
+        self._tips = yield from ask(requests.ReadBranchTips(sorted(branches)))
         self._first_new_branch = self._next_branch = self._tips.pop(-1) + 1
         for key, leaf in self._leaves.items():
             if self._tips.get(leaf.branch, 0) < clock_of(key):
                 raise DamagedLog(f"entry {encode_id(key)} is not on the branch {leaf.branch} that it is said to be on")
         if self._membership is not None:
             yield from self._membership.refresh()
-        _, last = yield from ask(ReadCount(counted=False))
+        _, last = yield from ask(requests.ReadCount(counted=False))
         self.committed.last = last
         self._next_seq = last + 1
 
@@ -264,12 +249,12 @@ class _Batch:
     def write(self) -> Plan[None]:
         """Write everything that was added."""
         if self._set_aside or self._released:
-            yield from ask(WriteQuarantine(self._set_aside, self._released))
+            yield from ask(requests.WriteQuarantine(self._set_aside, self._released))
         if not self._rows:
             return
         tree = yield from update(sorted([Node(0, row.key, row.hash) for row in self._rows]))
         self.committed.siblings_max = tree.siblings_max
-        yield from ask(WriteEntries(self._rows, self._links, list(self._new_heads), list(self._merged), tree))
+        yield from ask(requests.WriteEntries(self._rows, self._links, list(self._new_heads), list(self._merged), tree))
         if self._membership is not None:
             self.committed.changed = yield from self._membership.finish({entry.key: entry for _, entry in self.committed.entries})
 
@@ -301,8 +286,8 @@ class _Batch:
         if record is not None:
             self._released.append(key)
         reason = f"parent {encode_id(blocked)} is in the quarantine"
-        aside = Aside("ancestor", reason, self._now if record is None else record.since)
-        self._set_aside.append(Quarantined(key, entry.value, *aside))
+        aside = requests.Aside("ancestor", reason, self._now if record is None else record.since)
+        self._set_aside.append(requests.Quarantined(key, entry.value, *aside))
         self._quarantined[key] = aside
         return Verdict(Outcome.IGNORE, Rule.QUARANTINED, reason, entry)
 
@@ -373,9 +358,9 @@ class _Batch:
         self._next_seq += 1
         if len(parent_keys) == 1:
             # By the clock rule; it is by far the most frequent case.
-            parents = [Position(self._leaves[parent_keys[0]].branch, clock - 1)]
+            parents = [requests.Position(self._leaves[parent_keys[0]].branch, clock - 1)]
         else:
-            parents = sorted({Position(self._leaves[parent].branch, clock_of(parent)) for parent in parent_keys})
+            parents = sorted({requests.Position(self._leaves[parent].branch, clock_of(parent)) for parent in parent_keys})
         branch = next((at.branch for at in parents if self._tips[at.branch] == at.clock), None)
         if branch is None:
             branch = self._next_branch
@@ -385,7 +370,7 @@ class _Batch:
             if parent != (branch, tip):
                 reach = max(parent.clock, (yield from self._read_reach(branch, clock, parent.branch)))
                 self._reach[branch, parent.branch] = reach
-                self._links.append(BranchLink(Position(branch, clock), parent, reach))
+                self._links.append(requests.BranchLink(requests.Position(branch, clock), parent, reach))
         self._tips[branch] = clock
         for parent_key in parent_keys:
             if parent_key in self._new_heads:
@@ -395,8 +380,8 @@ class _Batch:
         if self._membership is not None:
             self._membership.note(key, branch, clock)
         self._new_heads[key] = None
-        self._leaves[key] = Leaf(seq, branch)
-        self._rows.append(Row(seq, key, entry.value, leaf_hash(key, entry.value), branch, clock))
+        self._leaves[key] = requests.Leaf(seq, branch)
+        self._rows.append(requests.Row(seq, key, entry.value, leaf_hash(key, entry.value), branch, clock))
         self.committed.entries.append((seq, entry))
         self.committed.owners[key] = index
 
@@ -407,7 +392,7 @@ class _Batch:
             return known
         if branch >= self._first_new_branch:
             return 0
-        found = yield from ask(ReadLinksDown(Position(branch, clock), parent_branch - 1))
+        found = yield from ask(requests.ReadLinksDown(requests.Position(branch, clock), parent_branch - 1))
         return found.clock if found is not None and found.branch == parent_branch else 0
 
 

@@ -20,20 +20,7 @@ from ..plan import Plan, ask
 from ..sketch import Sketch, element_of
 from ..tree.builder import StreamBuilder
 from ..tree.node import FANOUT, HASH_BYTES, Node, ReadNodes, ReadRoot, boundary_limit, leaf_hash
-from .fsck_requests import (
-    LeafRow,
-    ReadCursors,
-    ReadDefects,
-    ReadEntryRows,
-    ReadLeafPage,
-    ReadLinkPage,
-    ReadLinkRows,
-    ReadNodePage,
-    ReadPositionPage,
-    ReadPositionRows,
-    ReadTableCounts,
-    TableCounts,
-)
+from . import fsck_requests
 from .requests import BranchLink, Leaf, Position, ReadCount, ReadHeads, ReadLeaves, ReadPositions, ReadQuarantine, ReadSketch, ReadValues
 
 __all__ = ["FINDINGS_MAX", "Audit", "Finding", "FindingKind", "FsckReport"]
@@ -140,7 +127,7 @@ class Audit:
         self._sinks: set[bytes] = set()
         # What must be there, counted one by one, and how many rows there are.
         self._leaves = self._positions = self._links = self._nodes = 0
-        self._counts = TableCounts(0, 0, 0, 0)
+        self._counts = fsck_requests.TableCounts(0, 0, 0, 0)
         self._builder = StreamBuilder()
         self._root: Node | None = None
         self._twins: dict[bytes, str] = {}
@@ -200,7 +187,7 @@ class Audit:
             self._sinks.add(entry.key)
         nodes = yield from ask(ReadNodes([(0, entry.key) for _, entry in valid]))
         places = [Position(leaves[entry.key].branch, entry.clock) for _, entry in valid if entry.key in leaves]
-        positions = yield from ask(ReadPositionRows(places))
+        positions = yield from ask(fsck_requests.ReadPositionRows(places))
         between: list[tuple[Position, Position]] = []
         for (seq, entry), node in zip(valid, nodes, strict=True):
             leaf = leaves.get(entry.key)
@@ -221,7 +208,7 @@ class Audit:
                 parents.discard(before)
             between += [(at, parent) for parent in parents]
         self._links += len(between)
-        linked = yield from ask(ReadLinkRows(between))
+        linked = yield from ask(fsck_requests.ReadLinkRows(between))
         for child, parent in between:
             if (child, parent) not in linked:
                 self.note(FindingKind.LINK, _edge(child, parent), "missing")
@@ -251,20 +238,20 @@ class Audit:
 
     def check_file(self) -> Plan[None]:
         """Ask the database what it finds wrong with itself."""
-        for line in (yield from ask(ReadDefects(_DEFECTS_MAX))):
+        for line in (yield from ask(fsck_requests.ReadDefects(_DEFECTS_MAX))):
             self.note(FindingKind.FILE, "database", line)
 
     def count_rows(self) -> Plan[None]:
         """Read how many rows there are, which decides what the pages after it look for."""
-        self._counts = yield from ask(ReadTableCounts())
+        self._counts = yield from ask(fsck_requests.ReadTableCounts())
 
     def leaf_page(self, after: bytes | None) -> Plan[bytes | None]:
         """Check a page of the index by key, and the nodes of the tree that it makes."""
-        page = yield from ask(ReadLeafPage(after, _PAGE))
+        page = yield from ask(fsck_requests.ReadLeafPage(after, _PAGE))
         whole = [row for row in page if self._is_leaf(row)]
         if self._counts.leaves != self._leaves:
             for row in whole:
-                found = yield from ask(ReadEntryRows(row.seq - 1, 1))
+                found = yield from ask(fsck_requests.ReadEntryRows(row.seq - 1, 1))
                 if not found or found[0][0] != row.seq or _key_of(found[0][1]) != row.key:
                     self.note(FindingKind.LEAF, encode_id(row.key), f"leads to seq {row.seq}, which is not its entry")
         yield from self._check_nodes(list(self._builder.add((row.key, row.hash) for row in whole)))
@@ -284,7 +271,7 @@ class Audit:
         """Look for nodes that should not be there, if there are too many."""
         if self._root is None or self._counts.nodes == self._nodes:
             return None
-        page = yield from ask(ReadNodePage(after, _PAGE))
+        page = yield from ask(fsck_requests.ReadNodePage(after, _PAGE))
         below = yield from ask(ReadNodes([(level - 1, key or None) for level, key in page]))
         limit = boundary_limit(FANOUT)
         for (level, key), node in zip(page, below, strict=True):
@@ -297,9 +284,9 @@ class Audit:
         """Look for positions that should not be there, if there are too many."""
         if self._counts.positions == self._positions:
             return None
-        page = yield from ask(ReadPositionPage(after, _PAGE))
+        page = yield from ask(fsck_requests.ReadPositionPage(after, _PAGE))
         for at, seq in page:
-            found = yield from ask(ReadEntryRows(seq - 1, 1))
+            found = yield from ask(fsck_requests.ReadEntryRows(seq - 1, 1))
             key = _key_of(found[0][1]) if found and found[0][0] == seq else None
             leaves = yield from ask(ReadLeaves([key] if key else []))
             if key is None or clock_of(key) != at.clock or key not in leaves or leaves[key] != Leaf(seq, at.branch):
@@ -308,7 +295,7 @@ class Audit:
 
     def link_page(self, after: BranchLink | None) -> Plan[BranchLink | None]:
         """Check how far links reach, and look for those that should not be there, if there are too many."""
-        page = yield from ask(ReadLinkPage(after, _PAGE))
+        page = yield from ask(fsck_requests.ReadLinkPage(after, _PAGE))
         for link in page:
             child, parent, reach = link
             if self._pair != (child.branch, parent.branch):
@@ -331,7 +318,7 @@ class Audit:
     def check_cursors(self) -> Plan[None]:
         """Look for cursors beyond the end."""
         _, last = yield from ask(ReadCount(counted=False))
-        for name, seq in (yield from ask(ReadCursors())):
+        for name, seq in (yield from ask(fsck_requests.ReadCursors())):
             if seq is None:
                 self.note(FindingKind.CURSOR, str(name), "stands at what is no number")
             elif seq > last:
@@ -407,7 +394,7 @@ class Audit:
                     FindingKind.NODE, _place(node.level, node.key), "missing" if found is None else "has another hash than when built anew"
                 )
 
-    def _is_leaf(self, row: LeafRow) -> bool:
+    def _is_leaf(self, row: fsck_requests.LeafRow) -> bool:
         is_whole = [type(part) for part in row] == [bytes, bytes, int, int] and len(row.key) == KEY_BYTES and len(row.hash) == HASH_BYTES
         if not is_whole:
             self.note(FindingKind.LEAF, repr(row.key)[:80], "the row is damaged")

@@ -25,20 +25,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from ..access import (
-    NOTHING,
-    Admit,
-    ControlEntry,
-    Members,
-    Revoke,
-    View,
-    decode_view,
-    encode_view,
-    is_control,
-    named_in,
-    parse_policy,
-    parse_said,
-)
+from .. import access
 from ..entry.message import Entry
 from ..entry.message_id import clock_of, decode_id, encode_id
 from ..entry.standing import Standing
@@ -77,13 +64,13 @@ class Membership:
     """
 
     def __init__(self) -> None:
-        self.members: Members | None = None
+        self.members: access.Members | None = None
         # The last row that is known, and the one before this transaction's.
         self._last: tuple[int, bytes] = (0, b"")
         self._last_before = self._last
         self._controls_before = -1
         # For each branch the clocks from which on a view is before what comes after, ascending, and these views.
-        self._views: dict[int, tuple[list[int], list[View]]] = {}
+        self._views: dict[int, tuple[list[int], list[access.View]]] = {}
         self._policy_key = b""
         # The numbers of revocations and admissions that are void.
         self._void: set[int] = set()
@@ -92,8 +79,8 @@ class Membership:
         # Of this transaction: rows; the view of the entry that is being judged; by key what is before an entry's children, what control
         # entries keep, and which revocations touch data.
         self._rows: list[MemberRow] = []
-        self._view = NOTHING
-        self._after: dict[bytes, View] = {}
+        self._view = access.NOTHING
+        self._after: dict[bytes, access.View] = {}
         self._said: dict[bytes, bytes] = {}
         self._touched: dict[bytes, set[int]] = {}
 
@@ -149,7 +136,7 @@ class Membership:
         view = self._view_after(parents[0], leaves)
         for parent in parents[1:]:
             view = view.union(self._view_after(parent, leaves))
-        if is_control(entry):
+        if access.is_control(entry):
             self._view = view
             return False
         author = entry.author
@@ -170,7 +157,7 @@ class Membership:
         members, view, author = self.members, self._view, entry.author
         assert members is not None
         try:
-            said = parse_said(entry)
+            said = access.parse_said(entry)
         except DecodeError as error:
             return f"a control entry without a form: {error}"
         # Before anything is looked for that a stranger names.
@@ -178,34 +165,34 @@ class Membership:
         if stranger is not None:
             return stranger
         named: dict[str, bool] = {}
-        for id in named_in(said):
+        for id in access.named_in(said):
             key = decode_id(id)
             if (yield from is_behind(key, entry.parent_keys, new)):
                 named[id] = key not in members.by_key and key != self._policy_key
         kept = view
-        if isinstance(said, Revoke) and said.keep is not None:
+        if isinstance(said, access.Revoke) and said.keep is not None:
             keys = [decode_id(id) for id in named]
             places = yield from ask(ReadLeaves(keys))
-            kept = NOTHING
+            kept = access.NOTHING
             for key in keys:
                 kept = kept.union(self._view_after(key, places))
         reason = members.find_refusal(said, author, view, kept, named)
         if reason is None:
             control = members.add(entry.key, said, view, kept)
             self._after[entry.key] = control.view_after
-            self._said[entry.key] = encode_view(kept) if isinstance(said, Revoke) else b""
+            self._said[entry.key] = access.encode_view(kept) if isinstance(said, access.Revoke) else b""
         return reason
 
     def note(self, key: bytes, branch: int, clock: int) -> None:
         """Note where an entry has its place that was judged in this transaction; its branch's entries come in order."""
         after, kept = self._after[key], self._said.get(key)
         clocks, views = self._views.setdefault(branch, ([], []))
-        if kept is None and after == (views[-1] if views else NOTHING):
+        if kept is None and after == (views[-1] if views else access.NOTHING):
             return
         before = after if self.members is None or key not in self.members.by_key else self.members.by_key[key].view
         clocks.append(clock)
         views.append(after)
-        row = MemberRow(self._last[0] + 1, key, branch, clock, encode_view(before), kept)
+        row = MemberRow(self._last[0] + 1, key, branch, clock, access.encode_view(before), kept)
         self._rows.append(row)
         self._last = row.n, key
 
@@ -222,7 +209,7 @@ class Membership:
         self._touched = {key: indexes for key, indexes in self._touched.items() if key in new}
         added = [members.by_key[key] for key in self._said if key in members.by_key and key in new]
         changed.hidden.update(self._said)
-        revoked = [control for control in added if isinstance(control.said, Revoke)]
+        revoked = [control for control in added if isinstance(control.said, access.Revoke)]
         for control in revoked:
             for key in (yield from self._find_outside(control, new)):
                 self._touched.setdefault(key, set()).add(control.index)
@@ -233,7 +220,7 @@ class Membership:
         keys = set(self._touched)
         keys.update((yield from ask(ReadTouchedBy(sorted(flipped)))) if flipped else ())
         for control in [*added, *(members.controls[index] for index in flipped)]:
-            if isinstance(control.said, Admit):
+            if isinstance(control.said, access.Admit):
                 keys.update(map(decode_id, control.said.ids))
         void_now: list[bytes] = []
         ordered = sorted(keys)
@@ -259,7 +246,7 @@ class Membership:
             hidden: Keys to leave out besides, as `finish` returns them.
         """
         members = self.members
-        data = [entry for entry in entries if entry.key not in hidden and not is_control(entry)]
+        data = [entry for entry in entries if entry.key not in hidden and not access.is_control(entry)]
         if members is None or not data:
             return []
         stored = [entry.key for entry in data if entry.key not in self._after]
@@ -312,14 +299,14 @@ class Membership:
         """Take up rows that are stored."""
         values = yield from read_values([row.key for row in rows if row.kept is not None])
         for row in rows:
-            after = decode_view(row.view)
+            after = access.decode_view(row.view)
             if row.kept is not None:
                 entry = Entry(row.key, values[row.key])
                 if self.members is None:
-                    self.members, self._policy_key = Members(parse_policy(entry)), row.key
+                    self.members, self._policy_key = access.Members(access.parse_policy(entry)), row.key
                 else:
-                    kept = decode_view(row.kept) if row.kept else after
-                    after = self.members.add(row.key, parse_said(entry, is_stored=True), after, kept).view_after
+                    kept = access.decode_view(row.kept) if row.kept else after
+                    after = self.members.add(row.key, access.parse_said(entry, is_stored=True), after, kept).view_after
             clocks, views = self._views.setdefault(row.branch, ([], []))
             clocks.append(row.clock)
             views.append(after)
@@ -330,19 +317,19 @@ class Membership:
         if self.members is not None:
             return "the log has its policy already"
         try:
-            self.members = Members(parse_policy(entry))
+            self.members = access.Members(access.parse_policy(entry))
         except DecodeError as error:
             return f"the log has no policy yet, and this entry is none: {error}"
         self._policy_key = entry.key
-        self._after[entry.key], self._said[entry.key] = NOTHING, b""
+        self._after[entry.key], self._said[entry.key] = access.NOTHING, b""
         return None
 
-    def _view_after(self, key: bytes, leaves: Mapping[bytes, Leaf]) -> View:
+    def _view_after(self, key: bytes, leaves: Mapping[bytes, Leaf]) -> access.View:
         view = self._after.get(key)
         if view is None:
             clocks, views = self._views.get(leaves[key].branch, ([], []))
             at = bisect_right(clocks, clock_of(key))
-            view = views[at - 1] if at else NOTHING
+            view = views[at - 1] if at else access.NOTHING
         return view
 
     def _find_void(self) -> set[int]:
@@ -350,10 +337,10 @@ class Membership:
         members = self.members
         if members is None or not members.revocations:
             return set()
-        acting = (control for control in members.controls if isinstance(control.said, (Revoke, Admit)))
+        acting = (control for control in members.controls if isinstance(control.said, (access.Revoke, access.Admit)))
         return {control.index for control in acting if members.bars_of_control(control)}
 
-    def _bars(self, keys: Sequence[bytes], new: Mapping[bytes, Entry]) -> Plan[dict[bytes, tuple[ControlEntry, ...]]]:
+    def _bars(self, keys: Sequence[bytes], new: Mapping[bytes, Entry]) -> Plan[dict[bytes, tuple[access.ControlEntry, ...]]]:
         """Find for each of these data entries by what it is void."""
         members = self.members
         assert members is not None
@@ -369,14 +356,14 @@ class Membership:
             bars[key] = members.bars_of_data(encode_id(key), nodes, [members.controls[index] for index in sorted(touching)])
         return bars
 
-    def _find_outside(self, revocation: ControlEntry, new: Mapping[bytes, Entry]) -> Plan[list[bytes]]:
+    def _find_outside(self, revocation: access.ControlEntry, new: Mapping[bytes, Entry]) -> Plan[list[bytes]]:
         """Find the data under what a revocation removes that is not kept: a walk down from the heads, as far as anything is not kept.
 
         Nothing that is signed under a grant is older than the grant, so the walk ends there, too.
         """
         members, said = self.members, revocation.said
         assert members is not None
-        assert isinstance(said, Revoke)
+        assert isinstance(said, access.Revoke)
         dids = members.dids_below(revocation)
         floor = decode_id(said.node) if said.node not in members.policy.founders else self._policy_key
         heap: list[tuple[int, bytes]] = []
@@ -410,7 +397,7 @@ class Membership:
                 if key not in values:
                     values = yield from read_values([key, *[each for _, each in heap[:_READ_AHEAD] if each not in new]])
                 entry = Entry(key, values[key])
-            if not kept and entry.author in dids and not is_control(entry):
+            if not kept and entry.author in dids and not access.is_control(entry):
                 found.append(key)
             push(entry.parent_keys, kept)
         return found

@@ -14,23 +14,8 @@ from typing import Any, TypeVar
 from ..errors import DecodeError
 from ..plan import Request
 from ..tree.node import HASH_BYTES, KEY_BYTES, LEVEL_MAX, Node, NodeRun, ReadRoot, ReadRuns
+from . import requests
 from .fsck_requests import LeafRow, ReadEntryRows, ReadLeafPage, ReadLinkPage, ReadNodePage, ReadPositionPage
-from .requests import (
-    BranchLink,
-    KeptSketch,
-    Leaf,
-    Position,
-    Quarantined,
-    ReadBranchTips,
-    ReadCount,
-    ReadHeads,
-    ReadLeaves,
-    ReadPage,
-    ReadQuarantine,
-    ReadSketch,
-    ReadTail,
-    ReadValues,
-)
 
 __all__ = ["check_answer"]
 
@@ -49,11 +34,11 @@ def check_answer(request: Request[Any], answer: Any) -> None:
         check(request, answer)
 
 
-def _check_tail(request: ReadTail | ReadEntryRows, rows: Sequence[tuple[int, Any]]) -> None:
+def _check_tail(request: requests.ReadTail | ReadEntryRows, rows: Sequence[tuple[int, Any]]) -> None:
     _check_order([request.seq, *map(itemgetter(0), rows)])
 
 
-def _check_page(request: ReadPage, rows: Sequence[tuple[bytes, bytes]]) -> None:
+def _check_page(request: requests.ReadPage, rows: Sequence[tuple[bytes, bytes]]) -> None:
     keys = list(map(itemgetter(0), rows))
     _check_keys(keys)
     if request.reverse:
@@ -62,12 +47,12 @@ def _check_page(request: ReadPage, rows: Sequence[tuple[bytes, bytes]]) -> None:
         _check_order([*_after(request.after), *keys, *_after(request.before)])
 
 
-def _check_heads(request: ReadHeads, keys: Sequence[bytes]) -> None:
+def _check_heads(request: requests.ReadHeads, keys: Sequence[bytes]) -> None:
     _check_keys(keys)
     _check_order(keys)
 
 
-def _check_quarantine(request: ReadQuarantine, records: Sequence[Quarantined]) -> None:
+def _check_quarantine(request: requests.ReadQuarantine, records: Sequence[requests.Quarantined]) -> None:
     _check_order([*_after(request.after), *[record.key for record in records]])
 
 
@@ -79,32 +64,32 @@ def _check_node_page(request: ReadNodePage, rows: Sequence[tuple[int, bytes]]) -
     _check_order([*_after(request.after), *rows])
 
 
-def _check_position_page(request: ReadPositionPage, rows: Sequence[tuple[Position, int]]) -> None:
+def _check_position_page(request: ReadPositionPage, rows: Sequence[tuple[requests.Position, int]]) -> None:
     _check_order([*_after(request.after), *[at for at, _ in rows]])
 
 
-def _check_link_page(request: ReadLinkPage, links: Sequence[BranchLink]) -> None:
+def _check_link_page(request: ReadLinkPage, links: Sequence[requests.BranchLink]) -> None:
     _check_order([_link_key(link) for link in (*_after(request.after), *links)])
 
 
-def _check_leaves(request: ReadLeaves, leaves: dict[bytes, Leaf]) -> None:
+def _check_leaves(request: requests.ReadLeaves, leaves: dict[bytes, requests.Leaf]) -> None:
     _check_numbers(chain.from_iterable(leaves.values()))
 
 
-def _check_values(request: ReadValues, values: dict[bytes, bytes]) -> None:
+def _check_values(request: requests.ReadValues, values: dict[bytes, bytes]) -> None:
     if not values.keys() <= set(request.keys):
         raise DecodeError(f"asked for {len(request.keys)} keys, the index gave another")
 
 
-def _check_tips(request: ReadBranchTips, tips: dict[int, int]) -> None:
+def _check_tips(request: requests.ReadBranchTips, tips: dict[int, int]) -> None:
     _check_numbers(tips.values())
 
 
-def _check_count(request: ReadCount, counts: tuple[int, int]) -> None:
+def _check_count(request: requests.ReadCount, counts: tuple[int, int]) -> None:
     _check_numbers(counts)
 
 
-def _check_sketch(request: ReadSketch, kept: KeptSketch | None) -> None:
+def _check_sketch(request: requests.ReadSketch, kept: requests.KeptSketch | None) -> None:
     if kept is not None:
         _check_numbers([kept.seq])
         if type(kept.symbols) is not bytes:
@@ -124,22 +109,22 @@ def _check_runs(request: ReadRuns, runs: Sequence[NodeRun]) -> None:
 
 
 _CHECKS: dict[type[Request[Any]], Callable[[Any, Any], None]] = {
-    ReadBranchTips: _check_tips,
-    ReadCount: _check_count,
+    requests.ReadBranchTips: _check_tips,
+    requests.ReadCount: _check_count,
     ReadEntryRows: _check_tail,
-    ReadHeads: _check_heads,
+    requests.ReadHeads: _check_heads,
     ReadLeafPage: _check_leaf_page,
-    ReadLeaves: _check_leaves,
+    requests.ReadLeaves: _check_leaves,
     ReadLinkPage: _check_link_page,
     ReadNodePage: _check_node_page,
-    ReadPage: _check_page,
+    requests.ReadPage: _check_page,
     ReadPositionPage: _check_position_page,
-    ReadQuarantine: _check_quarantine,
+    requests.ReadQuarantine: _check_quarantine,
     ReadRoot: _check_root,
     ReadRuns: _check_runs,
-    ReadSketch: _check_sketch,
-    ReadTail: _check_tail,
-    ReadValues: _check_values,
+    requests.ReadSketch: _check_sketch,
+    requests.ReadTail: _check_tail,
+    requests.ReadValues: _check_values,
 }
 
 
@@ -147,7 +132,7 @@ def _after(bound: T | None) -> tuple[T, ...]:
     return () if bound is None else (bound,)
 
 
-def _link_key(link: BranchLink) -> tuple[int, int, int, int]:
+def _link_key(link: requests.BranchLink) -> tuple[int, int, int, int]:
     child, parent, _ = link
     return child.branch, parent.branch, child.clock, parent.clock
 

@@ -6,27 +6,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, assert_never
 
+from . import events
 from .actions import SENT, Action, AnotherSource, Deliver, Fate, Published, SendRpc, SetTimer, SlowPeer, Validate
-from .events import (
-    AppScored,
-    ConnectFailed,
-    Event,
-    Outcome,
-    PeerConnected,
-    PeerDisconnected,
-    PeerRecordLearned,
-    Probed,
-    Publish,
-    RareEvent,
-    RpcReceived,
-    SendFailed,
-    Start,
-    Subscribe,
-    TimerFired,
-    TopicScored,
-    Unsubscribe,
-    Validated,
-)
 from .params import CommonParams
 from .peers import Peer
 from .router import NO_EXTENSIONS, RouterState
@@ -84,10 +65,10 @@ class Hooks:
     def _on_publishing(self, message: Message) -> None:
         """Called for an own message before it is sent."""
 
-    def _on_verdict(self, topic: Topic, source: PeerId, others: Sequence[PeerId], outcome: Outcome) -> None:
+    def _on_verdict(self, topic: Topic, source: PeerId, others: Sequence[PeerId], outcome: events.Outcome) -> None:
         """Called once a message is accepted, ignored or rejected, before it is forwarded; `others` sent it as well."""
 
-    def _counts_copies(self, topic: Topic, outcome: Outcome) -> bool:
+    def _counts_copies(self, topic: Topic, outcome: events.Outcome) -> bool:
         """Whether copies that come after the verdict matter to a score."""
         return False
 
@@ -131,7 +112,9 @@ class Hooks:
     def _on_timer(self, token: TimerToken) -> None:
         """A timer of the router's own fired."""
 
-    def _on_other(self, event: AppScored | TopicScored | PeerRecordLearned | Probed | ConnectFailed) -> None:
+    def _on_other(
+        self, event: events.AppScored | events.TopicScored | events.PeerRecordLearned | events.Probed | events.ConnectFailed
+    ) -> None:
         """An event that only some routers heed."""
 
     def _is_grafted(self, topic: Topic, peer: PeerId) -> bool:
@@ -184,20 +167,20 @@ class PubSub(Hooks):
 
     # The door
 
-    def handle(self, event: Event, now: float) -> list[Action]:
+    def handle(self, event: events.Event, now: float) -> list[Action]:
         """Take one event and return the actions; see `Router.handle`."""
-        if type(event) is RpcReceived and self._is_old(event, now):
+        if type(event) is events.RpcReceived and self._is_old(event, now):
             return []
         self.now = now
         out: list[Action] = []
         self.out = out
-        if type(event) is RpcReceived:
+        if type(event) is events.RpcReceived:
             peer = self.peers.get(event.peer)
             if peer is not None:
                 if event.refused or event.offences:
                     self._on_refused(peer, event.refused, event.offences)
                 self._on_rpc(peer, event.rpc, is_first=event.is_first)
-        elif type(event) is Validated:
+        elif type(event) is events.Validated:
             self._on_validated(event)
         else:
             self._on_event(event)
@@ -293,7 +276,7 @@ class PubSub(Hooks):
         draft.add_retry(failed, self.joined.__contains__, lambda topic: self._is_grafted(topic, peer))
         return draft
 
-    def _on_send_failed(self, event: SendFailed) -> None:
+    def _on_send_failed(self, event: events.SendFailed) -> None:
         peer = self.peers.get(event.peer)
         if peer is None:
             return
@@ -322,33 +305,33 @@ class PubSub(Hooks):
 
     # Events
 
-    def _on_event(self, event: RareEvent) -> None:
+    def _on_event(self, event: events.RareEvent) -> None:
         match event:
-            case TimerFired(token):
+            case events.TimerFired(token):
                 if token == RETRY:
                     self._on_retry()
                 else:
                     self._on_timer(token)
-            case Publish(message):
+            case events.Publish(message):
                 self._on_publish(message)
-            case PeerConnected():
+            case events.PeerConnected():
                 self._on_peer_connected(event)
-            case PeerDisconnected(peer):
+            case events.PeerDisconnected(peer):
                 self._on_peer_disconnected(peer)
-            case SendFailed():
+            case events.SendFailed():
                 self._on_send_failed(event)
-            case Subscribe(topic):
+            case events.Subscribe(topic):
                 self._on_subscribe(topic)
-            case Unsubscribe(topic):
+            case events.Unsubscribe(topic):
                 self._on_unsubscribe(topic)
-            case Start(me):
+            case events.Start(me):
                 self._on_start(me)
-            case AppScored() | TopicScored() | PeerRecordLearned() | Probed() | ConnectFailed():
+            case events.AppScored() | events.TopicScored() | events.PeerRecordLearned() | events.Probed() | events.ConnectFailed():
                 self._on_other(event)
             case _:  # pragma: no cover - mypy proves that there is no other
                 assert_never(event)
 
-    def _on_peer_connected(self, event: PeerConnected) -> None:
+    def _on_peer_connected(self, event: events.PeerConnected) -> None:
         if event.peer in self.peers or event.protocol not in self.protocols:
             return
         peer = Peer(event, is_direct=event.peer in self.direct)
@@ -387,7 +370,7 @@ class PubSub(Hooks):
     def _on_publish(self, message: Message) -> None:
         seen = self.seen.entries.get(message.id)
         if message.id in self.seen.entries and (seen is None or seen.topic == message.topic):
-            if seen is not None and seen.outcome is Outcome.IGNORE and seen.source is not None:
+            if seen is not None and seen.outcome is events.Outcome.IGNORE and seen.source is not None:
                 # It was not forwarded when it came, and is as good as any now.
                 self.seen.entries[message.id] = None
                 self._accept(message, seen.source, seen.hops)
@@ -395,7 +378,7 @@ class PubSub(Hooks):
                 self.out.append(Published(message.id, message.topic, (), is_duplicate=True))
             return
         held = Held(message, None)
-        held.settle(Outcome.ACCEPT, self.now)
+        held.settle(events.Outcome.ACCEPT, self.now)
         self.seen.add(message.id, held, self.now)
         fates = self._publish_fates(message)
         peers = [peer for peer, fate in fates if fate in SENT]
@@ -407,7 +390,7 @@ class PubSub(Hooks):
 
     # RPCs
 
-    def _is_old(self, event: RpcReceived, now: float) -> bool:
+    def _is_old(self, event: events.RpcReceived, now: float) -> bool:
         """Whether an RPC is nothing but one further copy, of which nothing follows. Most are, so they touch little memory."""
         rpc, seen = event.rpc, self.seen
         messages = rpc.messages
@@ -486,12 +469,12 @@ class PubSub(Hooks):
     def _on_first(self, message: Message, peer: Peer, hops: int) -> None:
         if not self.common.is_validating:
             held = None
-            if self._counts_copies(message.topic, Outcome.ACCEPT):
+            if self._counts_copies(message.topic, events.Outcome.ACCEPT):
                 held = Held(message, peer.id)
-                held.settle(Outcome.ACCEPT, self.now)
+                held.settle(events.Outcome.ACCEPT, self.now)
             self.seen.add(message.id, held, self.now)
             self._on_new(message, peer, hops)
-            self._on_verdict(message.topic, peer.id, (), Outcome.ACCEPT)
+            self._on_verdict(message.topic, peer.id, (), events.Outcome.ACCEPT)
             self._accept(message, peer.id, hops)
         elif len(self.pending) < self.common.pending_max:
             held = Held(message, peer.id)
@@ -505,22 +488,22 @@ class PubSub(Hooks):
 
     def _on_elsewhere(self, message: Message, peer: Peer, held: Held, hops: int) -> None:
         """A message of another topic has these bytes. They are valid in one topic at most, so what one refused is new to the other."""
-        if held.outcome is not None and held.outcome is not Outcome.ACCEPT and message.topic in self.joined:
+        if held.outcome is not None and held.outcome is not events.Outcome.ACCEPT and message.topic in self.joined:
             self._on_first(message, peer, hops)
 
-    def _on_validated(self, event: Validated) -> None:
+    def _on_validated(self, event: events.Validated) -> None:
         held = self.pending.pop(event.message_id, None)
         if held is None:
             return
         message, source, outcome = held.message, held.source, event.outcome
         assert message is not None and source is not None
         held.settle(outcome, self.now)
-        if outcome is Outcome.ACCEPT and message.id in self.seen.entries and not self._counts_copies(held.topic, outcome):
+        if outcome is events.Outcome.ACCEPT and message.id in self.seen.entries and not self._counts_copies(held.topic, outcome):
             self.seen.entries[message.id] = None
         self._on_verdict(held.topic, source, held.sources, outcome)
-        if outcome is Outcome.ACCEPT:
+        if outcome is events.Outcome.ACCEPT:
             self._accept(message, source, held.hops, held.sources)
-        elif outcome is Outcome.IGNORE:
+        elif outcome is events.Outcome.IGNORE:
             self.out.extend(AnotherSource(message.id, held.topic, another) for another in held.sources)
 
     def _note_source(self, held: Held, message: Message, peer: Peer) -> bool:
@@ -531,7 +514,7 @@ class PubSub(Hooks):
             # Strangers who echo must not cost a mesh peer the credit for its copy; the mesh is bounded by itself.
             return False
         held.sources.append(peer.id)
-        if held.outcome is Outcome.IGNORE:
+        if held.outcome is events.Outcome.IGNORE:
             self.out.append(AnotherSource(message.id, held.topic, peer.id))
         return True
 

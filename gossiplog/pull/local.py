@@ -11,51 +11,17 @@ from ..errors import LocalProtocolError
 from ..plan import Plan
 from ..reconcile import Reconciliation, Wishes, serve
 from ..reconcile.steps import View
-from ..sync.events import (
-    Answered,
-    Ask,
-    Closed,
-    Done,
-    EntriesStored,
-    Finish,
-    Pause,
-    Received,
-    Reset,
-    Resumed,
-    Send,
-    Sent,
-    Session,
-    SessionAction,
-    SessionEvent,
-    StoreEntries,
-)
+from ..sync import events
 from ..sync.limits import ClientLimits, ServerLimits
 from ..sync.result import SyncResult
 from ..sync.server import SyncServer
 from ..sync.source import Source
-from .machine import (
-    AwaitServed,
-    ForgetSketch,
-    OpenStream,
-    Over,
-    Pull,
-    Pulled,
-    PullEvent,
-    Ready,
-    Rest,
-    Resumption,
-    RunSession,
-    Speaks,
-    StreamOpened,
-    Viewed,
-    ViewSketch,
-    Way,
-)
+from . import machine
 
 __all__ = ["InsertIntoTarget", "RunOnSource", "RunOnTarget", "SyncStep", "ViewBoth", "Work", "sync_steps"]
 
 _UNHURRIED = ServerLimits(requests_per_s=1e12, requests_burst=2**62, share_s=float("inf"), idle_s=float("inf"))
-_RESUMPTION = Resumption(stuck_max=0)
+_RESUMPTION = machine.Resumption(stuck_max=0)
 
 
 class RunOnTarget(NamedTuple):
@@ -89,7 +55,7 @@ class Work(NamedTuple):
     call: Callable[[], Any]
 
 
-SyncStep: TypeAlias = RunOnTarget | RunOnSource | InsertIntoTarget | ViewBoth | ForgetSketch | Work
+SyncStep: TypeAlias = RunOnTarget | RunOnSource | InsertIntoTarget | ViewBoth | machine.ForgetSketch | Work
 
 
 def sync_steps(
@@ -117,42 +83,42 @@ def sync_steps(
         client_limits: Bounds of the pulling side.
         server_limits: Bounds of the serving side; by default none of time or rate.
     """
-    pull = Pull(
+    pull = machine.Pull(
         source or Source(),
-        Speaks(reconciles=True),
+        machine.Speaks(reconciles=True),
         wishes=Wishes(gives=False),
         resumption=_RESUMPTION,
         limits=client_limits,
     )
     # The other log's sketch, and who answers on the stream that was opened last.
     theirs: View | None = None
-    server: Session | None = None
+    server: events.Session | None = None
     step = pull.start(0.0)
     while True:
-        event: PullEvent
+        event: machine.PullEvent
         match step:
-            case Pulled():
+            case machine.Pulled():
                 return pull.result
-            case ViewSketch():
+            case machine.ViewSketch():
                 views: tuple[View, View] | None = yield ViewBoth()
                 mine, theirs = (None, None) if views is None else views
-                event = Viewed(mine)
-            case OpenStream(ways):
-                if ways[0] is Way.RECONCILE and theirs is not None:
+                event = machine.Viewed(mine)
+            case machine.OpenStream(ways):
+                if ways[0] is machine.Way.RECONCILE and theirs is not None:
                     server = Reconciliation(serve(theirs, takes=False))
                 else:
                     server = SyncServer(0.0, limits=server_limits or _UNHURRIED, in_parts=True)
-                event = StreamOpened(ways[0])
-            case RunSession(client):
+                event = machine.StreamOpened(ways[0])
+            case machine.RunSession(client):
                 assert server is not None
                 yield from _Pipe(client, server).steps()
-                event = Over()
-            case ForgetSketch():
+                event = machine.Over()
+            case machine.ForgetSketch():
                 yield step
-                event = Ready()
-            case AwaitServed() | Rest():
+                event = machine.Ready()
+            case machine.AwaitServed() | machine.Rest():
                 # Nobody else is there, and nobody is waited for in here.
-                event = Ready()
+                event = machine.Ready()
             case _:
                 assert_never(step)
         step = pull.handle(event, 0.0)
@@ -161,12 +127,12 @@ def sync_steps(
 class _Pipe:
     """One session: whatever either side sends, the other receives, and has it written when the other has taken it."""
 
-    def __init__(self, client: Session, server: Session) -> None:
+    def __init__(self, client: events.Session, server: events.Session) -> None:
         self._client = client
         self._server = server
-        self._todo: deque[tuple[Session, SessionAction]] = deque()
-        self._inboxes: dict[Session, deque[Received | Closed]] = {client: deque(), server: deque()}
-        self._sent: deque[tuple[Session, int]] = deque()
+        self._todo: deque[tuple[events.Session, events.SessionAction]] = deque()
+        self._inboxes: dict[events.Session, deque[events.Received | events.Closed]] = {client: deque(), server: deque()}
+        self._sent: deque[tuple[events.Session, int]] = deque()
         self._is_done = False
         self._now = 0.0
 
@@ -181,39 +147,39 @@ class _Pipe:
                 yield from self._give(reader, self._inboxes[reader].popleft())
             elif self._sent:
                 side, token = self._sent.popleft()
-                yield from self._give(side, Sent(token))
+                yield from self._give(side, events.Sent(token))
             else:
                 raise LocalProtocolError("both sides of a sync wait for each other")
 
-    def _take(self, side: Session, actions: Sequence[SessionAction]) -> None:
+    def _take(self, side: events.Session, actions: Sequence[events.SessionAction]) -> None:
         self._todo.extend((side, action) for action in actions)
 
-    def _give(self, side: Session, event: SessionEvent) -> Generator[SyncStep, Any, None]:
+    def _give(self, side: events.Session, event: events.SessionEvent) -> Generator[SyncStep, Any, None]:
         if side.takes_long(event):
             self._take(side, (yield Work(partial(side.handle, event, self._now))))
         else:
             self._take(side, side.handle(event, self._now))
 
-    def _perform(self, side: Session, action: SessionAction) -> Generator[SyncStep, Any, None]:
+    def _perform(self, side: events.Session, action: events.SessionAction) -> Generator[SyncStep, Any, None]:
         other = self._inboxes[self._server if side is self._client else self._client]
         match action:
-            case Send(data, token):
-                other.append(Received(data))
+            case events.Send(data, token):
+                other.append(events.Received(data))
                 if token is not None:
                     self._sent.append((side, token))
-            case Finish() | Reset():
-                other.append(Closed(action.reason if isinstance(action, Reset) else "the other side is done"))
-            case Ask(plan, _, token):
+            case events.Finish() | events.Reset():
+                other.append(events.Closed(action.reason if isinstance(action, events.Reset) else "the other side is done"))
+            case events.Ask(plan, _, token):
                 answer = yield RunOnTarget(plan) if side is self._client else RunOnSource(plan)
-                yield from self._give(side, Answered(answer, token))
-            case StoreEntries(entries):
+                yield from self._give(side, events.Answered(answer, token))
+            case events.StoreEntries(entries):
                 assert side is self._client, "nothing is given to the log that is pulled from"
-                yield from self._give(side, EntriesStored((yield InsertIntoTarget(entries))))
-            case Pause(until):
+                yield from self._give(side, events.EntriesStored((yield InsertIntoTarget(entries))))
+            case events.Pause(until):
                 # Nobody waits in here: time is what the limits say it is.
                 self._now = max(self._now, until)
-                yield from self._give(side, Resumed())
-            case Done():
+                yield from self._give(side, events.Resumed())
+            case events.Done():
                 self._is_done = self._is_done or side is self._client
             case _:
                 assert_never(action)

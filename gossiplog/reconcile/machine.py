@@ -12,22 +12,7 @@ from typing import Any, Final, Generic, TypeVar, assert_never
 
 from ..codec.framing import FrameDecoder
 from ..errors import DecodeError, LocalProtocolError
-from ..sync.events import (
-    Answered,
-    Ask,
-    Closed,
-    Done,
-    EntriesStored,
-    Failed,
-    Finish,
-    Received,
-    Resumed,
-    Send,
-    Sent,
-    SessionAction,
-    SessionEvent,
-    StoreEntries,
-)
+from ..sync import events
 from . import messages
 from .steps import Give, Receive, Step, Steps
 
@@ -83,21 +68,21 @@ class Reconciliation(Generic[T]):
         """When patience for that frame ends."""
         return self._deadline if self.wants_input else None
 
-    def takes_long(self, event: SessionEvent) -> bool:
+    def takes_long(self, event: events.SessionEvent) -> bool:
         """Whether many symbols have to be decoded or written: 11,000 differences take 0.3 s."""
-        if not isinstance(event, Received):
+        if not isinstance(event, events.Received):
             return False
         if self._frames.buffered_bytes:
             return self._frames.is_completed(len(event.data), _LONG_BYTES)
         kind = next((event.data[at + 1 : at + 2] for at, byte in enumerate(event.data[:5]) if byte < 0x80), b"")
         return kind in messages.SYMBOL_KINDS and (len(event.data) > _LONG_BYTES or kind == messages.MORE)
 
-    def start(self, now: float) -> list[SessionAction]:
+    def start(self, now: float) -> list[events.SessionAction]:
         """Begin."""
         self._now = now
         return self._advance(None)
 
-    def handle(self, event: SessionEvent, now: float) -> list[SessionAction]:
+    def handle(self, event: events.SessionEvent, now: float) -> list[events.SessionAction]:
         """Take what happened and say what to do.
 
         Raises:
@@ -107,32 +92,32 @@ class Reconciliation(Generic[T]):
         if self.is_done:
             return []
         match event:
-            case Received(data):
+            case events.Received(data):
                 self.bytes_received += len(data)
                 self._frames.feed(data)
                 return self._receive()
-            case Closed():
+            case events.Closed():
                 self._is_closed = True
                 return self._receive()
-            case Resumed():
+            case events.Resumed():
                 return self._advance(None) if self.wants_input and now >= self._deadline else []
-            case Answered(answer, token):
+            case events.Answered(answer, token):
                 return self._go_on(token, answer)
-            case Sent(token):
+            case events.Sent(token):
                 return self._go_on(token, None)
-            case EntriesStored(verdicts):
+            case events.EntriesStored(verdicts):
                 return self._go_on(_TALK, verdicts)
-            case Failed(reason):
+            case events.Failed(reason):
                 self.failure = reason
                 return self._end()
             case _:
                 assert_never(event)
 
-    def abort(self) -> list[SessionAction]:
+    def abort(self) -> list[events.SessionAction]:
         """End the session before it is over; what came of it so far stays."""
         return self._end()
 
-    def _receive(self) -> list[SessionAction]:
+    def _receive(self) -> list[events.SessionAction]:
         if not self.wants_input:
             return []
         frame = self._next_frame()
@@ -144,16 +129,16 @@ class Reconciliation(Generic[T]):
         except DecodeError as error:
             return error
 
-    def _go_on(self, token: int, answer: Any) -> list[SessionAction]:
+    def _go_on(self, token: int, answer: Any) -> list[events.SessionAction]:
         if token == _GIFT:
             return self._advance_gift(answer)
         if self._at is None or isinstance(self._at, Receive):
             raise LocalProtocolError("an answer to nothing that was asked")
         return self._advance(answer)
 
-    def _advance(self, answer: Any) -> list[SessionAction]:
+    def _advance(self, answer: Any) -> list[events.SessionAction]:
         """Take the steps of the talk until one has to be waited for."""
-        actions: list[SessionAction] = []
+        actions: list[events.SessionAction] = []
         self._at = None
         while True:
             try:
@@ -177,7 +162,7 @@ class Reconciliation(Generic[T]):
                     self._at = step
                     return [*actions, self._action(step, _TALK)]
 
-    def _advance_gift(self, answer: Any) -> list[SessionAction]:
+    def _advance_gift(self, answer: Any) -> list[events.SessionAction]:
         if self._gift is None:
             return []
         try:
@@ -186,22 +171,22 @@ class Reconciliation(Generic[T]):
             self._gift = None
             return []
 
-    def _action(self, step: Step, token: int) -> SessionAction:
+    def _action(self, step: Step, token: int) -> events.SessionAction:
         match step:
-            case Send(data):
+            case events.Send(data):
                 self.bytes_sent += len(data)
-                return Send(data, token)
-            case Ask():
+                return events.Send(data, token)
+            case events.Ask():
                 return step._replace(token=token)
-            case StoreEntries():
+            case events.StoreEntries():
                 return step
             case Receive() | Give():
                 raise AssertionError(step)
             case _:
                 assert_never(step)
 
-    def _end(self) -> list[SessionAction]:
+    def _end(self) -> list[events.SessionAction]:
         """What is not given by now is of no use any more: the other side has said how it ended, or says no more."""
         self.is_done = True
         self._gift = self._at = None
-        return [Finish(), Done(self.outcome)]
+        return [events.Finish(), events.Done(self.outcome)]

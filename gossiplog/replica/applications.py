@@ -18,18 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from ..entry.message import Entry
 from ..errors import LocalProtocolError, NewerVersion, Reject, shortened
+from ..log import applying
 from ..log.application import Application, SyncTransaction, is_coroutine_function
-from ..log.applying import (
-    ApplyFailure,
-    Batch,
-    OwnFailure,
-    apply_entries,
-    catch_up,
-    find_applied,
-    has_applied_children,
-    read_set_aside,
-    retry,
-)
 from ..log.commit import Committed
 from ..log.membership import Membership, read_values
 from ..log.requests import Applied, ReadPage, WriteApplication, WriteSetAside
@@ -65,7 +55,7 @@ class Rebuilt:
     set_aside: int
 
 
-Missed: TypeAlias = list[tuple[str, ApplyFailure]]
+Missed: TypeAlias = list[tuple[str, applying.ApplyFailure]]
 """What was set aside, with the application's name."""
 
 
@@ -153,7 +143,9 @@ class Applications:
                 continue
             at = applied.behind
             while at is not None:
-                at, failures = yield from catch_up(application, at, committed.last, self._applying, time.time(), new, self._shown_now)
+                at, failures = yield from applying.catch_up(
+                    application, at, committed.last, self._applying, time.time(), new, self._shown_now
+                )
                 missed += [(application.name, failure) for failure in failures]
             is_behind = applied.behind is not None
             if (lost and (application.undo is None or is_behind)) or (regained and (not application.order_free or is_behind)):
@@ -162,20 +154,20 @@ class Applications:
             else:
                 if lost and application.undo is not None:
                     yield from self._undo(application, replace(application, apply=application.undo), lost, new)
-                failures = yield from apply_entries(application, regained, self._applying, time.time(), new)
+                failures = yield from applying.apply_entries(application, regained, self._applying, time.time(), new)
                 missed += [(application.name, failure) for failure in failures]
-            failures = yield from apply_entries(application, entries, self._applying, time.time(), new)
+            failures = yield from applying.apply_entries(application, entries, self._applying, time.time(), new)
             refused = {committed.owners[failure.entry.key]: failure.error for failure in reversed(failures)}
             if any(index in own for index in refused):
-                raise OwnFailure({index: error for index, error in refused.items() if index in own})
+                raise applying.OwnFailure({index: error for index, error in refused.items() if index in own})
             missed += [(application.name, failure) for failure in failures]
         return missed
 
     def _undo(self, application: Application, undoing: Application, lost: Sequence[Entry], new: Mapping[bytes, Entry]) -> Plan[None]:
         """Have an application take back entries; build its tables anew where that raises, or one of them had been set aside."""
-        aside = {record.key for record in (yield from read_set_aside(application.name))}
+        aside = {record.key for record in (yield from applying.read_set_aside(application.name))}
         applied = [entry for entry in lost if entry.key not in aside]
-        error = (yield from ask(self._applying(undoing, Batch(applied), new))) if applied else None
+        error = (yield from ask(self._applying(undoing, applying.Batch(applied), new))) if applied else None
         yield from ask(WriteSetAside(application.name, [], [entry.key for entry in lost if entry.key in aside]))
         if error is not None:
             logger.warning("application %s could not undo: %s; its tables are built anew", application.name, _describe(error))
@@ -230,7 +222,7 @@ class Applications:
             NewerVersion: The tables are of a later version of an application.
         """
         for application in self._all.values():
-            applied = await store.read(find_applied(application.name))
+            applied = await store.read(applying.find_applied(application.name))
             if applied is not None and applied.version > application.version:
                 message = f"the tables of application {application.name} are of version {applied.version}, this is {application.version}"
                 raise NewerVersion(message, hint="upgrade the application, or `gossiplog replay` builds the tables for this one")
@@ -241,22 +233,22 @@ class Applications:
 
     async def follow(self, store: Store, application: Application) -> bool:
         """Apply what other processes stored without the application, a page a transaction; return whether there was anything."""
-        applied = await store.read(find_applied(application.name))
+        applied = await store.read(applying.find_applied(application.name))
         is_behind = False
         while applied is not None and applied.version == application.version and applied.behind is not None:
             is_behind = True
             async with store.transaction() as transaction:
                 missed = await self.run(transaction, self.follow_page(application))
             self.note(missed)
-            applied = await store.read(find_applied(application.name))
+            applied = await store.read(applying.find_applied(application.name))
         return is_behind
 
     def follow_page(self, application: Application) -> Plan[Missed]:
         """Apply a page of what was stored without the application; return what was set aside."""
-        applied = yield from find_applied(application.name)
+        applied = yield from applying.find_applied(application.name)
         if applied is None or applied.version != application.version or applied.behind is None:
             return []
-        _, failures = yield from catch_up(application, applied.behind, None, self._applying, time.time(), {}, self._shown)
+        _, failures = yield from applying.catch_up(application, applied.behind, None, self._applying, time.time(), {}, self._shown)
         return [(application.name, failure) for failure in failures]
 
     async def rebuild(self, store: Store, application: Application, on_progress: Callable[[int], None] | None = None) -> Rebuilt:
@@ -279,20 +271,20 @@ class Applications:
             logger.info("application %s, version %d: %d entries applied, %d set aside", application.name, application.version, count, aside)
         return Rebuilt(application.name, count, aside)
 
-    def _rebuild_page(self, application: Application, after: bytes | None) -> Plan[tuple[bytes, int, list[ApplyFailure]] | None]:
+    def _rebuild_page(self, application: Application, after: bytes | None) -> Plan[tuple[bytes, int, list[applying.ApplyFailure]] | None]:
         page = yield from ask(ReadPage(after, None, False, _PAGE))
         if not page:
             return None
         entries = yield from self._shown([Entry(key, value) for key, value in page])
-        failures = yield from apply_entries(application, entries, self._applying, time.time(), {})
+        failures = yield from applying.apply_entries(application, entries, self._applying, time.time(), {})
         return page[-1][0], len(entries), failures
 
     async def retry(self, store: Store, application: Application) -> Rebuilt:
         """Apply again what the application set aside; a rebuild, where that comes too late for its place in the order."""
         async with store.transaction() as transaction:
-            keys = [record.key for record in await transaction.run(read_set_aside(application.name))]
-            if application.order_free or not await transaction.run(has_applied_children(set(keys))):
-                failures = await self.run(transaction, retry(application, keys, self._applying, time.time(), self._shown))
+            keys = [record.key for record in await transaction.run(applying.read_set_aside(application.name))]
+            if application.order_free or not await transaction.run(applying.has_applied_children(set(keys))):
+                failures = await self.run(transaction, applying.retry(application, keys, self._applying, time.time(), self._shown))
                 return Rebuilt(application.name, len(keys), len(failures))
         return await self.rebuild(store, application)
 
@@ -307,13 +299,13 @@ class Applications:
             else:
                 await transaction.run(ask(Call(lambda inner: _refuse_awaitable(reset(SyncTx(inner, {}))))))
 
-    def _applying(self, application: Application, batch: Batch, new: Mapping[bytes, Entry]) -> Request[Exception | None]:
+    def _applying(self, application: Application, batch: applying.Batch, new: Mapping[bytes, Entry]) -> Request[Exception | None]:
         if is_coroutine_function(application.apply):
             return _CallAsync(lambda transaction: _attempt_async(application, batch, transaction, new))
         return Call(lambda transaction: _attempt(application, batch, transaction, new))
 
 
-def _attempt(application: Application, batch: Batch, transaction: SyncTransaction, new: Mapping[bytes, Entry]) -> Exception | None:
+def _attempt(application: Application, batch: applying.Batch, transaction: SyncTransaction, new: Mapping[bytes, Entry]) -> Exception | None:
     """Call a plain `apply` on a batch; return what it raised, when everything that it executed was undone."""
     tx = SyncTx(transaction, new)
     transaction.begin_attempt()
@@ -329,7 +321,9 @@ def _attempt(application: Application, batch: Batch, transaction: SyncTransactio
     return None
 
 
-async def _attempt_async(application: Application, batch: Batch, transaction: Transaction, new: Mapping[bytes, Entry]) -> Exception | None:
+async def _attempt_async(
+    application: Application, batch: applying.Batch, transaction: Transaction, new: Mapping[bytes, Entry]
+) -> Exception | None:
     """The same for a coroutine function."""
     tx = Tx(transaction, new)
     await transaction.begin_attempt()

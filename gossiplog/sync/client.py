@@ -16,25 +16,9 @@ from ..codec.framing import FRAME_BYTES_MAX, FrameDecoder, FrameTooLong, encode_
 from ..entry.validation import LATER, UNSUPPORTED
 from ..errors import DecodeError, LocalProtocolError, RemoteProtocolError
 from ..tree.node import Node
+from . import events
 from .checked import checked_children, checked_entries, checked_root
 from .compare_plan import Compared, compare
-from .events import (
-    Answered,
-    Ask,
-    Closed,
-    Done,
-    EntriesStored,
-    Failed,
-    Finish,
-    InsertVerdict,
-    Received,
-    Resumed,
-    Send,
-    Sent,
-    SessionAction,
-    SessionEvent,
-    StoreEntries,
-)
 from .frontier import Frontier, Span
 from .limits import ClientLimits
 from .result import KEYS_REPORTED_MAX, Ending, SyncResult
@@ -127,12 +111,12 @@ class SyncClient:
         """Whether the driver should read now; False while it should first insert what has arrived, and at the end."""
         return not self._is_ending and not self._is_closed and self._ready_bytes < self._limits.ready_bytes
 
-    def takes_long(self, event: SessionEvent) -> bool:
+    def takes_long(self, event: events.SessionEvent) -> bool:
         """Whether `handle` may take more than a few milliseconds, which a driver with others to serve spends in a thread."""
         match event:
-            case Answered():
+            case events.Answered():
                 return sum(len(nodes) for _, nodes in self._comparing or ()) > _LONG_NODES
-            case Received():
+            case events.Received():
                 return self._frames.is_completed(len(event.data), _LONG_BYTES)
             case _:
                 return self._frames.is_completed(0, _LONG_BYTES)
@@ -146,7 +130,7 @@ class SyncClient:
     def _patience_s(self) -> float:
         return self._limits.rpc_s if self.result.waits else self._first_answer_s
 
-    def start(self, now: float) -> list[SessionAction]:
+    def start(self, now: float) -> list[events.SessionAction]:
         """Begin the session."""
         if self._started_at is not None:
             raise LocalProtocolError("this session was started before")
@@ -154,7 +138,7 @@ class SyncClient:
         self._request(GetRoot(), _Sent(1, 0))
         return self._flush()
 
-    def handle(self, event: SessionEvent, now: float) -> list[SessionAction]:
+    def handle(self, event: events.SessionEvent, now: float) -> list[events.SessionAction]:
         """Take what happened and say what to do.
 
         Raises:
@@ -165,22 +149,22 @@ class SyncClient:
             return []
         try:
             match event:
-                case Received():
+                case events.Received():
                     self._on_received(event.data)
-                case Closed():
+                case events.Closed():
                     self._on_break(Ending.CLOSED, event.reason or "the stream ended", is_telling=not event.is_connection_lost)
                     self._is_closed = True
-                case Resumed():
+                case events.Resumed():
                     # A late timer is harmless: the answer may have come between.
                     if self.deadline is not None and now >= self.deadline:
                         self._on_break(Ending.TIMED_OUT, f"no answer within {self._patience_s:g} s")
-                case Answered():
+                case events.Answered():
                     self._on_compared(event.answer)
-                case EntriesStored():
+                case events.EntriesStored():
                     self._on_inserted(event.verdicts)
-                case Failed():
+                case events.Failed():
                     return self._stop(Ending.STORAGE, event.reason)
-                case Sent():
+                case events.Sent():
                     pass
                 case _:
                     assert_never(event)
@@ -274,7 +258,7 @@ class SyncClient:
             if span is not None:
                 self._frontier.resolve(span)
 
-    def _on_inserted(self, verdicts: Sequence[InsertVerdict]) -> None:
+    def _on_inserted(self, verdicts: Sequence[events.InsertVerdict]) -> None:
         if self._inserting is None or len(verdicts) != len(self._inserting):
             raise LocalProtocolError("verdicts on other entries than were given")
         entries, self._inserting = self._inserting, None
@@ -309,7 +293,7 @@ class SyncClient:
             self._ready.clear()
             self._end(Ending.LIMIT, f"more than {self._limits.orphans} orphans")
 
-    def _on_rejected(self, key: bytes, verdict: InsertVerdict) -> None:
+    def _on_rejected(self, key: bytes, verdict: events.InsertVerdict) -> None:
         self._has_gap = True
         self._source.set_aside(key, self._now)
         self.result.rejected += 1
@@ -365,29 +349,29 @@ class SyncClient:
             and self._value_bytes_expected + self._ready_bytes < self._limits.ready_bytes
         )
 
-    def _flush(self) -> list[SessionAction]:
+    def _flush(self) -> list[events.SessionAction]:
         """Gather the actions that are due."""
-        actions: list[SessionAction] = []
+        actions: list[events.SessionAction] = []
         if self._out:
             data = b"".join(self._out)
             self._out.clear()
             self.result.bytes_sent += len(data)
-            actions.append(Send(data))
+            actions.append(events.Send(data))
         if self._arrived and self._comparing is None and not self._is_ending:
             self._comparing, self._arrived = self._arrived, []
             now, source = self._now, self._source
-            actions.append(Ask(compare([nodes for _, nodes in self._comparing], lambda key: source.is_aside(key, now))))
+            actions.append(events.Ask(compare([nodes for _, nodes in self._comparing], lambda key: source.is_aside(key, now))))
         if self._is_insert_due():
             self._inserting = self._next_batch()
-            actions.append(StoreEntries(self._inserting))
+            actions.append(events.StoreEntries(self._inserting))
         is_walked = not self._sent and not self._arrived and self._comparing is None and self._frontier.is_done
         if (is_walked or self._is_ending) and not self._is_finished:
             self._is_finished = True
-            actions.append(Finish())
+            actions.append(events.Finish())
         if self._is_finished and not self._ready and self._inserting is None and self._comparing is None:
             self._learn()
             self._is_ending = self._is_done = True
-            actions.append(Done(self.result))
+            actions.append(events.Done(self.result))
         return actions
 
     def _is_insert_due(self) -> bool:
@@ -444,9 +428,9 @@ class SyncClient:
         elif result.ending in (Ending.ABORTED, Ending.CLOSED, Ending.TIMED_OUT) and result.requests > 1:
             result.narrowed |= self._source.on_cut_off(has_entries=result.entries > 0)
 
-    def _stop(self, ending: Ending, reason: str) -> list[SessionAction]:
+    def _stop(self, ending: Ending, reason: str) -> list[events.SessionAction]:
         """Stop at once; a batch that is being inserted is not waited for."""
         self._end(ending, reason)
         self._ready.clear()
         self._is_done = True
-        return [Done(self.result)] if self._is_finished else [Finish(), Done(self.result)]
+        return [events.Done(self.result)] if self._is_finished else [events.Finish(), events.Done(self.result)]

@@ -8,19 +8,8 @@ from ..log.page import PAGE_BYTES_MAX
 from ..log.requests import ReadValues
 from ..plan import Plan, ask
 from ..tree.node import KEY_BYTES, LEVEL_MAX, Node, ReadNodes, ReadRoot, ReadRuns
+from . import rpc
 from .limits import ServerLimits
-from .rpc import (
-    KEYS_MAX,
-    ChildrenResponse,
-    GetChildren,
-    GetNode,
-    GetRoot,
-    GetValues,
-    NodeResponse,
-    Request,
-    RootResponse,
-    ValuesResponse,
-)
 from .wire import encode_response
 
 __all__ = ["Reply", "answer"]
@@ -66,7 +55,7 @@ class Reply:
         self.fault, self.is_violation = fault, is_violation
 
 
-def answer(requests: Sequence[Request], limits: ServerLimits, *, in_parts: bool = False) -> Plan[Reply]:
+def answer(requests: Sequence[rpc.Request], limits: ServerLimits, *, in_parts: bool = False) -> Plan[Reply]:
     """Answer requests in order, until all are answered, the answers reach `limits.run_bytes`, or one cannot be answered.
 
     Where the session is in parts, an answer to getChildren holds at most `limits.part_children`; else all, if they fit a frame.
@@ -77,24 +66,24 @@ def answer(requests: Sequence[Request], limits: ServerLimits, *, in_parts: bool 
     while len(reply.frames) < len(requests) and not reply.is_over and (not reply.frames or reply.size < limits.run_bytes):
         request = requests[len(reply.frames)]
         match request:
-            case GetRoot():
+            case rpc.GetRoot():
                 root = yield from ask(ReadRoot())
-                reply.add(encode_frame(encode_response(RootResponse(root))))
-            case GetNode():
+                reply.add(encode_frame(encode_response(rpc.RootResponse(root))))
+            case rpc.GetNode():
                 yield from _answer_node(reply, request)
-            case GetChildren():
+            case rpc.GetChildren():
                 run = _run_of(requests, len(reply.frames), limits.run_children)
                 yield from _answer_children(reply, run, limits, in_parts=in_parts)
-            case GetValues():
+            case rpc.GetValues():
                 yield from _answer_values(reply, request, limits, in_parts=in_parts)
     return reply
 
 
-def _run_of(requests: Sequence[Request], start: int, count_max: int) -> list[GetChildren]:
+def _run_of(requests: Sequence[rpc.Request], start: int, count_max: int) -> list[rpc.GetChildren]:
     """The getChildren of one level that begin at `start`."""
-    run: list[GetChildren] = []
+    run: list[rpc.GetChildren] = []
     for request in requests[start : start + count_max]:
-        if not isinstance(request, GetChildren) or (run and (request.level != run[0].level or request.start is not None)):
+        if not isinstance(request, rpc.GetChildren) or (run and (request.level != run[0].level or request.start is not None)):
             break
         run.append(request)
         if request.start is not None:
@@ -102,15 +91,15 @@ def _run_of(requests: Sequence[Request], start: int, count_max: int) -> list[Get
     return run
 
 
-def _answer_node(reply: Reply, request: GetNode) -> Plan[None]:
+def _answer_node(reply: Reply, request: rpc.GetNode) -> Plan[None]:
     if request.level > LEVEL_MAX:
         reply.fail(f"getNode at level {request.level}, at most {LEVEL_MAX} expected", is_violation=True)
         return
     nodes: list[Node | None] = yield from ask(ReadNodes([(request.level, request.key)]))
-    reply.add(encode_frame(encode_response(NodeResponse(nodes[0]))))
+    reply.add(encode_frame(encode_response(rpc.NodeResponse(nodes[0]))))
 
 
-def _answer_children(reply: Reply, run: Sequence[GetChildren], limits: ServerLimits, *, in_parts: bool) -> Plan[None]:
+def _answer_children(reply: Reply, run: Sequence[rpc.GetChildren], limits: ServerLimits, *, in_parts: bool) -> Plan[None]:
     level, start = run[0].level, run[0].start
     if not 1 <= level <= LEVEL_MAX:
         reply.fail(f"getChildren at level {level}, expected 1 to {LEVEL_MAX}", is_violation=True)
@@ -136,17 +125,17 @@ def _answer_children(reply: Reply, run: Sequence[GetChildren], limits: ServerLim
             reply.fail(f"a node with more than {most} children does not fit a frame", is_violation=False)
             return
         if request.key not in framed:
-            framed[request.key] = encode_frame(encode_response(ChildrenResponse(list(children[:most]), has_more)))
+            framed[request.key] = encode_frame(encode_response(rpc.ChildrenResponse(list(children[:most]), has_more)))
         reply.add(framed[request.key])
 
 
-def _answer_values(reply: Reply, request: GetValues, limits: ServerLimits, *, in_parts: bool) -> Plan[None]:
+def _answer_values(reply: Reply, request: rpc.GetValues, limits: ServerLimits, *, in_parts: bool) -> Plan[None]:
     """A missing key ends the stream without blame, and so does too large an answer in a session in parts: the client then asks for less.
 
     The reference's client cannot ask for less: it wants all that it lacks of a node at once. So it gets the first values, as many as fit.
     """
     if request.has_more and in_parts:
-        reply.fail(f"getValues of more than {KEYS_MAX} keys", is_violation=True)
+        reply.fail(f"getValues of more than {rpc.KEYS_MAX} keys", is_violation=True)
         return
     values, missing = yield from _read_values(request.keys, limits)
     if missing is not None:
@@ -157,7 +146,7 @@ def _answer_values(reply: Reply, request: GetValues, limits: ServerLimits, *, in
         reply.is_short = False
         reply.fail(f"more than {FRAME_BYTES_MAX} bytes of values in one answer", is_violation=False)
         return
-    reply.add(encode_frame(encode_response(ValuesResponse(values))))
+    reply.add(encode_frame(encode_response(rpc.ValuesResponse(values))))
     reply.values += len(values)
 
 

@@ -11,22 +11,7 @@ from typing import assert_never
 from ..codec.framing import FRAME_BYTES_MAX, FrameDecoder, encode_frame
 from ..errors import DecodeError, LocalProtocolError
 from ..limits import TokenBucket
-from .events import (
-    Answered,
-    Ask,
-    Closed,
-    EntriesStored,
-    Failed,
-    Finish,
-    Pause,
-    Received,
-    Reset,
-    Resumed,
-    Send,
-    Sent,
-    SessionAction,
-    SessionEvent,
-)
+from . import events
 from .limits import ServerLimits
 from .rpc import AbortResponse, Request
 from .serve_plan import Reply, answer
@@ -90,15 +75,15 @@ class SyncServer:
         """When `Resumed` is due if nothing happens before: the end of the session's share of time, or of its patience."""
         return min(self._started + self._limits.share_s, self._active_at + self._limits.idle_s)
 
-    def start(self, now: float) -> list[SessionAction]:
+    def start(self, now: float) -> list[events.SessionAction]:
         """Wait for the first request."""
         return []
 
-    def takes_long(self, event: SessionEvent) -> bool:
+    def takes_long(self, event: events.SessionEvent) -> bool:
         """Never: plans read, and are few requests at a time."""
         return False
 
-    def handle(self, event: SessionEvent, now: float) -> list[SessionAction]:
+    def handle(self, event: events.SessionEvent, now: float) -> list[events.SessionAction]:
         """Take what happened and say what to do.
 
         Raises:
@@ -106,22 +91,22 @@ class SyncServer:
         """
         if self._is_done:
             return []
-        actions: list[SessionAction] = []
+        actions: list[events.SessionAction] = []
         match event:
-            case Received():
+            case events.Received():
                 self.bytes_received += len(event.data)
                 if self._frames.buffered_bytes + len(event.data) > _BUFFER_BYTES_MAX and not self.wants_input:
                     raise LocalProtocolError("more bytes were fed than were wanted")
                 self._frames.feed(event.data)
-            case Closed():
+            case events.Closed():
                 self._is_closed = True
-            case Answered():
+            case events.Answered():
                 actions += self._on_reply(event.answer, now)
-            case Resumed():
+            case events.Resumed():
                 self._is_pausing = False
-            case Failed():
+            case events.Failed():
                 return [self._reset(event.reason, is_violation=False)]
-            case EntriesStored() | Sent():
+            case events.EntriesStored() | events.Sent():
                 pass
             case _:
                 assert_never(event)
@@ -129,12 +114,12 @@ class SyncServer:
             actions += self._next(now)
         return actions
 
-    def abort(self) -> list[SessionAction]:
+    def abort(self) -> list[events.SessionAction]:
         """End the session before the client is done."""
         self._is_done = self.is_aborted = True
-        return [self._send(encode_frame(encode_response(AbortResponse(self._limits.cooldown_ms)))), Finish()]
+        return [self._send(encode_frame(encode_response(AbortResponse(self._limits.cooldown_ms)))), events.Finish()]
 
-    def _on_reply(self, reply: object, now: float) -> list[SessionAction]:
+    def _on_reply(self, reply: object, now: float) -> list[events.SessionAction]:
         if not self._is_asking or not isinstance(reply, Reply):
             raise LocalProtocolError("an answer to no plan")
         self._is_asking = False
@@ -145,12 +130,12 @@ class SyncServer:
         self.requests += len(reply.frames)
         self.values += reply.values
         self.is_short = reply.is_short
-        actions: list[SessionAction] = [self._send(b"".join(reply.frames))] if reply.frames else []
+        actions: list[events.SessionAction] = [self._send(b"".join(reply.frames))] if reply.frames else []
         if reply.fault is not None:
             actions.append(self._reset(reply.fault, is_violation=reply.is_violation))
         return actions
 
-    def _next(self, now: float) -> list[SessionAction]:
+    def _next(self, now: float) -> list[events.SessionAction]:
         """Choose what comes next: the end of the session, a pause, a run of requests, or nothing until more arrives."""
         self._decode()
         if now >= self._started + self._limits.share_s or (self.is_short and self._queue):
@@ -161,16 +146,18 @@ class SyncServer:
                 return [self._reset(self._fault, is_violation=True)]
             if self._is_closed or now >= self._active_at + self._limits.idle_s:
                 self._is_done = True
-                return [Finish()]
+                return [events.Finish()]
             return []
         if self._is_pausing:
             return []
         self._granted = granted = self._bucket.take(min(len(self._queue), self._limits.run_requests), now)
         if not granted:
             self._is_pausing = True
-            return [Pause(self._bucket.ready_at(now))]
+            return [events.Pause(self._bucket.ready_at(now))]
         self._is_asking = True
-        return [Ask(answer([self._queue[index] for index in range(granted)], self._limits, in_parts=self._in_parts), of_snapshot=True)]
+        return [
+            events.Ask(answer([self._queue[index] for index in range(granted)], self._limits, in_parts=self._in_parts), of_snapshot=True)
+        ]
 
     def _decode(self) -> None:
         """Decode no more requests than one plan takes; what else has arrived stays bytes."""
@@ -184,11 +171,11 @@ class SyncServer:
                 # What came before it is answered first.
                 self._fault = str(error)
 
-    def _send(self, data: bytes) -> Send:
+    def _send(self, data: bytes) -> events.Send:
         self.bytes_sent += len(data)
-        return Send(data)
+        return events.Send(data)
 
-    def _reset(self, reason: str, *, is_violation: bool) -> Reset:
+    def _reset(self, reason: str, *, is_violation: bool) -> events.Reset:
         self._is_done = True
         self.fault = "" if is_violation else reason
-        return Reset(reason, is_violation)
+        return events.Reset(reason, is_violation)

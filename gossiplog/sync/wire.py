@@ -13,24 +13,7 @@ from collections.abc import Iterator, Sequence
 from ..codec.varint import encode_varint
 from ..errors import DecodeError
 from ..tree.node import CHILDREN_MAX, HASH_BYTES, KEY_BYTES, Node
-from .rpc import (
-    HEADS_MAX,
-    KEYS_MAX,
-    AbortResponse,
-    ChildrenResponse,
-    Event,
-    GetChildren,
-    GetNode,
-    GetRoot,
-    GetValues,
-    Insert,
-    NodeResponse,
-    Request,
-    Response,
-    RootResponse,
-    Update,
-    ValuesResponse,
-)
+from . import rpc
 
 __all__ = [
     "UnknownMessage",
@@ -61,39 +44,39 @@ class UnknownMessage(DecodeError):
     """A well-formed message of a kind that we do not know, as a later protocol may have."""
 
 
-def encode_event(event: Event) -> bytes:
+def encode_event(event: rpc.Event) -> bytes:
     """Encode an Event; an update without heads is `12 00`."""
-    if isinstance(event, Insert):
+    if isinstance(event, rpc.Insert):
         return _field(1, (_field(1, event.key) if event.key else b"") + (_field(2, event.value) if event.value else b""))
     return _field(2, _repeated(event.heads))
 
 
-def encode_request(request: Request) -> bytes:
+def encode_request(request: rpc.Request) -> bytes:
     """Encode a Request."""
-    if isinstance(request, GetRoot):
+    if isinstance(request, rpc.GetRoot):
         return b"\x0a\x00"
-    if isinstance(request, GetValues):
+    if isinstance(request, rpc.GetValues):
         return _field(4, _repeated(request.keys))
     body = (b"\x08" + encode_varint(request.level) if request.level else b"") + (b"" if request.key is None else _field(2, request.key))
-    if isinstance(request, GetChildren) and request.start is not None:
+    if isinstance(request, rpc.GetChildren) and request.start is not None:
         body += _field(3, request.start)
-    return _field(2 if isinstance(request, GetNode) else 3, body)
+    return _field(2 if isinstance(request, rpc.GetNode) else 3, body)
 
 
-def encode_response(response: Response) -> bytes:
+def encode_response(response: rpc.Response) -> bytes:
     """Encode a Response; O(bytes)."""
-    if isinstance(response, ChildrenResponse):
+    if isinstance(response, rpc.ChildrenResponse):
         return _field(3, b"".join([_encode_child(node) for node in response.children]) + (b"\x10\x01" if response.has_more else b""))
-    if isinstance(response, ValuesResponse):
+    if isinstance(response, rpc.ValuesResponse):
         return _field(4, _repeated(response.values))
-    if isinstance(response, RootResponse):
+    if isinstance(response, rpc.RootResponse):
         return _field(1, _field(1, _encode_node(response.root)))
-    if isinstance(response, NodeResponse):
+    if isinstance(response, rpc.NodeResponse):
         return _field(2, b"" if response.node is None else _field(1, _encode_node(response.node)))
     return _field(5, b"\x08" + encode_varint(response.cooldown_ms) if response.cooldown_ms else b"")
 
 
-def decode_event(data: bytes) -> Event:
+def decode_event(data: bytes) -> rpc.Event:
     """Decode an Event: an insert with a key of 20 bytes and a value of at least 1 byte, or at most `HEADS_MAX` heads of 20 bytes.
 
     Raises:
@@ -101,7 +84,7 @@ def decode_event(data: bytes) -> Event:
     """
     number, pos, end = _only_member(data, 2)
     if number == 2:
-        return Update(_checked_keys(_all_byte_strings(data, pos, end, HEADS_MAX, "heads"), "heads"))
+        return rpc.Update(_checked_keys(_all_byte_strings(data, pos, end, rpc.HEADS_MAX, "heads"), "heads"))
     key = value = None
     for field, start, stop in _sections(data, pos, end, {1: _LEN, 2: _LEN}):
         if field == 1 and key is None:
@@ -114,10 +97,10 @@ def decode_event(data: bytes) -> Event:
         raise DecodeError(f"insert with a key of {len(key or b'')} bytes, expected {KEY_BYTES}")
     if not value:
         raise DecodeError("insert without a value")
-    return Insert(key, value)
+    return rpc.Insert(key, value)
 
 
-def decode_request(data: bytes) -> Request:
+def decode_request(data: bytes) -> rpc.Request:
     """Decode a Request; keys are 20 bytes (None or empty for an anchor), levels any uint32. Beyond `KEYS_MAX` keys nothing is read.
 
     Raises:
@@ -125,20 +108,20 @@ def decode_request(data: bytes) -> Request:
     """
     number, pos, end = _only_member(data, 4)
     if number == 4:
-        keys, has_more = _byte_strings(data, pos, end, KEYS_MAX)
-        return GetValues(_checked_keys(keys, "keys"), has_more)
+        keys, has_more = _byte_strings(data, pos, end, rpc.KEYS_MAX)
+        return rpc.GetValues(_checked_keys(keys, "keys"), has_more)
     if number == 1:
         for _ in _sections(data, pos, end, {}):
             raise AssertionError("no field of an empty message is known")
-        return GetRoot()
+        return rpc.GetRoot()
     level, key, start = _node_fields(data, pos, end, {1: _VARINT, 2: _LEN, 3: _LEN} if number == 3 else {1: _VARINT, 2: _LEN})
     for named in (key, start or None):
         if named is not None and len(named) != KEY_BYTES:
             raise DecodeError(f"request for a key of {len(named)} bytes, expected {KEY_BYTES}")
-    return GetNode(level, key) if number == 2 else GetChildren(level, key, start or None)
+    return rpc.GetNode(level, key) if number == 2 else rpc.GetChildren(level, key, start or None)
 
 
-def decode_response(data: bytes) -> Response:
+def decode_response(data: bytes) -> rpc.Response:
     """Decode a Response; at most `CHILDREN_MAX` children and `KEYS_MAX` values, whose contents are the caller's to check.
 
     Raises:
@@ -148,18 +131,18 @@ def decode_response(data: bytes) -> Response:
     if number == 3:
         return _decode_children(data, pos, end)
     if number == 4:
-        return ValuesResponse(_all_byte_strings(data, pos, end, KEYS_MAX, "values"))
+        return rpc.ValuesResponse(_all_byte_strings(data, pos, end, rpc.KEYS_MAX, "values"))
     if number == 5:
-        return AbortResponse(_single_uint32(data, pos, end))
+        return rpc.AbortResponse(_single_uint32(data, pos, end))
     inner = list(_sections(data, pos, end, {1: _LEN}))
     if len(inner) > 1:
         raise DecodeError(f"{len(inner)} nodes in an answer, expected one")
     node = _decode_node(data, inner[0][1], inner[0][2]) if inner else None
     if number == 2:
-        return NodeResponse(node)
+        return rpc.NodeResponse(node)
     if node is None:
         raise DecodeError("getRoot answered without a root")
-    return RootResponse(node)
+    return rpc.RootResponse(node)
 
 
 # Writing
@@ -344,7 +327,7 @@ def _decode_node(data: bytes, pos: int, end: int) -> Node:
     return Node(*_node_fields(data, pos, end, {1: _VARINT, 2: _LEN, 3: _LEN}))
 
 
-def _decode_children(data: bytes, pos: int, end: int) -> ChildrenResponse:
+def _decode_children(data: bytes, pos: int, end: int) -> rpc.ChildrenResponse:
     nodes: list[Node] = []
     has_more = False
     while pos < end:
@@ -379,4 +362,4 @@ def _decode_children(data: bytes, pos: int, end: int) -> ChildrenResponse:
                     raise DecodeError(f"more than {CHILDREN_MAX} children")
                 nodes.append(_decode_node(data, start, stop))
             break
-    return ChildrenResponse(nodes, has_more)
+    return rpc.ChildrenResponse(nodes, has_more)

@@ -7,22 +7,7 @@ from typing import Any
 
 from ...codec.protobuf import Field, Kind, Schema
 from ...errors import DecodeError
-from ..rpc import (
-    Disconnected,
-    ForwardJoin,
-    GetNodes,
-    Leaving,
-    Neighbor,
-    NeighborKind,
-    Nodes,
-    OverlayMessage,
-    Shuffle,
-    ShuffleReply,
-    TreeGraft,
-    TreeIHave,
-    TreePrune,
-    WalkJoin,
-)
+from .. import rpc
 from ..types import MessageId, PeerId, Topic, peer_id_bytes, peer_id_text
 
 __all__ = ["OVERLAY", "decode_overlay", "encode_overlay"]
@@ -41,42 +26,42 @@ OVERLAY = Schema(
     Field(9, "summary", _SUMMARY, repeated=True, repeated_max=16_384),
     Field(10, "ids", Kind.BYTES, repeated=True, repeated_max=16_384),
 )
-_TYPES: tuple[type[OverlayMessage], ...] = (
-    GetNodes,
-    Nodes,
-    WalkJoin,
-    ForwardJoin,
-    Neighbor,
-    Disconnected,
-    Leaving,
-    Shuffle,
-    ShuffleReply,
-    TreeIHave,
-    TreeGraft,
-    TreePrune,
+_TYPES: tuple[type[rpc.OverlayMessage], ...] = (
+    rpc.GetNodes,
+    rpc.Nodes,
+    rpc.WalkJoin,
+    rpc.ForwardJoin,
+    rpc.Neighbor,
+    rpc.Disconnected,
+    rpc.Leaving,
+    rpc.Shuffle,
+    rpc.ShuffleReply,
+    rpc.TreeIHave,
+    rpc.TreeGraft,
+    rpc.TreePrune,
 )
 _KINDS = {cls: number for number, cls in enumerate(_TYPES, 1)}
 
 
-def encode_overlay(message: OverlayMessage) -> dict[str, Any]:
+def encode_overlay(message: rpc.OverlayMessage) -> dict[str, Any]:
     """A message as the schema's dict."""
     values: dict[str, Any] = {"kind": _KINDS[type(message)], "topic": message.topic}
-    if isinstance(message, WalkJoin | ForwardJoin | Leaving | Shuffle):
+    if isinstance(message, rpc.WalkJoin | rpc.ForwardJoin | rpc.Leaving | rpc.Shuffle):
         values |= {"peer": peer_id_bytes(message.peer), "ttl": message.ttl}
-    if isinstance(message, Nodes | Shuffle | ShuffleReply | Neighbor):
+    if isinstance(message, rpc.Nodes | rpc.Shuffle | rpc.ShuffleReply | rpc.Neighbor):
         values["peers"] = [peer_id_bytes(peer) for peer in message.peers]
-    if isinstance(message, Neighbor):
+    if isinstance(message, rpc.Neighbor):
         values |= {"neighbor": int(message.kind), "is_random": message.is_random, "random_links": message.random_links}
-    if isinstance(message, TreeIHave):
+    if isinstance(message, rpc.TreeIHave):
         values["summary"] = [{"id": message_id, "hops": hops} for message_id, hops in message.summary]
-    if isinstance(message, TreeGraft):
+    if isinstance(message, rpc.TreeGraft):
         values["ids"] = message.ids
     return values
 
 
 def decode_overlay(
     values: dict[str, Any], to_topic: Callable[[str], Topic], to_ids: Callable[[list[bytes]], tuple[MessageId, ...]]
-) -> OverlayMessage:
+) -> rpc.OverlayMessage:
     """The message of a dict.
 
     Args:
@@ -90,26 +75,26 @@ def decode_overlay(
     topic = to_topic(values["topic"])
     peers = tuple(PeerId(peer_id_text(peer)) for peer in values["peers"])
     kind = _TYPES[values["kind"] - 1] if 1 <= values["kind"] <= len(_TYPES) else None
-    if kind in (WalkJoin, ForwardJoin, Leaving, Shuffle):
+    if kind in (rpc.WalkJoin, rpc.ForwardJoin, rpc.Leaving, rpc.Shuffle):
         peer, ttl = PeerId(peer_id_text(values["peer"])), values["ttl"]
-        if kind is Shuffle:
-            return Shuffle(topic, peer, peers, ttl)
-        if kind is Leaving:
-            return Leaving(topic, peer, ttl)
-        return WalkJoin(topic, peer, ttl) if kind is WalkJoin else ForwardJoin(topic, peer, ttl)
-    if kind is Neighbor:
-        if values["neighbor"] not in tuple(NeighborKind):
+        if kind is rpc.Shuffle:
+            return rpc.Shuffle(topic, peer, peers, ttl)
+        if kind is rpc.Leaving:
+            return rpc.Leaving(topic, peer, ttl)
+        return rpc.WalkJoin(topic, peer, ttl) if kind is rpc.WalkJoin else rpc.ForwardJoin(topic, peer, ttl)
+    if kind is rpc.Neighbor:
+        if values["neighbor"] not in tuple(rpc.NeighborKind):
             raise DecodeError(f"there is no NEIGHBOR of kind {values['neighbor']}")
-        return Neighbor(topic, NeighborKind(values["neighbor"]), values["is_random"], values["random_links"], peers)
-    if kind is TreeIHave:
+        return rpc.Neighbor(topic, rpc.NeighborKind(values["neighbor"]), values["is_random"], values["random_links"], peers)
+    if kind is rpc.TreeIHave:
         ids = to_ids([one["id"] for one in values["summary"]])
-        return TreeIHave(topic, tuple(zip(ids, (one["hops"] for one in values["summary"]), strict=True)))
-    if kind is TreeGraft:
-        return TreeGraft(topic, to_ids(values["ids"]))
-    if kind is Nodes or kind is ShuffleReply:
-        return Nodes(topic, peers) if kind is Nodes else ShuffleReply(topic, peers)
-    if kind is GetNodes or kind is Disconnected:
-        return GetNodes(topic) if kind is GetNodes else Disconnected(topic)
-    if kind is TreePrune:
-        return TreePrune(topic)
+        return rpc.TreeIHave(topic, tuple(zip(ids, (one["hops"] for one in values["summary"]), strict=True)))
+    if kind is rpc.TreeGraft:
+        return rpc.TreeGraft(topic, to_ids(values["ids"]))
+    if kind is rpc.Nodes or kind is rpc.ShuffleReply:
+        return rpc.Nodes(topic, peers) if kind is rpc.Nodes else rpc.ShuffleReply(topic, peers)
+    if kind is rpc.GetNodes or kind is rpc.Disconnected:
+        return rpc.GetNodes(topic) if kind is rpc.GetNodes else rpc.Disconnected(topic)
+    if kind is rpc.TreePrune:
+        return rpc.TreePrune(topic)
     raise DecodeError(f"there is no overlay message of kind {values['kind']}")

@@ -10,24 +10,7 @@ from ...entry.validation import Verdict
 from ...plan import Plan, run_plan
 from ...pubsub.types import PeerId
 from ...store.memory.state import MemoryState
-from ...sync.events import (
-    Answered,
-    Ask,
-    Closed,
-    Done,
-    EntriesStored,
-    Finish,
-    Pause,
-    Received,
-    Reset,
-    Resumed,
-    Send,
-    Sent,
-    Session,
-    SessionAction,
-    SessionEvent,
-    StoreEntries,
-)
+from ...sync import events
 
 __all__ = ["END", "Server", "SessionHost", "SimulatedSession"]
 
@@ -78,7 +61,7 @@ class SimulatedSession:
     """
 
     def __init__(
-        self, host: SessionHost, peer: PeerId, session: Session, send: Callable[[bytes | None], None], done: Callable[[], None]
+        self, host: SessionHost, peer: PeerId, session: events.Session, send: Callable[[bytes | None], None], done: Callable[[], None]
     ) -> None:
         self._host = host
         self._peer = peer
@@ -87,7 +70,7 @@ class SimulatedSession:
         self._done = done
         self._snapshot = host.state.snapshot()
         self._messages: deque[bytes] = deque()
-        self._end: Closed | None = None
+        self._end: events.Closed | None = None
         self._is_over = False
         self._alarm: float | None = None
         # Whether the last alarm changed nothing for the session.
@@ -103,23 +86,23 @@ class SimulatedSession:
         if data:
             self._messages.append(data)
         else:
-            self._end = Closed("the stream ended")
+            self._end = events.Closed("the stream ended")
         self._read()
 
-    def cut_short(self, abort: Callable[[], Sequence[SessionAction]]) -> None:
+    def cut_short(self, abort: Callable[[], Sequence[events.SessionAction]]) -> None:
         """Have the session end itself, unless it is over."""
         if not self._is_over:
             self._perform(abort())
 
     def lose_connection(self) -> None:
         """The stream has ended with its connection."""
-        self._end = Closed("the stream ended", is_connection_lost=True)
+        self._end = events.Closed("the stream ended", is_connection_lost=True)
         self._read()
 
     def _read(self) -> None:
         while not self._is_over and self._session.wants_input:
             if self._messages:
-                self._give(Received(self._messages.popleft()))
+                self._give(events.Received(self._messages.popleft()))
             elif self._end is not None:
                 end, self._end = self._end, None
                 self._give(end)
@@ -127,10 +110,10 @@ class SimulatedSession:
                 break
         self._set_alarm()
 
-    def _give(self, event: SessionEvent) -> None:
+    def _give(self, event: events.SessionEvent) -> None:
         self._perform(self._session.handle(event, self._host.local_now()))
 
-    def _perform(self, actions: Sequence[SessionAction]) -> None:
+    def _perform(self, actions: Sequence[events.SessionAction]) -> None:
         todo = deque(actions)
         while todo:
             event = self._carry_out(todo.popleft())
@@ -140,24 +123,24 @@ class SimulatedSession:
             self._is_over = True
             self._done()
 
-    def _carry_out(self, action: SessionAction) -> SessionEvent | None:
+    def _carry_out(self, action: events.SessionAction) -> events.SessionEvent | None:
         match action:
-            case Send(data, token):
+            case events.Send(data, token):
                 self._send(data)
-                return None if token is None else Sent(token)
-            case Ask(plan, of_snapshot, token):
+                return None if token is None else events.Sent(token)
+            case events.Ask(plan, of_snapshot, token):
                 answer: Any = run_plan(plan, self._snapshot.answer) if of_snapshot else self._host.read(plan)
-                return Answered(answer, token)
-            case StoreEntries(entries):
+                return events.Answered(answer, token)
+            case events.StoreEntries(entries):
                 # The verdicts may come at once.
                 self._host.insert_many(self._peer, entries, self._on_inserted)
-            case Pause(until):
+            case events.Pause(until):
                 self._host.wake_at(until, self._resume)
-            case Finish():
+            case events.Finish():
                 self._send(END)
-            case Reset():
+            case events.Reset():
                 self._send(None)
-            case Done():
+            case events.Done():
                 pass
             case _:
                 assert_never(action)
@@ -165,12 +148,12 @@ class SimulatedSession:
 
     def _on_inserted(self, verdicts: list[Verdict]) -> None:
         if not self._is_over:
-            self._give(EntriesStored(verdicts))
+            self._give(events.EntriesStored(verdicts))
             self._read()
 
     def _resume(self) -> None:
         if not self._is_over:
-            self._give(Resumed())
+            self._give(events.Resumed())
             self._read()
 
     def _set_alarm(self) -> None:

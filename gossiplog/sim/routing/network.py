@@ -10,22 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias, assert_never
 
+from ...pubsub import events
 from ...pubsub.actions import Action, AnotherSource, Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer, Validate
-from ...pubsub.events import (
-    ConnectFailed,
-    Event,
-    Outcome,
-    PeerConnected,
-    PeerDisconnected,
-    Probed,
-    Publish,
-    RpcReceived,
-    SendFailed,
-    Start,
-    Subscribe,
-    TimerFired,
-    Validated,
-)
 from ...pubsub.router import Router
 from ...pubsub.rpc import Message
 from ...pubsub.types import MessageId, PeerId, Topic
@@ -38,7 +24,7 @@ from ..scenario import LinkSpec
 __all__ = ["TOPIC", "Handle", "Lane", "Network", "SimLink", "SimNode"]
 
 # Nodes and links hold only the driver's knowledge, none of the router's.
-Handle: TypeAlias = Callable[[Event, float], list[Action]]
+Handle: TypeAlias = Callable[[events.Event, float], list[Action]]
 """A router's `handle`."""
 
 
@@ -232,7 +218,7 @@ class Network:
                 token, at = what
                 if whom.timers.get(token) == at:
                     del whom.timers[token]
-                    self.tell(whom, TimerFired(token))
+                    self.tell(whom, events.TimerFired(token))
             else:
                 self._on_other(kind, whom, what)
         self.events = count
@@ -241,7 +227,7 @@ class Network:
         """Call a function at a given time, in order with all other events."""
         self._push(time_s, CALL, None, call)
 
-    def tell(self, node: SimNode, event: Event) -> None:
+    def tell(self, node: SimNode, event: events.Event) -> None:
         """Hand an event to a node's router and carry out its actions. Nothing happens if the node is down."""
         if node.handle is not None:
             self._carry_out(node, node.handle(event, node.offset_s + self.now * node.rate))
@@ -259,7 +245,7 @@ class Network:
         self._seq += 1
         self._queue.push((time_s, self._seq, kind, whom, what))
 
-    def _tell_later(self, wait_s: float, node: SimNode, event: Event) -> None:
+    def _tell_later(self, wait_s: float, node: SimNode, event: events.Event) -> None:
         """Hand an event to a router after a while, unless the node has crashed meanwhile."""
         self._push(self.now + wait_s, TELL, node, (event, node.epoch))
 
@@ -285,7 +271,7 @@ class Network:
                 time_s = (at - node.offset_s) / node.rate + 1e-9 if self._has_drift else at
                 self._push(max(self.now, time_s), TIMER, node, (token, at))
             case Validate(message):
-                self._tell_later(self._validation_s, node, Validated(message.id, Outcome.ACCEPT))
+                self._tell_later(self._validation_s, node, events.Validated(message.id, events.Outcome.ACCEPT))
             case Connect(peer):
                 self.dial(node, self._node(peer))
             case Disconnect(peer):
@@ -312,8 +298,8 @@ class Network:
         node.router = router = self._make_router(node.id, random.Random(f"router {self._seed} {node.id} {node.epoch}"))
         node.handle = router.handle
         self.account.on_up(self.now, node.id)
-        self.tell(node, Start(node.peer_id))
-        self.tell(node, Subscribe(TOPIC))
+        self.tell(node, events.Start(node.peer_id))
+        self.tell(node, events.Subscribe(TOPIC))
 
     def crash(self, node: SimNode) -> None:
         """Stop a node at once. Its peers notice after the latency of their link, as the kernel resets the connection."""
@@ -330,7 +316,7 @@ class Network:
         """Publish a message at a node that is up."""
         number = self.account.on_publish(self.now, node.id)
         message = Message(MessageId(number.to_bytes(8, "big")), TOPIC, data)
-        self.tell(node, Publish(message))
+        self.tell(node, events.Publish(message))
 
     # Links
 
@@ -381,7 +367,7 @@ class Network:
             self._forget(link)
             if link.dialler.epoch == link.dialler_epoch:
                 wait_s = self.spec.detect_s if link.is_cut else link.latency_s
-                self._tell_later(wait_s, link.dialler, ConnectFailed(node.peer_id))
+                self._tell_later(wait_s, link.dialler, events.ConnectFailed(node.peer_id))
             return
         # The dialler's end opens before anything sent to it can arrive: at the same moment, but with a smaller number.
         self._push(self.now + link.latency_s, CONNECTED, link.dialler, link)
@@ -408,7 +394,7 @@ class Network:
         offered, taken = (node.router.protocols, spoken) if node is link.dialler else (spoken, node.router.protocols)
         protocol = offered[0] if offered[0] in taken else next((each for each in offered if each in taken), "")
         self.account.on_connect(self.now, node.id, other.id)
-        self.tell(node, PeerConnected(other.peer_id, protocol, node is link.dialler, other.address))
+        self.tell(node, events.PeerConnected(other.peer_id, protocol, node is link.dialler, other.address))
 
     def _on_closed(self, node: SimNode, link: SimLink) -> None:
         """Close a link at one of its ends, if it is open there."""
@@ -418,7 +404,7 @@ class Network:
             del node.lanes[other.peer_id]
             link.to(node).handle = None
             self.account.on_disconnect(self.now, node.id, other.id)
-            self.tell(node, PeerDisconnected(other.peer_id))
+            self.tell(node, events.PeerDisconnected(other.peer_id))
 
     def _release(self, node: SimNode, peer: Any) -> None:
         lane = node.lanes.get(peer)
@@ -434,9 +420,9 @@ class Network:
     def _probe(self, node: SimNode, other: SimNode) -> None:
         latency_s = self.latency.between(node.id, other.id)
         if other.router is not None and (self.sides is None or self.sides[node.id] == self.sides[other.id]):
-            self._tell_later(2 * latency_s, node, Probed(other.peer_id, 2 * latency_s))
+            self._tell_later(2 * latency_s, node, events.Probed(other.peer_id, 2 * latency_s))
         else:
-            self._tell_later(self.spec.detect_s, node, Probed(other.peer_id, None))
+            self._tell_later(self.spec.detect_s, node, events.Probed(other.peer_id, None))
 
     # Sending
 
@@ -445,7 +431,7 @@ class Network:
         now = self.now
         size = self.account.on_send(now, node.id, peers, rpc)
         lanes, seq, push = node.lanes, self._seq, self._queue.push
-        event = RpcReceived(node.peer_id, rpc)  # one for all recipients
+        event = events.RpcReceived(node.peer_id, rpc)  # one for all recipients
         for peer in peers:
             lane = lanes.get(peer)
             if lane is not None and lane.is_plain:
@@ -454,13 +440,13 @@ class Network:
                 continue
             self._seq = seq
             if lane is None:
-                self._tell_later(0.0, node, SendFailed(peer, rpc))
+                self._tell_later(0.0, node, events.SendFailed(peer, rpc))
             else:
                 self._send_hard(node, lane, event, size)
             seq = self._seq
         self._seq = seq
 
-    def _send_hard(self, node: SimNode, lane: Lane, event: RpcReceived, size: int) -> None:
+    def _send_hard(self, node: SimNode, lane: Lane, event: events.RpcReceived, size: int) -> None:
         """Send over a link that is not plain. In this order: queue, loss, delay, duplication."""
         spec, rng, link = self.spec, self._rng, lane.link
         leaves_s = self.now
@@ -468,7 +454,7 @@ class Network:
             left = self._enqueue(node, lane, size)
             if left is None:
                 self.account.on_dropped(self.now, node.id, lane.node.id, size)
-                self._tell_later(0.0, node, SendFailed(lane.node.peer_id, event.rpc))
+                self._tell_later(0.0, node, events.SendFailed(lane.node.peer_id, event.rpc))
                 return
             leaves_s = left
         if link.is_cut or (spec.loss and rng.random() < spec.loss):

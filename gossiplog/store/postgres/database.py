@@ -14,6 +14,7 @@ from ...plan import Plan, Resumable, is_single
 from ..migrate import load_migrations
 from ..writer_cache import WriterCache
 from . import pool as postgres_pool
+from . import transactions
 from .apply import ApplicationStatements, query
 from .connection import Connection
 from .connections import Connections, after
@@ -23,18 +24,6 @@ from .pool import Pool
 from .schema import Schema, find_writer, open_schema
 from .sync_calls import SyncCalls
 from .thread import TrioCall
-from .transactions import (
-    NOTHING_KNOWN,
-    RETURN_S,
-    Fetcher,
-    WriteTransaction,
-    begin_as_guest,
-    begin_reading,
-    begin_snapshot,
-    begin_turn,
-    is_there,
-    run_reading,
-)
 from .url import PostgresUrl
 
 __all__ = ["Database"]
@@ -54,7 +43,7 @@ class Database:
         self._connections = connections
         self._wake = wake
         self._tail = WriterCache()
-        self._state = NOTHING_KNOWN
+        self._state = transactions.NOTHING_KNOWN
         self._committed_at = -math.inf
         self._schema: Schema
         self._notifier: Notifier
@@ -99,13 +88,13 @@ class Database:
     async def read(self, call: TrioCall, plan: Plan[T]) -> T:
         """Run a plan on a snapshot of its own."""
         # One statement is a snapshot by itself, if nothing has to be set for it.
-        script = "" if is_single(plan) and not self._connections.is_pooled else begin_reading(self._connections.settings)
+        script = "" if is_single(plan) and not self._connections.is_pooled else transactions.begin_reading(self._connections.settings)
         resumable = Resumable(plan)
         for _ in range(_ATTEMPTS):
             connection = await self._begin(call, self._connections.readers, script)
             try:
                 with call.interrupted_by(connection.terminate):
-                    return await run_reading(Fetcher(connection, self.url.quoted_schema), resumable.run())
+                    return await transactions.run_reading(transactions.Fetcher(connection, self.url.quoted_schema), resumable.run())
             except DatabaseFailed as failed:
                 error = failed.error
                 if resumable.has_answer or not is_lost(error) or isinstance(error, TimeoutError):
@@ -117,12 +106,12 @@ class Database:
 
     async def begin_snapshot(self, call: TrioCall) -> Connection:
         """Take a connection and a snapshot; `end_snapshot` is owed."""
-        return await self._begin(call, self._connections.snapshots, begin_snapshot(self._connections.settings))
+        return await self._begin(call, self._connections.snapshots, transactions.begin_snapshot(self._connections.settings))
 
     async def run_snapshot(self, call: TrioCall, connection: Connection, plan: Plan[T]) -> T:
         """Run a plan on a snapshot, which an error does not end."""
         try:
-            return await run_reading(Fetcher(connection, self.url.quoted_schema), plan)
+            return await transactions.run_reading(transactions.Fetcher(connection, self.url.quoted_schema), plan)
         except DatabaseFailed as failed:
             with contextlib.suppress(*DATABASE_ERRORS):
                 await connection.execute("ROLLBACK TO SAVEPOINT gossiplog_start")
@@ -143,13 +132,13 @@ class Database:
         await self.commit(call, writing, may_repeat=not writing.has_executed)
         return result
 
-    async def begin(self, call: TrioCall) -> WriteTransaction:
+    async def begin(self, call: TrioCall) -> transactions.WriteTransaction:
         """Begin the transaction that writes; `commit` or `rollback` is owed."""
-        has_returned = asyncio.get_running_loop().time() - self._committed_at < RETURN_S
-        script = (begin_turn if has_returned else begin_as_guest)(self._connections.settings, self._schema.locks)
+        has_returned = asyncio.get_running_loop().time() - self._committed_at < transactions.RETURN_S
+        script = (transactions.begin_turn if has_returned else transactions.begin_as_guest)(self._connections.settings, self._schema.locks)
         connection = await self._begin(call, self._connections.writers, script)
         application = ApplicationStatements(connection, self.url.schema, self._schema.oid, self._schema.relations)
-        writing = WriteTransaction(connection, self.url.quoted_schema, self._tail, application)
+        writing = transactions.WriteTransaction(connection, self.url.quoted_schema, self._tail, application)
         calls: list[Any] = [partial(method, call, writing) for method in (self.run, self.execute, self.undo_attempt)]
         writing.sync = SyncCalls(calls, application.begin_attempt)
         try:
@@ -163,7 +152,7 @@ class Database:
             raise
         return writing
 
-    async def run(self, call: TrioCall, writing: WriteTransaction, plan: Plan[T]) -> T:
+    async def run(self, call: TrioCall, writing: transactions.WriteTransaction, plan: Plan[T]) -> T:
         """Run a plan within the transaction."""
         try:
             return await writing.run(plan)
@@ -171,7 +160,7 @@ class Database:
             raise self._explain(failed.error) from failed.error
 
     async def execute(
-        self, call: TrioCall, writing: WriteTransaction, statement: str, parameters: Sequence[Any], is_many: bool
+        self, call: TrioCall, writing: transactions.WriteTransaction, statement: str, parameters: Sequence[Any], is_many: bool
     ) -> list[tuple[Any, ...]]:
         """Execute a statement of the application's within the transaction."""
         writing.has_executed = True
@@ -186,7 +175,7 @@ class Database:
         except DATABASE_ERRORS as error:
             raise self._explain(error) from error
 
-    async def undo_attempt(self, call: TrioCall, writing: WriteTransaction) -> None:
+    async def undo_attempt(self, call: TrioCall, writing: transactions.WriteTransaction) -> None:
         """Undo what the application executed since its attempt began."""
         try:
             await writing.application.undo_attempt()
@@ -205,7 +194,7 @@ class Database:
                 with contextlib.suppress(*DATABASE_ERRORS):
                     await connection.execute("ROLLBACK TO SAVEPOINT gossiplog_start")
 
-    async def commit(self, call: TrioCall, writing: WriteTransaction, may_repeat: bool) -> None:
+    async def commit(self, call: TrioCall, writing: transactions.WriteTransaction, may_repeat: bool) -> None:
         """Commit.
 
         Args:
@@ -232,10 +221,10 @@ class Database:
         if writing.is_heard:
             self._notifier.note()
 
-    async def rollback(self, call: TrioCall, writing: WriteTransaction) -> None:
+    async def rollback(self, call: TrioCall, writing: transactions.WriteTransaction) -> None:
         """Roll back; nothing that was read or written is remembered."""
         self._tail.forget()
-        self._state = NOTHING_KNOWN
+        self._state = transactions.NOTHING_KNOWN
         await self._connections.end(self._connections.writers, writing.connection)
 
     async def size_bytes(self, call: TrioCall) -> int:
@@ -257,7 +246,7 @@ class Database:
             return ConnectionLost(message, hint="nothing of it was stored; try again")
         return translate(self.url.location, error)
 
-    async def _settle(self, call: TrioCall, lost: WriteTransaction, error: BaseException, *, may_repeat: bool) -> None:
+    async def _settle(self, call: TrioCall, lost: transactions.WriteTransaction, error: BaseException, *, may_repeat: bool) -> None:
         """Find out what became of a COMMIT whose answer never came, and do it again if nothing did.
 
         The lock is free only when the lost transaction is over, whichever way, so what is there then is the answer.
@@ -269,7 +258,7 @@ class Database:
                 message = f"the connection to {self.url.location} was lost during a commit, and nobody can say whether it was done"
                 raise StoreUnavailable(message, hint="look whether the entries are there before you write them again") from unanswered
             try:
-                if lost.last is not None and await is_there(writing, lost.last):
+                if lost.last is not None and await transactions.is_there(writing, lost.last):
                     await self.rollback(call, writing)
                     return
                 if not may_repeat or (lost.last is not None and writing.before != lost.before):

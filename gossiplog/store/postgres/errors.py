@@ -6,17 +6,7 @@ import ssl
 
 import asyncpg
 
-from ...errors import (
-    CommitError,
-    DamagedLog,
-    LocalProtocolError,
-    LogBusy,
-    LogNotFound,
-    ReadOnlyLog,
-    StorageFull,
-    StoreError,
-    StoreUnavailable,
-)
+from ... import errors
 
 __all__ = ["DATABASE_ERRORS", "DatabaseFailed", "is_lost", "may_return", "translate"]
 
@@ -62,44 +52,44 @@ def may_return(error: BaseException) -> bool:
     return isinstance(error, OSError) or (isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError))
 
 
-def translate(location: str, error: BaseException) -> StoreError | LocalProtocolError:
+def translate(location: str, error: BaseException) -> errors.StoreError | errors.LocalProtocolError:
     """Turn an error of asyncpg's into one that names the log and what to do; to be raised from it."""
     code = getattr(error, "sqlstate", None) or ""
     if isinstance(error, asyncpg.PostgresError) and code:
         return _translate_code(location, error, code)
     if isinstance(error, ValueError) and not isinstance(error, OSError):
         # asyncpg's ClientConfigurationError: what is wrong is the URL, the environment or a file that they name.
-        return LocalProtocolError(f"{location}: {error}")
+        return errors.LocalProtocolError(f"{location}: {error}")
     if isinstance(error, TimeoutError):
-        return StoreUnavailable(f"{location} did not answer in time", hint=f"see whether the server is overloaded; {_KEPT}")
+        return errors.StoreUnavailable(f"{location} did not answer in time", hint=f"see whether the server is overloaded; {_KEPT}")
     reason = str(error) or type(error).__name__
     if isinstance(error, asyncpg.InternalClientError):
         # It speaks of asyncpg's own states: the server's last words came in the middle of a request.
-        return StoreUnavailable(f"the connection to {location} broke", hint=f"try again; {_KEPT}")
+        return errors.StoreUnavailable(f"the connection to {location} broke", hint=f"try again; {_KEPT}")
     hint = "see whether the server runs, host and port are right, and the files are there that sslrootcert and the like name"
-    return StoreUnavailable(f"{location} cannot be reached: {reason}", hint=hint)
+    return errors.StoreUnavailable(f"{location} cannot be reached: {reason}", hint=hint)
 
 
-def _translate_code(location: str, error: asyncpg.PostgresError, code: str) -> StoreError:
+def _translate_code(location: str, error: asyncpg.PostgresError, code: str) -> errors.StoreError:
     reason = str(error).splitlines()[0] if str(error) else code
     if code in _FULL_CODES:
-        return StorageFull(f"no space left for {location}: {reason}")
+        return errors.StorageFull(f"no space left for {location}: {reason}")
     if code.startswith("28"):
         hint = "check user and password: in the URL, PGUSER and PGPASSWORD, a service file or ~/.pgpass; and pg_hba.conf of the server"
-        return StoreUnavailable(f"{location} does not let us in: {reason}", hint=hint)
+        return errors.StoreUnavailable(f"{location} does not let us in: {reason}", hint=hint)
     if code == "3D000":
-        return LogNotFound(f"{location}: {reason}", hint="create the database first: `createdb NAME`")
+        return errors.LogNotFound(f"{location}: {reason}", hint="create the database first: `createdb NAME`")
     if code == "42501":
         hint = "docs/postgres.md lists the rights; repairs and migrations are for the owner"
-        return StoreUnavailable(f"{location}: {reason}", hint=hint)
+        return errors.StoreUnavailable(f"{location}: {reason}", hint=hint)
     if code == "25006":
-        return ReadOnlyLog(f"{location} cannot be written to: {reason}", hint="connect to the primary, or open the log read-only")
+        return errors.ReadOnlyLog(f"{location} cannot be written to: {reason}", hint="connect to the primary, or open the log read-only")
     if code == "55P03":
-        return LogBusy(f"another process has been writing to {location} for too long", hint="end it, or try again")
+        return errors.LogBusy(f"another process has been writing to {location} for too long", hint="end it, or try again")
     if code == "57014":
-        return CommitError(f"{location}: {reason}", hint=f"raise statement_timeout in the URL if that is what it takes; {_KEPT}")
+        return errors.CommitError(f"{location}: {reason}", hint=f"raise statement_timeout in the URL if that is what it takes; {_KEPT}")
     if code in _RETURNING_CODES or code.startswith("08"):
-        return StoreUnavailable(f"{location} is not available: {reason}", hint=f"try again; {_KEPT}")
+        return errors.StoreUnavailable(f"{location} is not available: {reason}", hint=f"try again; {_KEPT}")
     if code in _DAMAGED_CODES:
-        return DamagedLog(f"{location} does not hold what a log should: {reason}")
-    return CommitError(f"{location}: {reason}")
+        return errors.DamagedLog(f"{location} does not hold what a log should: {reason}")
+    return errors.CommitError(f"{location}: {reason}")
