@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..codec.cid import link_from_bytes
+from ..codec.varint import encode_varint
 from ..errors import DecodeError
 from .records import BLOCK_BYTES_MAX, BinaryReader, Record
 
@@ -102,12 +103,12 @@ def car_cid(digest: bytes) -> bytes:
 def car_header(roots: Sequence[bytes]) -> bytes:
     """Encode a header, with its length in front, whose roots are the values with these sha2-256 digests, in the order given."""
     body = _header_body(roots)
-    return _varint(len(body)) + body
+    return encode_varint(len(body)) + body
 
 
 def car_block(value: bytes) -> bytes:
     """Encode one value as a block, with its length and its CID in front."""
-    return b"%b%b%b%b" % (_varint(CID_BYTES + len(value)), _CID_PREFIX, hashlib.sha256(value).digest(), value)
+    return b"%b%b%b%b" % (encode_varint(CID_BYTES + len(value)), _CID_PREFIX, hashlib.sha256(value).digest(), value)
 
 
 def read_car_header(file: BinaryReader) -> CarHeader:
@@ -184,16 +185,6 @@ def _block(place: str, body: bytes | None) -> Record:
     if hashlib.sha256(value).digest() != body[len(_CID_PREFIX) : CID_BYTES]:
         return Record(place, fault="damaged: the block does not hash to its CID")
     return Record(place, value=value)
-
-
-def _varint(number: int) -> bytes:
-    """Encode an unsigned LEB128 varint."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def _read_varint(file: BinaryReader) -> tuple[int | None, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..pubsub.registry import ROUTERS
+from ..sim.processes import processors
 from . import session
 from .exits import ExitCode
 from .options import output_options
@@ -219,11 +219,6 @@ def _csv_line(row: dict[str, Any], columns: list[str]) -> tuple[str, list[str]]:
         writer.writerow(columns)
     writer.writerow([row[name] for name in columns])
     return buffer.getvalue(), columns
-
-
-def processors() -> int:
-    """How many processes can run at once here."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _load(name: str, router: str | None, nodes: int | None, settings: tuple[str, ...]) -> Scenario:

@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Any
 
 from ..errors import DecodeError, EncodeError
+from .varint import encode_varint
 
 __all__ = ["REPEATED_MAX_DEFAULT", "Field", "Kind", "Schema"]
 
@@ -116,7 +117,7 @@ class Schema:
             value = values.get(field.name)
             if value is None:
                 continue
-            tag = _encode_varint(field.number << 3 | field.wire_type)
+            tag = encode_varint(field.number << 3 | field.wire_type)
             if field.repeated and field.kind is Kind.BYTES and isinstance(value, list | tuple) and _are_short(value):
                 out += b"".join([b"%b%c%b" % (tag, len(item), item) for item in value])
                 continue
@@ -126,7 +127,7 @@ class Schema:
                     continue
                 out += tag
                 if field.wire_type == _BYTES:
-                    out += _encode_varint(len(encoded))
+                    out += encode_varint(len(encoded))
                 out += encoded
         return bytes(out)
 
@@ -187,7 +188,7 @@ class Schema:
         if kind is Kind.BOOL and isinstance(item, bool):
             return b"\1" if item else b"\0"
         if kind in _LIMITS and isinstance(item, int) and not isinstance(item, bool) and 0 <= item <= _LIMITS[kind]:
-            return _encode_varint(item)
+            return encode_varint(item)
         raise EncodeError(f"{self.name}.{field.name}: a {type(item).__name__} is no {kind.value}, or out of range")
 
     def _integer(self, field: Field, raw: int) -> int | bool:
@@ -254,15 +255,6 @@ def _extent(data: bytes, position: int, wire_type: int) -> tuple[int, int]:
     if size > len(data) - position:
         raise DecodeError(f"at byte {position}: a field of {size} bytes is cut short")
     return position, position + size
-
-
-def _encode_varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
 
 
 def _number(field: Field) -> int:

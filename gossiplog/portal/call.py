@@ -40,20 +40,6 @@ class PortalCall(Generic[T]):
     leaves behind, or does not, holds here as well.
     """
 
-    __slots__ = (
-        "_context",
-        "_error",
-        "_function",
-        "_has_begun",
-        "_is_done",
-        "_on_done",
-        "_owner",
-        "_result",
-        "_scope",
-        "_thread",
-        "_waiter",
-    )
-
     def __init__(self, thread: TrioThread, owner: CallOwner | None, function: Callable[[], Awaitable[T]]) -> None:
         """Take what is to be called, and the block that it belongs to; a call of none belongs to the thread."""
         self._thread = thread

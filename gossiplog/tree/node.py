@@ -25,6 +25,7 @@ __all__ = [
     "ReadRuns",
     "TreeChange",
     "boundary_limit",
+    "key_before",
     "leaf_hash",
     "node_hash",
 ]
@@ -137,6 +138,12 @@ def boundary_limit(fanout: int) -> bytes:
     """
     assert fanout >= 2, fanout
     return (2**32 // fanout).to_bytes(4, "big")
+
+
+def key_before(key: bytes) -> bytes | None:
+    """Return the last key of the same length before this one; None, the anchor's, if there is none."""
+    number = int.from_bytes(key)
+    return (number - 1).to_bytes(len(key)) if number else None
 
 
 def leaf_hash(key: bytes, value: bytes) -> bytes:

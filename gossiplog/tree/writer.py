@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from ..errors import DamagedLog, LocalProtocolError
 from ..plan import Plan, ask
-from .node import FANOUT, HASH_BYTES, SIBLINGS_WARN, Node, NodeRun, ReadRoot, ReadRuns, TreeChange, boundary_limit
+from .node import FANOUT, HASH_BYTES, SIBLINGS_WARN, Node, NodeRun, ReadRoot, ReadRuns, TreeChange, boundary_limit, key_before
 from .siblings import Siblings
 
 __all__ = ["update"]
@@ -76,7 +76,7 @@ def update(put: Sequence[Node], remove: Sequence[bytes] = (), fanout: int = FANO
         spans = _overlay(runs, changes, keys, limit)
         orphaned = _find_orphans(spans)
         if orphaned:
-            left = yield from ask(ReadRuns(level + 1, [_before(key) for key in orphaned]))
+            left = yield from ask(ReadRuns(level + 1, [key_before(key) for key in orphaned]))
             _check_runs(level + 1, left, limit)
             runs = sorted([*runs, *left], key=_run_key)
             spans = _overlay(runs, changes, keys, limit)
@@ -328,12 +328,6 @@ def _remove_above(level: int, top: int, runs: Sequence[NodeRun], draft: _Draft) 
         # All of a level fell into the changes, and so does all of the next.
         runs = yield from ask(ReadRuns(above, [run.parent.key for run in runs]))
         draft.remove(runs)
-
-
-def _before(key: bytes) -> bytes | None:
-    """Return the last key of the same length before this one; None, the anchor's, if there is none."""
-    number = int.from_bytes(key)
-    return (number - 1).to_bytes(len(key)) if number else None
 
 
 def _run_key(run: NodeRun) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
@@ -15,6 +14,7 @@ import click
 
 from ...archive import ArchiveFormat, ArchiveSource, FileParents, format_of_name
 from ...errors import DecodeError
+from ...sim.processes import processors
 from ..exits import ExitCode
 from ..options import LOG, Location, archive_options, output_options
 from ..output import Column, Listing, Output, clean, counted
@@ -100,7 +100,7 @@ def verify(
     path = values if values is not None else log
     if path is None or (values is not None and log is not None):
         raise click.UsageError("give either a LOG or FILE, or --values FILE", click.get_current_context())
-    jobs = jobs or _cores()
+    jobs = jobs or processors()
 
     async def task() -> tuple[int, int]:
         if values is None and is_in_bucket(path):
@@ -129,11 +129,6 @@ def verify(
     else:
         out.line(summary)
     return ExitCode.DONE
-
-
-def _cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _is_log(path: str) -> bool:

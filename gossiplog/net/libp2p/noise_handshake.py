@@ -50,19 +50,6 @@ class NoiseHandshake:
         remote_static: The other side's static public key, 32 bytes; empty until it was read.
     """
 
-    __slots__ = (
-        "_chain",
-        "_ephemeral",
-        "_is_initiator",
-        "_key",
-        "_number",
-        "_remote_ephemeral",
-        "_static",
-        "_turn",
-        "hash",
-        "remote_static",
-    )
-
     def __init__(
         self, static: X25519PrivateKey, *, is_initiator: bool, prologue: bytes = b"", ephemeral: X25519PrivateKey | None = None
     ) -> None:

@@ -106,24 +106,6 @@ class BroadcastTree:
         lazy: Neighbours that are told of them.
     """
 
-    __slots__ = (
-        "_cache",
-        "_copied",
-        "_core",
-        "_count",
-        "_flush",
-        "_missing",
-        "_params",
-        "_queue",
-        "_served",
-        "_topic",
-        "_touch",
-        "_used",
-        "_windows",
-        "eager",
-        "lazy",
-    )
-
     def __init__(self, core: PubSub, topic: Topic, params: EpisubParams, flush: Wake, missing: Wake) -> None:
         self.eager: dict[PeerId, None] = {}
         self.lazy: dict[PeerId, None] = {}

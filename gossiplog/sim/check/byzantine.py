@@ -338,7 +338,6 @@ class _Doctored:
     """A host whose log lacks some of its entries."""
 
     def __init__(self, replica: SimReplica, evil: random.Random) -> None:
-        self._replica = replica
         self._answers = replica.state.snapshot()
         leaves = [leaf for leaf in self._answers.tree.leaves() if evil.random() < 0.8]
         self._tree = MemoryTree.build(leaves)

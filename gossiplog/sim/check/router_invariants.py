@@ -22,7 +22,7 @@ Source: docs/spec/pubsub.md; docs/spec/episub.md, "Broadcast"; docs/spec/simulat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NoReturn, TypeAlias
+from typing import Generic, NoReturn, TypeAlias, TypeVar
 
 from ...broadcast import Action, PeerKind
 from ...pubsub.actions import Deliver, Published, SendRpc
@@ -33,8 +33,9 @@ from ...pubsub.types import MessageId, PeerId
 from .replica import SimReplica
 from .world import SimWire
 
-__all__ = ["Fail", "RouterInvariants"]
+__all__ = ["Fail", "Followed", "RouterInvariants"]
 
+N = TypeVar("N")
 Fail: TypeAlias = Callable[[str, SimReplica, str], NoReturn]
 
 _GOSSIPSUB, _CHOKE = GossipsubParams(), ChokeParams()
@@ -54,6 +55,20 @@ REPEATED_S = 2.5
 REMEMBERED_S = 100.0
 """A router certainly remembers a message for this long."""
 FORWARDED_ONE_IN = 8
+
+
+class Followed(Generic[N]):
+    """The head of invariants that keep their own knowledge about each replica, from its start on."""
+
+    knows: Callable[[], N]
+
+    def __init__(self, fail: Fail) -> None:
+        self._fail = fail
+        self._nodes: dict[PeerId, N] = {}
+
+    def on_recovered(self, replica: SimReplica) -> None:
+        """A replica has started, and nothing is known of it."""
+        self._nodes[replica.id] = self.knows()
 
 
 class _Talk:
@@ -111,22 +126,19 @@ class _Node:
         self.owing: set[PeerId] = set()
 
 
-class RouterInvariants:
+class RouterInvariants(Followed[_Node]):
     """Listens to all correct replicas of a run.
 
     Args:
         correct: The replicas that follow the protocol, kept by the caller.
     """
 
-    def __init__(self, correct: Mapping[PeerId, SimReplica], fail: Fail) -> None:
-        self._correct = correct
-        self._fail = fail
-        self.mesh: MeshsubParams = _GOSSIPSUB
-        self._nodes: dict[PeerId, _Node] = {}
+    knows = _Node
 
-    def on_recovered(self, replica: SimReplica) -> None:
-        """A replica has started, and knows no peer."""
-        self._nodes[replica.id] = _Node()
+    def __init__(self, correct: Mapping[PeerId, SimReplica], fail: Fail) -> None:
+        super().__init__(fail)
+        self._correct = correct
+        self.mesh: MeshsubParams = _GOSSIPSUB
 
     def on_connected(self, replica: SimReplica, peer: PeerId) -> None:
         """A connection has opened."""

@@ -16,7 +16,7 @@ from ...pubsub.types import MessageId, PeerId
 from ...sync.rpc import Insert
 from ...sync.wire import decode_event, encode_event
 from .replica import SimReplica
-from .router_invariants import Fail
+from .router_invariants import Followed
 
 __all__ = ["SpreadingInvariants"]
 
@@ -50,16 +50,10 @@ class _Node:
         self.unheard: set[bytes] = set()
 
 
-class SpreadingInvariants:
+class SpreadingInvariants(Followed[_Node]):
     """Follows the entries that correct replicas owe their neighbours."""
 
-    def __init__(self, fail: Fail) -> None:
-        self._fail = fail
-        self._nodes: dict[PeerId, _Node] = {}
-
-    def on_recovered(self, replica: SimReplica) -> None:
-        """A replica has started, and knows no peer."""
-        self._nodes[replica.id] = _Node()
+    knows = _Node
 
     def on_push_opened(self, replica: SimReplica, peer: PeerId) -> None:
         """A push stream has opened, which begins with our heads."""

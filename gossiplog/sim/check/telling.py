@@ -6,6 +6,7 @@ Source: docs/spec/sync.md, "Reliable causal broadcast"; docs/spec/simulator.md, 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ...broadcast import PeerKind
 from ...entry.message import Entry
@@ -32,36 +33,28 @@ late, and begins another half a second later. If it does not show that it has le
 """
 
 
+@dataclass(slots=True)
 class _Node:
-    """The knowledge about one replica since it started."""
+    """The knowledge about one replica since it started.
 
-    __slots__ = (
-        "cold",
-        "cut_short",
-        "due",
-        "heads",
-        "heard",
-        "idle_since",
-        "open",
-        "syncing",
-        "version",
-        "versions",
-        "waits_since",
-        "wanted",
-    )
+    Attributes:
+        due: For each peer, the least versions of the log to be told, and since when.
+        heard: Updates about which the log has not been asked yet.
+        cut_short: Correct peers whose syncs were cut short, and when.
+    """
 
-    def __init__(self) -> None:
-        self.heads: set[bytes] = set()
-        self.version = 0
-        self.versions: dict[tuple[bytes, ...], int] = {}
-        self.open: dict[PeerId, None] = {}
-        self.due: dict[PeerId, list[tuple[int, float]]] = {}  # the least version of the log to be told, and since when
-        self.heard: dict[PeerId, tuple[tuple[bytes, ...], float]] = {}  # updates about which the log has not been asked yet
-        self.wanted: dict[PeerId, tuple[dict[bytes, None], float]] = {}
-        self.syncing: dict[PeerId, int] = {}
-        self.waits_since = self.idle_since = 0.0
-        self.cold: set[PeerId] = set()
-        self.cut_short: dict[PeerId, float] = {}  # correct peers whose syncs were cut short, and when
+    heads: set[bytes] = field(default_factory=set)
+    version: int = 0
+    versions: dict[tuple[bytes, ...], int] = field(default_factory=dict)
+    open: dict[PeerId, None] = field(default_factory=dict)
+    due: dict[PeerId, list[tuple[int, float]]] = field(default_factory=dict)
+    heard: dict[PeerId, tuple[tuple[bytes, ...], float]] = field(default_factory=dict)
+    wanted: dict[PeerId, tuple[dict[bytes, None], float]] = field(default_factory=dict)
+    syncing: dict[PeerId, int] = field(default_factory=dict)
+    waits_since: float = 0.0
+    idle_since: float = 0.0
+    cold: set[PeerId] = field(default_factory=set)
+    cut_short: dict[PeerId, float] = field(default_factory=dict)
 
 
 class TellingInvariants:

@@ -9,9 +9,8 @@ from collections.abc import Collection, Sequence
 
 from ...entry.message import Entry
 from ...entry.validation import Rule, Verdict
-from ...pubsub.types import PeerId
 from .replica import SimReplica
-from .router_invariants import Fail
+from .router_invariants import Followed
 
 __all__ = ["WaitingInvariants"]
 
@@ -40,16 +39,10 @@ class _Node:
         self.refused: set[bytes] = set()
 
 
-class WaitingInvariants:
+class WaitingInvariants(Followed[_Node]):
     """Follows the orphans that the machines of correct replicas keep."""
 
-    def __init__(self, fail: Fail) -> None:
-        self._fail = fail
-        self._nodes: dict[PeerId, _Node] = {}
-
-    def on_recovered(self, replica: SimReplica) -> None:
-        """A replica has started, and keeps no orphan."""
-        self._nodes[replica.id] = _Node()
+    knows = _Node
 
     def on_verdict(self, replica: SimReplica, verdict: Verdict) -> None:
         """An entry was decided upon."""

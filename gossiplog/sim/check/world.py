@@ -83,22 +83,6 @@ class SimWire:
         broken: Streams that no longer exist.
     """
 
-    __slots__ = (
-        "_last_s",
-        "broken",
-        "ends",
-        "grafted_at",
-        "has_doubled",
-        "has_dropped",
-        "has_lost",
-        "is_cut",
-        "is_open",
-        "kinds",
-        "last_rpc_s",
-        "latency_s",
-        "opened_at",
-    )
-
     def __init__(self, ends: tuple[Inhabitant, Inhabitant], kinds: tuple[PeerKind, PeerKind], latency_s: float) -> None:
         self.ends = ends
         self.kinds = kinds

@@ -13,9 +13,8 @@ from ...errors import CommitError, ConnectionLost, NotAuthorised, StorageFull
 from ...log import writing
 from ...log.applying import OwnFailure
 from ...log.commit import AppendPayloads, InsertEntries
-from ...pubsub.types import PeerId
 from .replica import SimReplica
-from .router_invariants import Fail
+from .router_invariants import Followed
 
 __all__ = ["WritingInvariants"]
 
@@ -53,16 +52,10 @@ class _Node:
         self.apart: set[writing.Submitted] = set()
 
 
-class WritingInvariants:
+class WritingInvariants(Followed[_Node]):
     """Follows the work of all correct replicas from submission to answer."""
 
-    def __init__(self, fail: Fail) -> None:
-        self._fail = fail
-        self._nodes: dict[PeerId, _Node] = {}
-
-    def on_recovered(self, replica: SimReplica) -> None:
-        """A replica has started, and no work is under way."""
-        self._nodes[replica.id] = _Node()
+    knows = _Node
 
     def on_step(self, replica: SimReplica, step: writing.Event | writing.Action, keys: Collection[bytes]) -> None:
         """Check an event or an action of a replica's machine. `keys` are the keys that it has committed."""

@@ -115,21 +115,6 @@ class SimNode:
         uplink_free_s: When everything sent so far will have left the node, if its whole uplink is limited.
     """
 
-    __slots__ = (
-        "address",
-        "bandwidth",
-        "epoch",
-        "handle",
-        "id",
-        "lanes",
-        "offset_s",
-        "peer_id",
-        "rate",
-        "router",
-        "timers",
-        "uplink_free_s",
-    )
-
     def __init__(self, number: int, address: str) -> None:
         self.id = number
         self.peer_id: PeerId = number  # type: ignore[assignment]

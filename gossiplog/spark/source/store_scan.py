@@ -21,7 +21,7 @@ from ...log.place import LogPlace, check_place, find_place
 from ...log.requests import Leaf, ReadCount, ReadLeaves, ReadPage
 from ...plan import Plan, ask
 from ...store.postgres.url import without_secrets
-from ...tree.node import ReadRoot
+from ...tree.node import ReadRoot, key_before
 from .run_plan import PlanRunner, is_url, opened_store
 from .scan import PARTS_MAX, ScanPart, Selection
 
@@ -86,7 +86,7 @@ class StoreScan:
             cuts = [key for key in run(_cuts(count)) if selection.has_key(key)]
         bounds = [selection.after, *cuts, selection.before]
         # A cut is the first key of its part, and the bound below it exclusive.
-        lows = [bounds[0], *[_below(key) for key in cuts]]
+        lows = [bounds[0], *[(key_before(key) or b"") for key in cuts]]
         return [KeyRange(replace(selection, after=low, before=high)) for low, high in zip(lows, bounds[1:], strict=True)]
 
     def read(self, part: ScanPart) -> Iterator[Page]:
@@ -338,8 +338,3 @@ def _raw(value: Any) -> bytes:
 
 def _size(value: Any) -> int:
     return len(value) if type(value) is bytes else 0
-
-
-def _below(key: bytes) -> bytes:
-    """The highest bytes of a key's length that sort before it; what is shorter is no key."""
-    return (int.from_bytes(key) - 1).to_bytes(len(key)) if any(key) else b""

@@ -1,8 +1,8 @@
 """Requests of HTTP/1.1 and their answers, as an ASGI application sees them, one after the other on a connection that a hub accepted.
 
 The hub listens, because it tells WebSockets from plain HTTP on one port, and looks at every request before it comes here: who it is from,
-whom it is for, and which page asks. What is not read is not received, what is not read by the
-client is not produced: there is no queue between.
+whom it is for, and which page asks. Nothing waits in a queue: a body is received while the application reads it, and an answer is produced
+while the client reads it.
 
 Source: RFC 9112 (6 and 7.1 for bodies); the ASGI specification, "HTTP & WebSocket".
 """

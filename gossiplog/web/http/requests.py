@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from ...entry.message_id import ID_CHARS, decode_id
 from ...errors import DecodeError, RemoteProtocolError
+from ...tree.node import key_before
 from .client_memory import GaveWay, Holder, Memory
 
 __all__ = [
@@ -89,16 +90,12 @@ def read_range(request: Request) -> Range:
         # A prefix of an id stands for all ids that begin with it.
         is_whole = len(bound) == ID_CHARS
         if name in ("gt", "gte"):
-            low = key if name == "gt" and is_whole else _key_before(key)
+            low = key if name == "gt" and is_whole else key_before(key)
             after = low if after is None else max(after, low or b"")
         else:
             high = key + b"\0" if name == "lte" and is_whole else key
             before = high if before is None else min(before, high)
     return Range(after, before)
-
-
-def _key_before(key: bytes) -> bytes | None:
-    return (int.from_bytes(key) - 1).to_bytes(len(key)) if any(key) else None
 
 
 def read_limit(request: Request) -> int:
