@@ -26,6 +26,7 @@ __all__ = [
     "archive_options",
     "client_tls",
     "complete_key",
+    "exchange_key_option",
     "id_argument",
     "identity_option",
     "key_option",
@@ -116,6 +117,7 @@ LOG_OR_SHELF = _LogType(may_be_shelf=True)
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 DURABILITIES = ("full", "normal", "off")
 
 log_argument = click.argument("log", metavar="LOG", type=LOG)
@@ -147,13 +149,14 @@ def complete_key(context: click.Context, parameter: click.Parameter, incomplete:
     return [name for name in Keyring.from_environment().names() if name.startswith(incomplete)]
 
 
-key_option = click.option(
-    "--key",
-    "key_name",
-    metavar="NAME",
-    shell_complete=complete_key,
-    help="The key of the keyring to sign with; needed only when there are several.",
-)
+def _key_option(help: str) -> Callable[[F], F]:
+    return click.option("--key", "key_name", metavar="NAME", shell_complete=complete_key, help=help)
+
+
+key_option = _key_option("The key of the keyring to sign with; needed only when there are several.")
+identity_option = _key_option("The key of the keyring to log in to the server with.")
+"""`--key` where it lets us into a server; the command gets `key_name`, which is for `read_identity`."""
+exchange_key_option = _key_option("The key of the keyring to log in to the hub with; for a bucket, the key to publish with.")
 
 
 witness_option = click.option(
@@ -181,7 +184,6 @@ def archive_options(command: Callable[..., R]) -> Callable[..., R]:
 
 
 # To be let into a server
-F = TypeVar("F", bound=Callable[..., Any])
 _TOKEN_BYTES_MAX = 4_096
 
 
@@ -210,17 +212,6 @@ def read_token(file: str | None) -> str | None:
     if not text or len(text) > _TOKEN_BYTES_MAX or not text.isprintable() or " " in text:
         raise Failure(f"{file} holds no token", hint="a token alone, as `gossiplog token -q` prints it", code=ExitCode.USAGE, kind="usage")
     return text
-
-
-def identity_option(command: F) -> F:
-    """Add `--key`; the command gets `key_name`, which is for `read_identity`."""
-    return click.option(
-        "--key",
-        "key_name",
-        metavar="NAME",
-        shell_complete=complete_key,
-        help="The key of the keyring to log in to the hub with; for a bucket, the key to publish with.",
-    )(command)
 
 
 def read_identity(key_name: str | None) -> Signer | None:

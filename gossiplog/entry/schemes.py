@@ -42,7 +42,7 @@ class SignatureScheme:
     """A way to sign, as far as verifying goes.
 
     Attributes:
-        name: Like `ed25519`; several may share it that a log accepts together.
+        name: Like `ed25519`. Schemes that a log accepts together share a name.
         code: The multicodec that its did:key begins with.
         verify_signed: Takes a raw public key, and a signature with the signed bytes right after it, both of any length; says whether
             the signature is valid, or None where it cannot say, which makes an entry unsupported rather than invalid. Raises nothing,
@@ -128,7 +128,7 @@ def accepted_schemes() -> frozenset[str]:
 
 
 def usable_schemes(names: Collection[str]) -> frozenset[str]:
-    """Return those of these schemes that are registered, so that their signatures can be verified."""
+    """Return which of these schemes are registered, so that their signatures can be verified."""
     return frozenset(scheme.name for scheme in _SCHEMES.values() if scheme.name in names)
 
 

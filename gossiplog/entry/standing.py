@@ -9,7 +9,7 @@ __all__ = ["Standing"]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Whether an entry counts now, and as whose it was written.
+    """Whether an entry counts now, and under which node it was written.
 
     Attributes:
         counts: Whether it has an effect. An entry that belongs and does not count is void.

@@ -148,7 +148,7 @@ def judge(
 
 
 def kept(verdict: Verdict) -> Verdict:
-    """Decide about an entry that a log has held: one whose parents do not ascend came in before that was asked, and stays."""
+    """Decide about an entry that a log has held. If its parents do not ascend it stays: it came in before there was that rule."""
     if verdict.rule == Rule.PORTABLE and verdict.entry is not None:
         return Verdict(Outcome.ACCEPT, entry=verdict.entry)
     return verdict
@@ -210,7 +210,7 @@ def _verify(claim: _Claim) -> Verdict:
 
 
 def _unverified(error: Exception, entry: Entry | None) -> Verdict:
-    """[IGNORE] scheme, of an entry at which our own code or a scheme's raised what it should not."""
+    """[IGNORE] scheme, because our own code or a scheme's raised something unexpected."""
     reason = f"it could not be verified: {type(error).__name__}: {str(error)[:_ERROR_CHARS_MAX]}"
     return Verdict(Outcome.IGNORE, Rule.SCHEME, reason, entry)
 

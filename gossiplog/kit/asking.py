@@ -63,7 +63,7 @@ def _each(answer: AsyncIterator[T]) -> Iterator[T]:
 
 
 def _finish(answer: Awaitable[T]) -> T:
-    """Run what never waits to its end."""
+    """Run a coroutine that never waits, to its end."""
     try:
         answer.__await__().__next__()
     except StopIteration as done:

@@ -1,4 +1,4 @@
-"""A map: of all writes to a key the one with the highest id stands.
+"""A map: of all writes to a key, the one with the highest id wins.
 
 Source: docs/kit.md, "Map".
 """

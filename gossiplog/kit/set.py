@@ -27,7 +27,7 @@ class _Remove(msgspec.Struct):
 
 
 class Set:
-    """Texts that are in the set or not. An addition that a removal had not seen stands."""
+    """Texts that are in the set or not. A removal undoes only the additions that it had seen."""
 
     order_free = False
 

@@ -32,8 +32,8 @@ def is_yjs_text(update: bytes, did: str, name: str = "text") -> bool:
     """Say whether an update only inserts characters into one text of a document, or deletes some. Never raises.
 
     Args:
-        update: In version 1, as `Doc.get_update` makes it and `Doc.apply_update` takes it. Whatever is no bytes, as in a payload of
-            somebody else's, is none.
+        update: In version 1, as `Doc.get_update` makes it and `Doc.apply_update` takes it. Anything that is not bytes is no update: a
+            stranger's payload may hold anything.
         did: The entry's author: insertions have to be under a number of `yjs_client`. Anybody may delete.
         name: The text's name in the document.
     """
@@ -55,7 +55,7 @@ class _Reader:
         self._at = 0
 
     def is_text(self, author: int, name: bytes) -> bool:
-        """Go over what is put in; what is taken out, which comes after it, are places and nothing else."""
+        """Look at the insertions. The deletions come after them, and name only places."""
         for _ in range(self._number()):
             structs, client, _ = self._number(), self._number(), self._number()
             if client >> _SESSION_BITS != author or not all(self._is_text(name) for _ in range(structs)):

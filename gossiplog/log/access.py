@@ -28,7 +28,7 @@ Authorize: TypeAlias = Callable[[Message, str], bool] | Callable[[Message, str, 
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """An access rule, and whether it asks about the past: that takes the thread that has the transaction."""
+    """An access rule, and whether it asks about the past. If so, it runs in the thread that has the transaction."""
 
     function: Callable[..., bool]
     asks_past: bool
@@ -39,7 +39,7 @@ class AccessRule:
         return getattr(self.function, "__qualname__", type(self.function).__name__)
 
     def ask(self, entry: Entry, *past: Past) -> bool | Exception:
-        """Ask the rule about one entry; what it raises, but for errors of the store, is the answer."""
+        """Ask the rule about one entry. An exception that it raises, unless it is the store's, is the answer."""
         try:
             return bool(self.function(entry.message, entry.envelope.did, *past))
         except StoreError:
@@ -51,10 +51,10 @@ class AccessRule:
 class Void:
     """Entries that the access rule refused, and those that descend from them: they have no place in the log, whoever brings them.
 
-    What is forgotten when there are too many, or at a restart, is decided anew, with the same result.
+    Entries that are forgotten, at a restart or because there are too many, are decided anew, with the same result.
 
     Attributes:
-        news: What the rule itself refused, and why, since somebody took this.
+        news: What the rule itself refused, and why, since `take_news` was last called.
     """
 
     def __init__(self) -> None:

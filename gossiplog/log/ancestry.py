@@ -33,9 +33,10 @@ _HEAD_START = 4
 class AncestorQuery:
     """Whether a path leads from one entry through parents to another. An entry is not its own ancestor.
 
-    A search from branch to branch and a walk from entry to entry take turns, so that it costs at most twice what the shorter of the two
-    would, and a few reads: far apart that is the search, which begins, and among entries that are near and on many branches, as the answer
-    no mostly is, the walk. One of them always ends. Entries are only ever added, so the turns may be taken on different snapshots.
+    A search from branch to branch and a walk from entry to entry take turns, so that a query costs at most twice what the shorter of the
+    two would, and a few reads. The search, which begins, is the shorter one between entries far apart. The walk is the shorter one among
+    entries that are near and on many branches, as with most answers of no. One of them always ends. Entries are only ever added, so the
+    turns may be taken on different snapshots.
 
     Args:
         ancestor: A key (20 bytes).

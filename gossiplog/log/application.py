@@ -31,11 +31,11 @@ _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What is made of a log's entries, in tables of its own. Several, of different names, may live on one log.
+    """Makes tables of its own from a log's entries. A log may have several, of different names.
 
     Attributes:
         name: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
-        version: 1 or more. With another one than the tables were made by, opening the log builds them anew.
+        version: 1 or more. If the tables were made by another version, opening the log rebuilds them.
         apply: See `Apply`. A plain function runs in the database's thread without a hop for each statement.
         reset: See `Reset`. None: what is there stays, and all entries are applied upon it.
         order_free: Entries may be applied in any order, later than their descendants too: trying one again then takes no rebuild.

@@ -1,4 +1,4 @@
-"""Applications and the log: what is applied when, what becomes of entries that an application can make nothing of.
+"""Applications and the log: what is applied when, and what becomes of entries that cannot be applied.
 
 Source: docs/spec/applications.md.
 """
@@ -41,7 +41,7 @@ PAGE = 1_000
 
 
 class Batch(list[Entry]):
-    """Entries as `apply` gets them: a list that knows how far it was looked at, by which the entry is found that could not be applied."""
+    """Entries as `apply` gets them: a list that knows how far it was read, which tells which entry could not be applied."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         super().__init__(entries)
@@ -66,7 +66,7 @@ class ApplyFailure:
 
 
 class OwnFailure(Exception):
-    """An application raised about appends of ours; the transaction is to be rolled back, and done again without them.
+    """An application raised on appends of ours: the transaction is rolled back, and repeated without them.
 
     Attributes:
         errors: What it raised, by the number of the piece of work that the append is.
@@ -86,8 +86,8 @@ Shown: TypeAlias = Callable[[Sequence[Entry]], Plan[Sequence[Entry]]]
 def isolate(entries: Sequence[Entry]) -> Generator[Batch, Exception | None, list[ApplyFailure]]:
     """Find the entries that cannot be applied among many that can: yields what to try next, in order, and is sent what it raised.
 
-    What has been looked at when something is raised tells nearly always which entry it was: then one bad entry costs what was done
-    before it once more. Where all had been looked at, the batch is halved.
+    How far the batch was read when something is raised nearly always tells which entry it was. Then one bad entry costs a repetition of
+    those before it. If all had been read, the batch is halved.
     """
     failures: list[ApplyFailure] = []
     queue = deque([Batch(entries)])
@@ -217,7 +217,7 @@ def find_applied(name: str) -> Plan[requests.Applied | None]:
 
 
 def expire_tables(running: Mapping[str, int] | None = None) -> Plan[None]:
-    """Have the tables of applications built anew: entries were taken out that they were made of, or count no longer.
+    """Have applications' tables rebuilt, because entries that they were made of were taken out or no longer count.
 
     Args:
         running: The versions by name of applications that see to it themselves; none by default.

@@ -1,7 +1,7 @@
 """The one place where entries come into a log: the plan of a transaction, the same for every store.
 
-A batch of work becomes rows, heads, edges and a change of the tree, which are written by one request. Nothing is written if the
-plan raises. What one caller got wrong is that caller's outcome; what the store cannot do ends the whole batch.
+A batch of work becomes rows, heads, edges and a change of the tree, which are written by one request. Nothing is written if the plan
+raises. An error of one caller's is that caller's outcome; an error of the store's ends the whole batch.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class InsertEntries:
 
 @dataclass(slots=True)
 class Committed:
-    """What a batch came to.
+    """The result of a batch.
 
     Attributes:
         entries: The new entries with their `seq`, in that order.
@@ -199,7 +199,7 @@ class _Batch:
         self._next_seq = last + 1
 
     def append(self, index: int, piece: AppendPayloads) -> Plan[None]:
-        """Sign payloads one upon the other, and add them."""
+        """Sign payloads, each on top of the one before, and add them."""
         entries: list[tuple[Entry, int, list[bytes]]] = []
         heads = self._heads()
         mark = 0 if self._membership is None else self._membership.mark()

@@ -1,11 +1,12 @@
 """One ASGI connection between a task of asyncio, where its server is, and one of trio, where the log is.
 
-Each way has a queue of bounded size. Whoever fills one waits until the other side has taken something, so a client that does not read
-holds up its own connection and nothing else. A side is woken once for all that was put there meanwhile, for crossing costs more than a
+Each direction has a bounded queue. A side that fills its queue waits until the other has taken something, so a client that does not read
+holds up only its own connection. A side is woken once for all messages that came meanwhile, because a change of threads costs more than a
 message does.
 
-Each number and flag is written by one thread, but for the flags that say who sleeps: whoever is about to sleep sets its own, looks once
-more, and sleeps; whoever has something for it clears the flag and wakes it. So no wake is lost, and one too many does no harm.
+Only one thread writes each number and flag, except for the flags that say who sleeps. A side that is about to sleep sets its flag, looks
+once more, and sleeps. A side that has something for the sleeper clears the flag and wakes it. So no wake is lost, and a spare one does no
+harm.
 
 Source: the ASGI specification, "HTTP & WebSocket".
 """
@@ -42,10 +43,10 @@ async def serve_across(
     receive: Callable[[], Awaitable[Message]],
     send: Callable[[Message], Awaitable[None]],
 ) -> None:
-    """Have a connection of asyncio's served in trio, and wait until it is.
+    """Serve a connection of asyncio's in trio; return when it is over.
 
     Args:
-        facade: Of what serves it, and ends the service with itself.
+        facade: Stands for what serves it. The service ends with that.
         serve: Serves it, in trio, by the `receive` and `send` that it is given.
         receive: Of the ASGI connection, in asyncio.
         send: Of the ASGI connection, in asyncio.

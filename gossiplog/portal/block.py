@@ -1,4 +1,4 @@
-"""An `async with` block that a task of the thread holds open for somebody outside."""
+"""An `async with` block that a task of the thread holds open for a caller outside."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Left(Exception):
-    """What the body of a block seems to raise here, when it raised something out there."""
+    """Raised here within a block whose body has raised out there."""
 
 
 class BlockHost(Generic[T]):
@@ -87,7 +87,7 @@ class BlockHost(Generic[T]):
             raise self._error
 
     async def abandon(self) -> None:
-        """End the block, if it has begun, as if its body had raised. What ending it raises is nobody's."""
+        """End the block, if it has begun, as if its body had raised. Errors that ending it raises are dropped."""
         if self._has_begun:
             self._has_failed = True
             self._leaving.set()

@@ -34,10 +34,10 @@ class CallOwner(Protocol):
 
 
 class PortalCall(Generic[T]):
-    """A function of trio's that is called for somebody outside, who waits for it in exactly one of two ways.
+    """A function of trio's, called for a caller outside, who waits for it in exactly one of two ways.
 
-    Whoever waits and is cancelled, or interrupted, cancels the call, and goes on when it has ended: what a cancelled call of trio's
-    leaves behind, or does not, holds here as well.
+    A caller who is cancelled or interrupted cancels the call, and goes on when it has ended. So what holds after a cancelled call in trio
+    also holds here.
     """
 
     def __init__(self, thread: TrioThread, owner: CallOwner | None, function: Callable[[], Awaitable[T]]) -> None:

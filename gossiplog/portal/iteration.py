@@ -1,4 +1,4 @@
-"""What is read a page at a time there, and an entry at a time out there."""
+"""Reading a page at a time in the thread, and giving out an entry at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Iteration(Generic[T]):
-    """One page at most is read ahead of whoever iterates, so that an entry does not cost a change of threads.
+    """At most one page is read ahead, so that not every entry costs a change of threads.
 
     Attributes:
         page: What was read and not yet given out.

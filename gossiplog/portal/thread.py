@@ -1,4 +1,4 @@
-"""The thread itself: started by whoever needs it first, ended with the process, and never taken over by a forked child."""
+"""The thread itself: started by the first call, ended with the process, and not inherited by a forked child."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OpenBlock(Protocol):
 class TrioThread:
     """Trio in a thread of its own.
 
-    It is a daemon, because Python waits for other threads before it calls what was registered for its end.
+    It is a daemon: Python waits for all other threads before it calls the functions that were registered for its end.
 
     Attributes:
         hosts: The blocks that nobody but this thread holds open, outermost ones only. For its own tasks alone.
@@ -64,7 +64,7 @@ class TrioThread:
             raise ClosedError("the process is ending") from None
 
     def check_outside(self) -> None:
-        """Make sure that waiting for the thread is not waiting for oneself.
+        """Refuse to wait for the thread within the thread.
 
         Raises:
             LocalProtocolError: This is the thread.
@@ -105,7 +105,7 @@ class TrioThread:
 
 
 class _Process:
-    """What there is one of."""
+    """What a process has one of."""
 
     lock = threading.Lock()
     thread: TrioThread | None = None

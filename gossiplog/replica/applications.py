@@ -43,7 +43,7 @@ _IS_APPLYING: ContextVar[bool] = ContextVar("gossiplog_is_applying", default=Fal
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What building an application's tables anew came to.
+    """The result of rebuilding an application's tables.
 
     Attributes:
         entries: How many were applied, those that were set aside included.
@@ -60,7 +60,7 @@ Missed: TypeAlias = list[tuple[str, applying.ApplyFailure]]
 
 
 def check_not_applying() -> None:
-    """Refuse what would wait for the transaction that it is called in.
+    """Refuse a call that would wait for the transaction it is made in.
 
     Raises:
         LocalProtocolError: The caller is an application's `apply` or `reset`.
@@ -280,7 +280,7 @@ class Applications:
         return page[-1][0], len(entries), failures
 
     async def retry(self, store: Store, application: Application) -> Rebuilt:
-        """Apply again what the application set aside; a rebuild, where that comes too late for its place in the order."""
+        """Try the entries that the application set aside again. If that is too late for their place in the order, rebuild its tables."""
         async with store.transaction() as transaction:
             keys = [record.key for record in await transaction.run(applying.read_set_aside(application.name))]
             if application.order_free or not await transaction.run(applying.has_applied_children(set(keys))):
@@ -306,7 +306,7 @@ class Applications:
 
 
 def _attempt(application: Application, batch: applying.Batch, transaction: SyncTransaction, new: Mapping[bytes, Entry]) -> Exception | None:
-    """Call a plain `apply` on a batch; return what it raised, when everything that it executed was undone."""
+    """Call a plain `apply` on a batch; return what it raised, after undoing everything that it executed."""
     tx = SyncTx(transaction, new)
     transaction.begin_attempt()
     try:
@@ -339,7 +339,7 @@ async def _attempt_async(
 
 
 def _check_failure(tx: Tx | SyncTx, error: Exception | None = None) -> None:
-    """Raise what is not about the entry: what the store could not do, though the application may have caught it; and no memory left."""
+    """Raise errors that are not the entry's: the store's, even if the application caught them, and a lack of memory."""
     if tx.failure is not None:
         raise tx.failure
     if isinstance(error, MemoryError):

@@ -25,7 +25,7 @@ _REFUSED_MAX = 1_000
 
 @dataclass(slots=True)
 class CopyReport:
-    """What a copy came to.
+    """The result of a copy.
 
     Attributes:
         entries: Entries that are new in the target.

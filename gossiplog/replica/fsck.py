@@ -67,7 +67,7 @@ async def check(store: Store, verify: Verify, on_progress: Callable[[int], None]
 async def repair(
     store: Store, verify: Verify, on_progress: Callable[[int], None] | None, *, aside_max: int | None = None, is_rehearsal: bool = False
 ) -> int:
-    """Build everything that follows from the entries anew, in one transaction, and return how many entries were set aside.
+    """Rebuild everything derived from the entries, in one transaction, and return how many entries were set aside.
 
     Entries keep their `seq`. What is invalid, or has lost an ancestor, goes to the quarantine, so that nothing is lost.
 
@@ -152,7 +152,9 @@ async def check_and_repair(
 
 
 async def read_around(reader: Reader) -> AsyncGenerator[tuple[list[tuple[int, Any]], str | None], None]:
-    """Yield pages of `(seq, VALUE)` in order of seq, around what cannot be read: with an empty page a gap is said instead of None."""
+    """Yield pages of `(seq, VALUE)` in order of seq, around what cannot be read. Beside each page stands None, or beside an empty one what
+    the gap is.
+    """
     after: int | None = _SEQ_MIN
     while after is not None:
         rows = await _read_rows(reader, after)
@@ -261,7 +263,7 @@ def _restore_page(rows: Sequence[tuple[int, bytes, Verdict]], topic: str, now: f
 
 
 def _pull_cursors() -> Plan[None]:
-    """Bring cursors back to the end that damage has put beyond it; one that stands nowhere begins anew, so that nothing is missed."""
+    """Bring cursors that damage has put beyond the end back to it. A cursor without a place begins anew, so that nothing is missed."""
     _, last = yield from ask(ReadCount(counted=False))
     for name, seq in (yield from ask(ReadCursors())):
         if seq is None or seq > last:

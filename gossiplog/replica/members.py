@@ -1,4 +1,4 @@
-"""What a log's members are asked and told: who they are, and which node somebody signs under who names none."""
+"""Questions about a log's members: who they are, and which node an author signs under by default."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Salvage: get out of a damaged log whatever can be read and proves itself, into another log, and say what is missing.
+"""Salvage: bring everything readable and valid from a damaged log into another log, and say what is missing.
 
-Whatever was found is an entry exactly if its bytes have the form of one and its signature verifies, so it does not matter where they were:
-rows are read around what is damaged, then the pages of the file are looked at one by one. What has lost an ancestor cannot be in a log;
-it waits in the target's quarantine until the ancestor comes from a replica.
+Bytes are an entry exactly if they have the form of one and its signature verifies, so it does not matter where they were found: rows are
+read around what is damaged, then the pages of the file are looked at one by one. An entry that has lost an ancestor cannot be in a log; it
+waits in the target's quarantine until the ancestor comes from a replica.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Retry: TypeAlias = Callable[[], AsyncIterable[tuple[Quarantined, Verdict]]]
 
 @dataclass(slots=True)
 class SalvageReport:
-    """What a salvage came to.
+    """The result of a salvage.
 
     Attributes:
         added: Entries that are new in the target.

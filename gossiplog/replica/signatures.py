@@ -3,8 +3,8 @@
 Threads cannot do it well. Verifying a signature takes 40 µs without the interpreter's lock, and what is done for an entry with it takes
 about as long; so threads hand the lock back and forth at each signature. A process gets 250 signatures in one piece.
 
-The processes belong to this process, not to a log. They are started when signatures have come for a while, end by themselves when none come
-for 30 s or this process is gone, and where they cannot be had, nothing is different but the time it takes.
+The processes belong to this process, not to a log. They are started when signatures have come for a while, and end by themselves when none
+come for 30 s or this process is gone. Where they cannot be started, only the time differs.
 """
 
 from __future__ import annotations

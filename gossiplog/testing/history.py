@@ -53,7 +53,7 @@ class Rebuild:
 
     Attributes:
         batch: The number of entries given to `apply` at a time.
-        aborted_after: As of `Delivered`.
+        aborted_after: See `Delivered`.
     """
 
     replica: int

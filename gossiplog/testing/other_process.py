@@ -1,4 +1,6 @@
-"""The same replay in processes whose hashes differ: the order of a set of texts, and `hash`, are others in each process of Python."""
+"""The same replay in processes whose hashes differ: `hash`, and with it the order of a set of texts, is another in each process of
+Python.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ class Elsewhere:
         return bool(first != second)
 
     def ask(self, message: Any) -> list[Any]:
-        """Have both answer something."""
+        """Ask both, and return both answers."""
         for process in self._processes:
             assert process.stdin is not None
             pickle.dump(message, process.stdin)

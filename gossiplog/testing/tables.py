@@ -111,7 +111,7 @@ class Tables:
 
         Args:
             work: What to do with the transaction.
-            aborted_after: Do it first up to so many statements, or up to the commit, and roll that back.
+            aborted_after: First do that many statements of it, or all up to the commit, and roll them back.
         """
         if aborted_after is not None:
             with suppress(Aborted):
@@ -131,7 +131,7 @@ class Tables:
             self._db.execute(end)
 
     def contents(self, shown: Sequence[str]) -> dict[str, list[str]]:
-        """Return the rows of the given queries, or of all tables, in an order that says nothing of how they came."""
+        """Return the rows of the given queries, or of all tables, in an order that does not depend on how they came."""
         if not shown:
             # Not what a virtual table keeps beside itself: how an index is cut up says in what order its rows came.
             tables = (
@@ -227,5 +227,5 @@ class _AsyncTransaction:
 
 @lru_cache(maxsize=1_000)
 def _asks(statement: str) -> str | None:
-    """Say what a statement asks that every replica would get another answer to."""
+    """Say what a statement asks for that differs from replica to replica."""
     return next((what for pattern, what in _UNREPEATABLE if pattern.search(statement)), None)

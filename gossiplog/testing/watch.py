@@ -1,4 +1,4 @@
-"""Catch an application at asking for the clock, for chance, or for a hash that every process computes differently."""
+"""Notice when an application asks for the clock, for chance, or for a hash that every process computes differently."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _EXCUSED = frozenset({"logging", "warnings", "traceback"})
 
 @contextmanager
 def watching() -> Iterator[None]:
-    """Raise Unrepeatable from the middle of what is called within the block, if it asks for what a replay would get otherwise.
+    """Raise Unrepeatable within the block as soon as something is asked for that a replay would get differently.
 
-    Nothing is watched while a profiler runs, which has the same place in the interpreter.
+    Nothing is watched while a profiler runs, because it takes the same hook of the interpreter.
     """
     if sys.getprofile() is not None:
         yield

@@ -1,4 +1,4 @@
-"""Replicas of one log in one process, with real entries and real SQL: a world does the steps of a history and compares what comes of it."""
+"""Replicas of one log in one process, with real entries and real SQL: a world performs the steps of a history and compares the outcomes."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _BATCH = 1_000
 
 @dataclass(frozen=True)
 class WorldRules:
-    """What is looked at.
+    """What is checked.
 
     Attributes:
         application: Whose tables.
         invariants: What must hold of each replica after each step.
         shown: Queries whose rows must agree; all tables, whole, if there are none.
-        refusals: What `apply` raises on purpose about an entry that is to have no effect.
+        refusals: Exceptions that `apply` raises on purpose, on an entry that is to have no effect.
         has_members: Whether the log has a policy, so that entries may be refused, and void.
     """
 
@@ -56,7 +56,7 @@ class WorldRules:
 
 @dataclass(frozen=True, slots=True)
 class WorldFailure:
-    """What went wrong; two failures of the same kind are the same to whoever shrinks."""
+    """What went wrong. Shrinking takes two failures of one kind for the same."""
 
     kind: str
     text: str
@@ -201,7 +201,7 @@ class HistoryWorld:
         without: frozenset[str] = frozenset(),
         undone: frozenset[str] = frozenset(),
     ) -> dict[str, list[str]]:
-        """Return what the tables come to when entries are applied in the order of ids, or the other way round, from nothing.
+        """Return the tables that entries make from nothing, applied in the order of ids or in reverse.
 
         Args:
             is_watched: Look for what is not repeatable.

@@ -17,7 +17,7 @@ _ANSWER_BYTES_MAX = 64 * 2**20
 
 
 class Refused(CannotConnect):
-    """It answered something other than yes."""
+    """It answered with an error."""
 
 
 async def ask(place: tuple[str, int], target: str, body: bytes | None = None) -> bytes:

@@ -1,6 +1,6 @@
 """Peers that are pages in Chromium, with the reference's client: bundled and served from here, and asked by long polls.
 
-Each page is a Chromium of its own, so that it can be killed as any other peer, and started again on the IndexedDB that it had.
+Each page is a Chromium of its own, so that it can be killed like any other peer, and started again on the IndexedDB that it had.
 """
 
 from __future__ import annotations

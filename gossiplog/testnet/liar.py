@@ -1,9 +1,9 @@
-"""A peer that lies: it speaks as the others do, and what it brings them are entries that are none.
+"""A peer that lies: it speaks the protocol, and brings entries that are not valid.
 
     python -m gossiplog.testnet.liar KEY ADDRESS SECONDS MULTIADDR…
 
-It dials each of those from ADDRESS, and gossips a forgery every so many seconds: an entry with a name of its own, and the signature of
-another one. Whoever bans it is dialled again, in vain.
+It dials each MULTIADDR from ADDRESS, and gossips a forgery at that interval: a new entry with the signature of another one. A peer that
+bans it is dialled again, in vain.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def frames(rpc: Rpc) -> bytes:
 
 
 async def discard(connection: Connection, stream: Stream) -> None:
-    """Let others say what they like."""
+    """Read what others say, and ignore it."""
     while await stream.receive_some():
         pass
 

@@ -3,9 +3,9 @@
 It is known which pair a connection is of: each process dials from an address of its own (`serve --dial-from`), and what it dials is
 not where the other listens, but our listener in its place, which alone is announced. So no way leads around a cut.
 
-What TCP makes of a lossy link is what is made of it here: nothing is lost or overtaken, but whatever was lost comes late, and all that
-follows waits for it. A lost segment is noticed by the acknowledgements of three that follow it, which costs a round trip, or where fewer
-follow by a time-out of 200 ms and a round trip, which doubles with each further loss.
+A lossy link behaves as TCP makes it behave: nothing is lost or overtaken, but whatever was lost comes late, and all that follows waits for
+it. A lost segment is noticed by the acknowledgements of three that follow it, which costs a round trip, or where fewer follow by a time-out
+of 200 ms and a round trip, which doubles with each further loss.
 
 Source: RFC 5681, section 3.2; RFC 6298, sections 2 and 5 (the floor of 200 ms is Linux's).
 """
@@ -36,7 +36,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 @dataclass
 class Conditions:
-    """What is so of all links.
+    """The conditions of all links.
 
     Attributes:
         latency: Seconds from one number to another, one way.
@@ -53,7 +53,7 @@ class Conditions:
 
 @dataclass
 class Link:
-    """What is so of the link between two.
+    """The state of the link between two peers.
 
     Attributes:
         is_silent: While it is cut, neither side is told: what is sent waits. Else connections are reset, and dials refused.
@@ -75,7 +75,7 @@ class Link:
         self._tell()
 
     def limit(self, bandwidth: float) -> None:
-        """Let so many bytes a second through from now on, those that wait already among them."""
+        """Limit the bytes a second from now on, including those that wait already."""
         self.bandwidth = bandwidth
         self._tell()
 
@@ -130,7 +130,7 @@ class Links:
         """Let nothing pass between two.
 
         Args:
-            silent_s: For so long what is sent just waits, as on a line that is dead; then connections are reset.
+            silent_s: For this long what is sent only waits, as on a dead line; then connections are reset.
         """
         self._forget(a, b)
         link = self.between(a, b)
@@ -140,7 +140,7 @@ class Links:
             self._nursery.start_soon(self._tell_later, scope, link, silent_s)
 
     def heal(self, a: int, b: int) -> None:
-        """Let pass again what waits and what comes."""
+        """Mend a cut: what waits passes, and what comes."""
         self._forget(a, b)
         self.between(a, b).change(is_cut=False)
 
@@ -161,7 +161,7 @@ class Links:
 
         Args:
             place: Where they really listen.
-            who: Names the number and the address of whoever dials from an address; None for a stranger, who is turned away.
+            who: Returns the number and the address of the peer that dials from an address; None for a stranger, who is turned away.
 
         Raises:
             OSError: We cannot listen there.

@@ -1,4 +1,4 @@
-"""What a run of real processes is measured by: their facts, as they come."""
+"""Measuring a run of real processes by their facts, as they come."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Measure:
         return sorted(at - self._first[entry][0] for (entry, _), (at, _) in self._others().items())
 
     def _others(self) -> dict[tuple[str, str], tuple[float, str]]:
-        """Return the receipts of all but those who published; where nobody told that, as who did was killed, of all but the first."""
+        """Return the receipts of all but the publisher. If the publisher was killed before it told, leave out the first receipt."""
         return {
             (entry, node): receipt
             for (entry, node), receipt in self._receipts.items()

@@ -2,10 +2,10 @@
 
     python -m gossiplog.testnet.nest FD FOLDER…
 
-It is asked by lines of JSON on the socket FD, and answers with lines: `{"start": NAME, "module": …, "arguments": […], "output": FILE}` or
-`{"start": NAME, "command": […], …}` with `{"started": NAME, "pid": …}`, `{"signal": PID, "number": …}` with nothing, and of itself it says
-`{"ended": NAME, "pid": …, "status": …}`. When the other end of the socket is closed, for whatever reason, it kills all that it started,
-removes each FOLDER, and ends: a supervisor that is killed leaves nothing.
+It reads requests from the socket FD, a line of JSON each, and answers with lines: `{"start": NAME, "module": …, "arguments": […], "output":
+FILE}` or `{"start": NAME, "command": […], …}` with `{"started": NAME, "pid": …}`, `{"signal": PID, "number": …}` with nothing, and of
+itself it says `{"ended": NAME, "pid": …, "status": …}`. When the other end of the socket is closed, for whatever reason, it kills all that
+it started, removes each FOLDER, and ends: a supervisor that is killed leaves nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Nest:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def run(self) -> None:
-        """Do as asked until nobody can ask any more."""
+        """Serve requests until the other end of the socket is closed."""
         buffer = b""
         while True:
             ready, _, _ = select.select([self._requests.fileno(), self._wake], [], [])
@@ -130,7 +130,7 @@ def _signal(pid: int, number: int) -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """End a forked process without running what its parent had meant for its own end."""
+    """End a forked process without running its parent's exit handlers."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -32,7 +32,7 @@ class Processes:
 
     Attributes:
         pids: Of those that run, by name.
-        statuses: How those that do not run any more ended, by name: an exit code, or a signal's number as a negative one.
+        statuses: How those that have ended did so, by name: an exit code, or a signal's number, negated.
     """
 
     def __init__(self, stream: trio.SocketStream, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a test network serves for its page and for programs: who is there, what happens, and a way for doing something to them.
+"""What a test network serves for its page and for programs: who is there, what happens, and a way to act on them.
 
 GET  /api/glass/nodes   everybody; with the header `glass-controls: true`, as the next works
 POST /api/glass/do      {"action": …}: append, cut, heal, partition, kill, restart, slow, loss, liar

@@ -1,4 +1,4 @@
-"""The test network itself: it starts the processes, stands between them, and does to them what it is asked to."""
+"""The test network itself: it starts the processes, stands between them, and acts on them as asked."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Testnet:
     """Made by `open_testnet`.
 
     Args:
-        scenario: What it is like; its faults and publishes are for whoever plays them.
+        scenario: Its members and links. Faults and publishes are left to `script.play`.
         seed: Decides latencies, who dials whom, and losses.
         folder: For logs, keys, and what the processes write.
         neighbourhood: Where there is room for more.
-        browsers: Has those that are pages; None where there are none.
+        browsers: The members that are pages; None if there are none.
 
     Attributes:
         members: In the order of their numbers; a liar that came later at the end.
@@ -178,7 +178,7 @@ class Testnet:
         raise StartFailed(f"{member.name} does not answer", hint=self.processes.last_words(member.name)[:500] or None)
 
     async def watch(self) -> None:
-        """See to it that who has ended is known to have."""
+        """Notice members whose processes have ended."""
         while True:
             for member in self.members:
                 if member.is_up and member.name not in self.processes.pids:
@@ -258,7 +258,7 @@ class Testnet:
 
         Args:
             side: Who is on one side.
-            silent_s: For so long nobody is told; see `Links.cut`.
+            silent_s: How long nobody is told; see `Links.cut`.
         """
         inside = {member.number for member in side}
         for number in sorted(inside):

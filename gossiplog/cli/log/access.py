@@ -34,14 +34,16 @@ _under_option = click.option("--under", metavar="NODE", help="Your node to sign 
 _role_option = click.option(
     "--role", type=click.Choice(("read", "write", "admin")), default="write", show_default=True, help="What the node may do."
 )
-_device_option = click.option("--device", is_flag=True, help="The key is another one of the same person, as a phone is beside a laptop.")
+_device_option = click.option(
+    "--device", is_flag=True, help="The key belongs to the same person as your node, like a phone beside a laptop."
+)
 _LOOK_S = 1.0
 _node_argument = click.argument("node", metavar="NODE|DID")
 
 
 @click.group(no_args_is_help=True)
 def access() -> None:
-    """Say who may write to a log, and see who may.
+    """Decide who may write to a log, and list who may.
 
     A log made with `gossiplog init --founder DID` keeps its own members: grants and revocations are entries, and every replica comes to
     the same answer, without a server. Rights flow down a tree: a founder grants, an admin grants below, and only somebody above can take
@@ -73,7 +75,7 @@ def access() -> None:
 def show(log: str, key_name: str | None, out: Output) -> None:
     """List the members of a log, and those that were removed.
 
-    STATE says by what. PERSON is the node that a device belongs to.
+    STATE says whether a node is held, or what removed it. PERSON is the node that a device belongs to.
 
     \b
     Examples
@@ -113,7 +115,7 @@ def show(log: str, key_name: str | None, out: Output) -> None:
 def grant(log: str, did: str, role: str, device: bool, under: str | None, key_name: str | None, out: Output) -> None:
     """Let somebody in: make a new node below one of yours.
 
-    DID names the key, as `gossiplog key show` prints it where the key is. Whoever may add devices of their own needs the role admin, which
+    DID is what `gossiplog key show` prints where the key is. A member who is to add devices of their own needs the role admin, which
     reaches only what is below their node.
 
     \b
@@ -222,9 +224,11 @@ def join(log: str, code: str, role: str, device: bool, key_name: str | None, out
 @access.command()
 @_log_argument
 @_node_argument
-@click.option("--keep", metavar="ID", multiple=True, help="What stays, with its ancestors, instead of all that is here; repeatable.")
-@click.option("--keep-nothing", is_flag=True, help="Everything that was ever signed there is void.")
-@click.option("--adopt", metavar="NODE", multiple=True, help="A node right below that goes on, with all below it; repeatable.")
+@click.option(
+    "--keep", metavar="ID", multiple=True, help="Keep only this entry and its ancestors, instead of all that is here; repeatable."
+)
+@click.option("--keep-nothing", is_flag=True, help="Make everything void that was ever signed there.")
+@click.option("--adopt", metavar="NODE", multiple=True, help="Keep this child of the node, with all below it; repeatable.")
 @_under_option
 @key_option
 @output_options(quiet="Print only the id.")
@@ -240,8 +244,8 @@ def revoke(
 ) -> None:
     """Remove a node and all below it, or vote for that as a founder.
 
-    What is in this replica stays as it is. Whatever else was signed there, on replicas that have not seen the removal, is void: it is kept,
-    and has no effect. A founder who is not above the node votes; k founders' votes remove it.
+    What this replica has from the node still counts. What is signed there on replicas that have not seen the removal is void: it is
+    kept, and has no effect. A founder who is not above the node votes instead, and the votes of k founders remove it.
 
     \b
     Examples
@@ -270,7 +274,7 @@ def revoke(
 def leave(log: str, node: str | None, key_name: str | None, out: Output) -> None:
     """Give up a node of your own, and all below it.
 
-    Only a new grant undoes that.
+    Only a new grant brings it back.
 
     \b
     Example
@@ -290,9 +294,9 @@ def leave(log: str, node: str | None, key_name: str | None, out: Output) -> None
 @key_option
 @output_options(quiet="Print only the id.")
 def admit(log: str, ids: tuple[str, ...], under: str | None, key_name: str | None, out: Output) -> None:
-    """Have data count that a removal made void.
+    """Make data count again that a removal made void.
 
-    It must be a removal of your own, or of somebody below you. Grants and removals are not admitted; sign them afresh.
+    The removal must be yours, or that of somebody below you. Grants and removals cannot be admitted; sign them afresh.
 
     \b
     Example
@@ -313,7 +317,8 @@ def admit(log: str, ids: tuple[str, ...], under: str | None, key_name: str | Non
 def log_(log: str, key_name: str | None, out: Output) -> None:
     """List what was said about members, and what of it is void.
 
-    What a removed admin had removed counts again; this list shows it, so that somebody above can confirm it.
+    When an admin is removed, nodes that this admin had removed count again. The list shows them, so that somebody above can remove them
+    again.
 
     \b
     Example

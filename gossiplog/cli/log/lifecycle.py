@@ -84,9 +84,9 @@ def init(log: Location, topic: str, founders: tuple[str, ...], k: int | None, ou
 def stat(log: Location, out: Output) -> int:
     """Show a log's topic, size, heads and root.
 
-    Two replicas hold the same entries exactly when their roots are equal. Of a log in a bucket, what its publishers' checkpoints say is
-    shown, without reading entries; the exit code is 3 if one of them is wrong. Of a folder or a database of logs, as `gossiplog serve
-    --dir` has them, each log is a row, and the last line adds them up.
+    Two replicas hold the same entries exactly when their roots are equal. For a bucket, it shows what the publishers' checkpoints say,
+    without reading entries; the exit code is 3 if one of them is wrong. For a folder or a database of logs, as `gossiplog serve --dir` has
+    them, each log is a row, and the last line adds them up.
 
     \b
     Examples

@@ -25,8 +25,8 @@ _COLUMNS = (Column("id", style="yellow"), Column("rule"), Column("since"), Colum
 def quarantine() -> None:
     """List and retry entries without effect.
 
-    An entry that an application raised on is set aside: it stays in the log. Entries that a repair or a salvage found damaged, or without
-    their ancestors, are kept out of it.
+    If the application raises on an entry, the entry is set aside: it stays in the log. A repair or a salvage keeps entries out of the log
+    that are damaged, or whose ancestors are.
 
     \b
     Examples
@@ -68,7 +68,7 @@ def ls(log: str, out: Output) -> None:
 @quarantine.command("retry")
 @log_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--apply", "apply_name", metavar="MODULE:FUNCTION", help="The application, or its apply function, which tries anew.")
+@click.option("--apply", "apply_name", metavar="MODULE:FUNCTION", help="The application, or its apply function, to try again with.")
 @output_options()
 def retry(log: str, ids: tuple[str, ...], apply_name: str | None, out: Output) -> int:
     """Try entries again: those named, or all.

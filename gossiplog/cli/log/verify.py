@@ -85,10 +85,10 @@ def verify(
 
     Checks canonical bytes, shape, topic, clock, id and signature, and that the parents are there.
 
-    Takes a log, a bucket (a folder or s3://…), of which every byte is compared with the checkpoints too, or a file of `gossiplog export`
-    (.jsonl, .car, either with .gz). A file must hold all parents of its entries, in any order,
-    as for an import; `--partial` is for files of `export --range`. JSON lines are {"id", "accepted", "rule", "reason"}, one per entry; a
-    table names only the entries that fail. The exit code is 3 if one does.
+    Takes a log, a bucket (a folder or s3://…), or a file of `gossiplog export` (.jsonl, .car, either with .gz). Every byte of a bucket is
+    also compared with its checkpoints. A file must hold all parents of its entries, in any order, as for an import; `--partial` is for
+    files of `export --range`. JSON lines are {"id", "accepted", "rule", "reason"}, one per entry; a table names only the entries that fail.
+    The exit code is 3 if one does.
 
     \b
     Examples

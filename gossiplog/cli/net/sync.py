@@ -24,7 +24,7 @@ from ..options import (
     LOG_OR_SHELF,
     Location,
     client_tls,
-    identity_option,
+    exchange_key_option,
     output_options,
     read_identity,
     read_token,
@@ -211,7 +211,7 @@ def left_out_record(result: SyncResult) -> dict[str, object] | None:
 @click.option("--follow", is_flag=True, help="With a hub: stay connected, and exchange what is new as it comes, until Ctrl-C.")
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when connecting to a wss:// hub.")
 @token_option
-@identity_option
+@exchange_key_option
 @click.option(
     "--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True, help="With --follow: how to log, on stderr."
 )

@@ -56,7 +56,7 @@ def verify(location: str, topic: str | None, value_bytes_max: int, known: str | 
 @click.argument("location", metavar="WHERE")
 @job_options
 def tree(location: str, run_job: RunJob) -> int:
-    """Build the tree anew; its root must be the log's own.
+    """Rebuild the tree, and compare its root with the log's.
 
     \b
     Examples
@@ -129,7 +129,8 @@ def export(location: str, columns: str | None, clocks: int | None, schema: str |
 def import_(location: str, log: str, topic: str | None, durability: str, run_job: RunJob) -> int:
     """Insert entries into a log, verified and parents first.
 
-    The tasks sort, one process inserts: a log has one writer. What cannot be inserted is listed, and the exit code is 3.
+    Tasks sort the entries; one process inserts them, because a log has one writer. Entries that cannot be inserted are listed, and the
+    exit code is then 3.
 
     \b
     Examples
@@ -186,9 +187,9 @@ def stats(location: str, run_job: RunJob) -> int:
 @spark_options
 @output_options()
 def follow(log: str, follow_to: str, once: bool, every: str, rows_max: int | None, start: Start, out: Output) -> int:
-    """Copy a log to Parquet, and what is appended to it.
+    """Copy a log to Parquet, and keep copying what is appended.
 
-    When started again it resumes, and each entry is in OUT/entries once. Ctrl-C may end it within a batch, which is then repeated.
+    Started again, it resumes: each entry is in OUT/entries once. A batch that Ctrl-C interrupts is repeated.
 
     \b
     Examples

@@ -100,7 +100,9 @@ def spark_options(command: Callable[..., R]) -> Callable[..., R]:
         return command(*args, start=lambda: opened_session(master, remote, memory, settings), **options)
 
     decorated = click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; repeatable.")(run)
-    decorated = click.option("--memory", metavar="SIZE", help="The driver's memory; locally it does everything. By default 2g.")(decorated)
+    decorated = click.option(
+        "--memory", metavar="SIZE", help="The driver's memory; without a cluster the driver does all the work. By default 2g."
+    )(decorated)
     decorated = click.option("--remote", metavar="URL", help="A Spark Connect server, sc://host:15002, instead of a master.")(decorated)
     return click.option("--master", metavar="URL", help="local[2], spark://host:7077 and so on; by default all cores of this machine.")(
         decorated
@@ -180,7 +182,7 @@ def source_options(command: Callable[..., R]) -> Callable[..., R]:
         "chosen",
         metavar="KEY=VALUE",
         multiple=True,
-        help="Such as minClock=7, for the data source; repeatable. Not for tables.",
+        help="An option of the data source, such as minClock=7; repeatable. Not for tables.",
     )(run)
     about = "Parts to read in; by default one per 50,000 entries."
     return click.option("--partitions", type=click.IntRange(1, 10_000), metavar="N", help=about)(decorated)

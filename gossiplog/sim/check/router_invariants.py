@@ -33,7 +33,7 @@ from ...pubsub.types import MessageId, PeerId
 from .replica import SimReplica
 from .world import SimWire
 
-__all__ = ["Fail", "Followed", "RouterInvariants"]
+__all__ = ["Fail", "PerReplica", "RouterInvariants"]
 
 N = TypeVar("N")
 Fail: TypeAlias = Callable[[str, SimReplica, str], NoReturn]
@@ -57,7 +57,7 @@ REMEMBERED_S = 100.0
 FORWARDED_ONE_IN = 8
 
 
-class Followed(Generic[N]):
+class PerReplica(Generic[N]):
     """The head of invariants that keep their own knowledge about each replica, from its start on."""
 
     knows: Callable[[], N]
@@ -126,7 +126,7 @@ class _Node:
         self.owing: set[PeerId] = set()
 
 
-class RouterInvariants(Followed[_Node]):
+class RouterInvariants(PerReplica[_Node]):
     """Listens to all correct replicas of a run.
 
     Args:

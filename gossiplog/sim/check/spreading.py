@@ -16,7 +16,7 @@ from ...pubsub.types import MessageId, PeerId
 from ...sync.rpc import Insert
 from ...sync.wire import decode_event, encode_event
 from .replica import SimReplica
-from .router_invariants import Followed
+from .router_invariants import PerReplica
 
 __all__ = ["SpreadingInvariants"]
 
@@ -50,7 +50,7 @@ class _Node:
         self.unheard: set[bytes] = set()
 
 
-class SpreadingInvariants(Followed[_Node]):
+class SpreadingInvariants(PerReplica[_Node]):
     """Follows the entries that correct replicas owe their neighbours."""
 
     knows = _Node

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from ...entry.message import Entry
 from ...entry.validation import Rule, Verdict
 from .replica import SimReplica
-from .router_invariants import Followed
+from .router_invariants import PerReplica
 
 __all__ = ["WaitingInvariants"]
 
@@ -39,7 +39,7 @@ class _Node:
         self.refused: set[bytes] = set()
 
 
-class WaitingInvariants(Followed[_Node]):
+class WaitingInvariants(PerReplica[_Node]):
     """Follows the orphans that the machines of correct replicas keep."""
 
     knows = _Node

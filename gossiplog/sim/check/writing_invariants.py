@@ -14,7 +14,7 @@ from ...log import writing
 from ...log.applying import OwnFailure
 from ...log.commit import AppendPayloads, InsertEntries
 from .replica import SimReplica
-from .router_invariants import Followed
+from .router_invariants import PerReplica
 
 __all__ = ["WritingInvariants"]
 
@@ -52,7 +52,7 @@ class _Node:
         self.apart: set[writing.Submitted] = set()
 
 
-class WritingInvariants(Followed[_Node]):
+class WritingInvariants(PerReplica[_Node]):
     """Follows the work of all correct replicas from submission to answer."""
 
     knows = _Node
