@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
-__all__ = ["DARK", "LIGHT", "author_colour", "author_hue", "palette_css", "root_hue"]
+__all__ = ["DARK", "LIGHT", "author_colour", "author_hue", "palette_css"]
 
 LIGHT: Mapping[str, str] = {
     "ground": "#f7f7f5",
@@ -54,11 +54,6 @@ def palette_css() -> str:
     """Write both themes as a stylesheet."""
     light, dark = (";".join(f"--{name}:{value}" for name, value in theme.items()) for theme in (LIGHT, DARK))
     return f":root{{color-scheme:light dark;{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
-
-
-def root_hue(hash_hex: str) -> int:
-    """Return a root's hue in degrees, from the first four hex digits of its hash, which stand beside it as well."""
-    return int(hash_hex[:4], 16) * 360 // 65_536
 
 
 def author_hue(did: str) -> int:

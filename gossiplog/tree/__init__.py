@@ -1,6 +1,6 @@
 """The prolly tree over a log's entries: its shape, the batched update, walks, differences, and the checks on a peer's nodes."""
 
-from .builder import Root, build, build_levels, build_stream
+from .builder import Root, build, build_stream
 from .check import check_children, check_root
 from .diff import LeafDifference, Question, Side, diff, diff_steps
 from .memory import MemoryTree
@@ -45,7 +45,6 @@ __all__ = [
     "TreeChange",
     "boundary_limit",
     "build",
-    "build_levels",
     "build_stream",
     "check_children",
     "check_root",

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from blake3 import blake3
 
 from ..errors import LocalProtocolError
-from .node import ANCHOR_HASH, FANOUT, HASH_BYTES, Node, boundary_limit, leaf_hash, node_hash
+from .node import ANCHOR_HASH, FANOUT, HASH_BYTES, Node, boundary_limit, leaf_hash
 
-__all__ = ["Root", "StreamBuilder", "build", "build_levels", "build_stream"]
+__all__ = ["Root", "StreamBuilder", "build", "build_stream"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +40,6 @@ def build(entries: Iterable[tuple[bytes, bytes]]) -> Root:
     # The last node of the stream is the root; the others are not kept.
     (root,) = deque(build_stream(sorted(hashes.items())), maxlen=1)
     return Root(root.level, root.hash)
-
-
-def build_levels(leaves: Iterable[tuple[bytes, bytes]], fanout: int = FANOUT) -> list[list[Node]]:
-    """Build every node of every level exactly as the specification says: the oracle for all other code that shapes trees.
-
-    Args:
-        leaves: `(key, hash)` of each entry, in any order, keys distinct.
-        fanout: The tree's Q, 2 or more: one node in Q is a boundary.
-
-    Returns:
-        The levels from the bottom; the last has one node, the root. Level 0 begins with the anchor.
-
-    Source: docs/spec/tree.md, rules 1 to 4.
-    """
-    limit = boundary_limit(fanout)
-    level = [Node(0, None, ANCHOR_HASH)] + [Node(0, key, digest) for key, digest in sorted(leaves)]
-    levels = [level]
-    while len(level) > 1:
-        runs: list[list[Node]] = []
-        for node in level:
-            if node.key is None or node.hash[:4] < limit:
-                runs.append([])
-            runs[-1].append(node)
-        level = [Node(len(levels), run[0].key, node_hash(run)) for run in runs]
-        levels.append(level)
-    return levels
 
 
 def build_stream(leaves: Iterable[tuple[bytes, bytes]], fanout: int = FANOUT) -> Iterator[Node]:

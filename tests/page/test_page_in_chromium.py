@@ -19,7 +19,7 @@ from page_support import FRAME_CPU_S, SIDEWAYS, browsing, frame_cpu_s, opened, r
 import gossiplog
 from gossiplog import Entry, Reject
 from gossiplog.graph import GraphNode, draw_html
-from gossiplog.graph.palette import author_hue, root_hue
+from gossiplog.graph.palette import author_hue
 from gossiplog.net.hub.server import Hub, listen
 from gossiplog.net.service.service import observed
 from gossiplog.web import make_http
@@ -172,7 +172,6 @@ async def test_file_of_a_graph_is_drawn_by_the_same_modules_and_as_safe(tmp_path
         colours = "[...document.querySelectorAll('.log-row .dot')].map((dot) => dot.style.getPropertyValue('--colour').split(' ')[2])"
         hues = {str(author_hue(node.author)) for node in nodes}
         assert {colour.rstrip(")") for colour in await tab.run(colours)} - {""} == hues
-        assert root_hue("ffff") == 359
 
 
 async def test_every_view_fits_every_size_and_is_reached_by_keyboard(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from itertools import chain, pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tree_support import build_levels
 
 from gossiplog.plan import run_plan
-from gossiplog.tree import MemoryTree, Node, build_levels, build_stream, update
+from gossiplog.tree import MemoryTree, Node, build_stream, update
 
 FANOUTS = st.sampled_from([2, 3, 4, 8, 32])
 # Dense keys put changes next to each other and next to boundaries; one byte of hash is what a boundary is decided by.

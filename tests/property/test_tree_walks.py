@@ -4,10 +4,11 @@ from contextlib import suppress
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tree_support import build_levels
 
 from gossiplog.errors import RemoteProtocolError
 from gossiplog.plan import run_plan
-from gossiplog.tree import LeafDifference, MemoryTree, Node, build_levels, check_children, check_root, diff, update
+from gossiplog.tree import LeafDifference, MemoryTree, Node, check_children, check_root, diff, update
 
 FANOUTS = st.sampled_from([2, 3, 4, 8, 32])
 KEYS = st.integers(0, 300).map(lambda number: number.to_bytes(20, "big"))

@@ -18,7 +18,6 @@ from gossiplog.log.commit import _Batch
 from gossiplog.log.past import Past, find_entry
 from gossiplog.log.requests import Quarantined, WriteQuarantine
 from gossiplog.plan import Plan, ask
-from gossiplog.replica import applications as applications_module
 from gossiplog.replica.applications import Applications
 
 
@@ -90,7 +89,7 @@ LAW_BUGS: Sequence[PlantedBug] = (
         2,
         "apply quarantines",
         "what it raises about is set aside by the rules of a repair",
-        around(applications_module, "apply_entries", quarantine_failures),
+        around(applying_module, "apply_entries", quarantine_failures),
     ),
     PlantedBug(2, "descendants are dropped", "with what was set aside", around(applying_module, "isolate", drop_descendants)),
     PlantedBug(2, "batches are set aside", "for one entry in them", around(applying_module, "isolate", give_up_at_the_first)),

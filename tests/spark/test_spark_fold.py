@@ -4,9 +4,10 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tree_support import build_levels
 
 from gossiplog.spark.tables.fold import Segment, fold, stitch
-from gossiplog.tree import ANCHOR_HASH, Node, build_levels
+from gossiplog.tree import ANCHOR_HASH, Node
 
 # Hashes of which every fourth is a boundary, so that small trees are high.
 HASHES = st.tuples(st.sampled_from([b"\0", b"\x10", b"\x80", b"\xff"]), st.binary(min_size=15, max_size=15)).map(b"".join)

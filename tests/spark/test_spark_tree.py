@@ -8,12 +8,13 @@ import pytest
 import trio
 from log_support import make, make_history, opened
 from spark_support import Log, write_log
+from tree_support import build_levels
 
 from gossiplog.spark import read_entries
 from gossiplog.spark.source.reading import read_work
 from gossiplog.spark.tables.diff import count_sides, diff
 from gossiplog.spark.tables.tree import FOLD, LEAF_COLUMNS, Tree, build_tree
-from gossiplog.tree import build_levels, leaf_hash
+from gossiplog.tree import leaf_hash
 
 
 def nodes_of_log(path: str) -> dict[tuple[int, bytes], bytes]:

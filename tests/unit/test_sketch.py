@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from gossiplog.errors import DecodeError
-from gossiplog.sketch import SYMBOLS_MAX, Sketch, element_of, expected_count, indices_of, key_of
+from gossiplog.sketch import SYMBOLS_MAX, Sketch, element_of, expected_count, key_of
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "sketch.json").read_text())
 
@@ -46,7 +46,9 @@ def test_element_and_its_symbols_are_those_of_the_vectors(case):
     key = bytes.fromhex(case["key"])
     element = element_of(key)
     assert element.to_bytes(28) == key + bytes.fromhex(case["check"])
-    assert list(indices_of(element)) == case["symbols"]
+    sketch = Sketch()
+    sketch.add([key])
+    assert [i for i, count in enumerate(sketch.counts) if count] == case["symbols"]
     assert [i for i, is_in in enumerate(slow_symbols(key, SYMBOLS_MAX)) if is_in] == case["symbols"]
     assert key_of(element) == key
     assert key_of(element ^ 1) is None

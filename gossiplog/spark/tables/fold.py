@@ -6,7 +6,7 @@ before the segment; from there on every run but the last is whole, and makes a n
 is the nodes it made, and for each level the hashes before its first boundary and the run that was still open at its end: 64 hashes a level
 on average.
 
-Source: docs/spec/tree.md, rules 1 to 4; `gossiplog.tree.build_levels` is the oracle.
+Source: docs/spec/tree.md, rules 1 to 4.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@ import json
 from pathlib import Path
 
 import pytest
+from tree_support import build_levels
 
 from gossiplog.errors import LocalProtocolError
-from gossiplog.tree import ANCHOR_HASH, Node, Root, build, build_levels, build_stream, leaf_hash
+from gossiplog.tree import ANCHOR_HASH, Node, Root, build, build_stream, leaf_hash
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "tree.json").read_text())
 

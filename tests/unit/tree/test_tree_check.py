@@ -1,7 +1,8 @@
 import pytest
+from tree_support import build_levels
 
 from gossiplog.errors import LocalProtocolError, RemoteProtocolError
-from gossiplog.tree import ANCHOR_HASH, CHILDREN_MAX, Node, build_levels, check_children, check_root, leaf_hash, node_hash
+from gossiplog.tree import ANCHOR_HASH, CHILDREN_MAX, Node, check_children, check_root, leaf_hash, node_hash
 
 PLAIN = b"\x08" + bytes(15)
 BOUNDARY = b"\x07" + b"\xff" * 15

@@ -1,6 +1,7 @@
 import random
 
 import pytest
+from tree_support import build_levels
 
 from gossiplog.errors import LocalProtocolError
 from gossiplog.plan import Request, run_plan
@@ -12,7 +13,6 @@ from gossiplog.tree import (
     ReadNodes,
     ReadRoot,
     ReadRuns,
-    build_levels,
     leaf_hash,
     update,
 )

@@ -3,6 +3,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
+from tree_support import build_levels
 
 from gossiplog.errors import DamagedLog, LocalProtocolError
 from gossiplog.plan import Request, run_plan
@@ -16,7 +17,6 @@ from gossiplog.tree import (
     ReadRuns,
     TreeChange,
     boundary_limit,
-    build_levels,
     leaf_hash,
     update,
 )
