@@ -23,6 +23,12 @@ const operations = {
 	connect({ name, url, token }) {
 		links.set(name, logs.get(name).connect(url, { token }))
 	},
+	present: ({ name, states, ttl }) => logs.get(name).presence.set(states, { ttl }),
+	absent: ({ name }) => logs.get(name).presence.leave(),
+	presence: ({ name }) => logs.get(name).presence.states,
+	async change({ name }) {
+		for await (const change of logs.get(name).presence) return change
+	},
 	disconnect: ({ name }) => links.get(name).close(),
 	settled: ({ name }) => links.get(name).settled(),
 	link({ name }) {

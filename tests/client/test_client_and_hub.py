@@ -7,7 +7,7 @@ from typing import Any
 import trio
 from interop_support import Reference
 from mesh_support import eventually
-from network_support import PATIENCE_S, memory_log
+from network_support import PATIENCE_S, memory_log, signer
 
 from gossiplog import GossipLog
 
@@ -121,3 +121,47 @@ async def test_ranges_of_ids_are_those_that_were_asked_for(client: Reference) ->
     assert await client.ask("ids", name="a", reverse=True, limit=280) == ids[:-281:-1]
     assert await client.ask("ids", name="a", after=ids[3], before=ids[5]) == [ids[4]]
     assert "is no id" in await client.ask_in_vain("get", name="a", id="no id")
+
+
+async def test_presence_goes_both_ways_is_over_in_time_and_comes_back_with_the_connection(client: Reference) -> None:
+    async def shows(name: str, states: dict[str, Any]) -> None:
+        async def is_so() -> bool:
+            return bool(await client.ask("presence", name=name) == states)
+
+        await eventually(is_so, PATIENCE_S)
+
+    async with memory_log(1, TOPIC) as log, log.listen("127.0.0.1:0") as hub, memory_log(2, TOPIC) as ours, ours.connect(hub.urls[0]):
+        await open_client(client, "a", 7)
+        await open_client(client, "b", 8)
+        dids = {name: signer(number).did for name, number in (("a", 7), ("b", 8), ("ours", 2))}
+        for name in ("a", "b"):
+            await client.ask("connect", name=name, url=hub.urls[0])
+        await client.ask("present", name="a", states={"cursor": {"line": 3}, "name": "Ann"}, ttl=60)
+        await ours.presence.set({"cursor": [1.5, b"\x01".hex()]}, ttl_s=60)
+        both = {dids["a"]: {"cursor": {"line": 3}, "name": "Ann"}, dids["ours"]: {"cursor": [1.5, "01"]}}
+        for name in ("a", "b"):
+            await shows(name, both)
+        await eventually_shows(ours, both)
+        change = await client.ask("change", name="b")
+        assert both[change["author"]][change["name"]] == change["value"]
+        await client.ask("present", name="b", states={"typing": True}, ttl=0.3)
+        await eventually_shows(ours, {**both, dids["b"]: {"typing": True}})
+        await eventually_shows(ours, both)
+        await shows("a", both)
+        await client.ask("disconnect", name="a")
+        only = {dids["ours"]: both[dids["ours"]]}
+        await eventually_shows(ours, only)
+        await shows("a", {dids["a"]: both[dids["a"]]})
+        await client.ask("connect", name="a", url=hub.urls[0])
+        await eventually_shows(ours, both)
+        await shows("a", both)
+        for number in range(40):
+            await client.ask("present", name="a", states={"cursor": number, "name": None}, ttl=60)
+        await eventually_shows(ours, {**only, dids["a"]: {"cursor": 39}})
+        await client.ask("absent", name="a")
+        await eventually_shows(ours, only)
+        await shows("b", only)
+
+
+async def eventually_shows(log: GossipLog, states: dict[str, Any]) -> None:
+    await eventually(lambda: log.presence.states == states, PATIENCE_S)

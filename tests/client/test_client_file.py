@@ -16,7 +16,7 @@ from page_support import served
 from gossiplog.web.client_file import ENTRY, client_module, client_sources
 
 CLIENT = Path(__file__).parents[2] / "gossiplog" / "web" / "client"
-BYTES_MAX = 90_000
+BYTES_MAX = 95_000
 TRY = """
 const { open, signerFromSeed } = await import(process.argv[1])
 const log = await open("t.example", { storage: "memory", signer: await signerFromSeed(new Uint8Array(32)) })

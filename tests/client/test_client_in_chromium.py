@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import trio
 from chromium import CHROMIUM, Browser, Tab
-from network_support import free_port, memory_log, signer, until_count
+from network_support import eventually, free_port, memory_log, signer, until_count
 from page_support import browsing, served
 
 import gossiplog
@@ -160,6 +160,17 @@ async def test_tabs_on_one_store_have_one_connection_and_each_takes_over(tmp_pat
             assert await has_all(tab, log)
             await tab.wait("heard.length === 60 || heard.length === 80")
             assert await tab.run("log.state.get('sum')") == 3 * sum(range(20))
+        # Each tab is there, by way of the one that has the connection; what is set at once goes out as its end.
+        for number, tab in enumerate(tabs):
+            sets = f"log.presence.set({{ cursor: [{number}, n] }}, {{ ttl: 60 }})"
+            await tab.run(f"(async () => {{ for (let n = 0; n <= 100; n++) {sets} }})()")
+        there = {signer(number).did: {"cursor": [number - 2, 100]} for number in (2, 3, 4)}
+        await eventually(lambda: log.presence.states == there)
+        await log.presence.set({"name": "hub"})
+        for tab in tabs:
+            await tab.wait(f"Object.keys(log.presence.states).length === 4 && log.presence.states['{signer(1).did}'].name === 'hub'")
+        await tabs[1].run("log.presence.leave()")
+        await eventually(lambda: signer(3).did not in log.presence.states)
         # The tab with the connection closes.
         await tabs[0].command("Page.close")
         id = await append(tabs[1], {"after": "the first tab"})
@@ -167,6 +178,7 @@ async def test_tabs_on_one_store_have_one_connection_and_each_takes_over(tmp_pat
         assert (await log.get(id)).message.payload == {"after": "the first tab"}
         await tabs[2].wait(f"heard.includes('{id}')")
         assert await tabs[2].run("link.settled().then(() => link.isConnected)")
+        await eventually(lambda: log.presence.states.get(signer(4).did) == {"cursor": [2, 100]})
 
 
 async def test_a_full_store_refuses_and_goes_on_when_there_is_room(tmp_path: Path) -> None:

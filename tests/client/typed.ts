@@ -15,6 +15,9 @@ export async function use(options: Options): Promise<string[]> {
 	// @ts-expect-error: a store that there is not
 	await open("app.example.com", { storage: "disk" })
 	await link.settled()
+	await log.presence.set({ cursor: 5, name: null }, { ttl: 60 })
+	for await (const { author, name, value } of log.presence) console.log(author.length, name.length, value, log.presence.states[author])
+	await log.presence.leave()
 	stop()
 	const ids = [entry.id, ...(await log.heads())]
 	for await (const { id } of log.iterate({ after: entry.id, reverse: true, limit: 3 })) ids.push(id)

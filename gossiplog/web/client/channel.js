@@ -58,7 +58,7 @@ export class Channel {
 		let timer
 		if (patience < Infinity) timer = setTimeout(() => this.stream.fail(`nothing came within ${patience} s`), 1000 * patience)
 		try {
-			await this.#agree()
+			await this.agree()
 			return await this.#frame(FRAME_BYTES_MAX)
 		} finally {
 			clearTimeout(timer)
@@ -70,7 +70,8 @@ export class Channel {
 		return this.proposed === null ? this.#cut(FRAME_BYTES_MAX) : null
 	}
 
-	async #agree() {
+	/** Wait for the other side's answer to what was proposed. */
+	async agree() {
 		if (this.proposed === null) return
 		if ((await this.#line()) !== MULTISTREAM) throw new ProtocolError("no multistream-select")
 		const answer = await this.#line()

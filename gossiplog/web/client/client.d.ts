@@ -90,9 +90,21 @@ export interface Log {
 		/** The entries at which `apply` raised. */
 		aside(): Promise<{ id: string; reason: string }[]>
 	}
+	/** What is true only now of those who have the log open: told to them, never stored. */
+	readonly presence: Presence
 	/** Keep the log connected to a hub, until the link is closed. */
 	connect(url: string, options?: { token?: string }): HubLink
 	close(): Promise<void>
+}
+
+/** What is true only now: cursors, who is here, who types. Iterate over it: it begins with what is true, and goes on with what changes. */
+export interface Presence extends AsyncIterable<{ author: string; name: string; value: any }> {
+	/** By author and name. */
+	readonly states: Record<string, Record<string, any>>
+	/** State something of oneself, for `ttl` seconds, 10 unless said otherwise; null takes a name back. */
+	set(states: { readonly [name: string]: Payload }, options?: { ttl?: number }): Promise<void>
+	/** Everything that was stated here is over. */
+	leave(): Promise<void>
 }
 
 /** A link to a hub that is kept up. */

@@ -103,7 +103,7 @@ function isTopic(topic) {
 export const didOf = (publicKey) => "did:key:z" + toBase58(concat([Uint8Array.of(0xed, 0x01), publicKey]))
 
 /** The Ed25519 key that a did:key names. @param {string} did @returns {Uint8Array} */
-function publicKeyOf(did) {
+export function publicKeyOf(did) {
 	const match = did.length <= DID_CHARS_MAX ? DID.exec(did) : null
 	if (match === null) throw new InvalidEntry("scheme", "no did:key in base58btc")
 	const bytes = fromBase58(match[1])

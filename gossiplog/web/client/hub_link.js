@@ -3,16 +3,17 @@
 // Source: docs/spec/sync.md, "Mode A"; docs/spec/reconcile.md.
 
 import { idOfKey } from "./entry.js"
-import { toHex } from "./bytes.js"
+import { concat, toHex } from "./bytes.js"
 import { Channel, NotSpoken } from "./channel.js"
 import { ClosedError, DecodeError, GossipLogError, ProtocolError, inWords } from "./errors.js"
 import { decodeEvent, insertEvent, refuse } from "./messages.js"
 import { Muxer } from "./muxer.js"
+import { frame } from "./protobuf.js"
 import { Reconciliation, Unreconciled, putAside } from "./reconcile.js"
 import { Sketch } from "./sketch.js"
 
 /** @typedef {import("./client.js").HubLink} TypedHubLink What client.d.ts says of it. */
-/** @typedef {import("./reconcile.js").Source & { topic: string, keysSince: (seq: number, limit: number) => Promise<Uint8Array[]>, tell: (told: import("./tabs.js").Told) => void, alone: <T>(what: string, act: () => Promise<T>, signal: AbortSignal) => Promise<T> }} LogView */
+/** @typedef {import("./reconcile.js").Source & { topic: string, presence: import("./presence.js").Presence, keysSince: (seq: number, limit: number) => Promise<Uint8Array[]>, tell: (told: import("./tabs.js").Told) => void, alone: <T>(what: string, act: () => Promise<T>, signal: AbortSignal) => Promise<T> }} LogView */
 /** What the hub does not take. @typedef {{ rule: string, reason: string, ids: string[] }} Refused */
 
 const RETRY_FIRST_S = 0.5
@@ -221,7 +222,7 @@ export class HubLink {
 			this.isWanted = true
 			this.error = null
 			this.#tellChanged()
-			const parts = [this.#push(muxer), this.#sync(muxer, () => this.socket === socket && !muxer.isEnded && !this.isClosed), this.#hearRefusals(muxer)]
+			const parts = [this.#push(muxer), this.#sync(muxer, () => this.socket === socket && !muxer.isEnded && !this.isClosed), this.#hearRefusals(muxer), this.#present(muxer)]
 			await Promise.race([ended, ...parts.slice(0, 2)])
 		} finally {
 			clearInterval(pinging)
@@ -371,6 +372,27 @@ export class HubLink {
 			}
 		} catch {
 			channel.stream.reset()
+		}
+	}
+
+	// Presence
+
+	/** Speak presence as soon as it is in use, if the hub does. @param {Muxer} muxer */
+	async #present(muxer) {
+		const { presence, topic } = this.log
+		await presence.inUse
+		if (muxer.isEnded) return
+		const channel = Channel.open(muxer, `/gossiplog/presence/1/${topic}`)
+		let turn = Promise.resolve()
+		const hub = { send: (/** @type {Uint8Array[]} */ bodies) => void (turn = turn.then(() => channel.send(concat(bodies.map((body) => frame([body]))))).catch(() => {})) }
+		try {
+			await channel.agree()
+			presence.enter(hub)
+			for (let bytes = await channel.next(); bytes !== null; bytes = await channel.next()) await presence.take(bytes, hub)
+		} catch {
+			channel.stream.reset()
+		} finally {
+			presence.exit(hub)
 		}
 	}
 

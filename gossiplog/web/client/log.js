@@ -6,6 +6,7 @@ import { ClosedError, GossipLogError } from "./errors.js"
 import { HubLink } from "./hub_link.js"
 import { IndexedDbStore } from "./indexeddb_store.js"
 import { MemoryStore } from "./memory_store.js"
+import { Presence } from "./presence.js"
 import { OneTab, Tabs } from "./tabs.js"
 
 /** @typedef {import("./client.js").Log} TypedLog What client.d.ts says of it. */
@@ -45,6 +46,8 @@ export class Log {
 	/** What runs now, so that closing waits for it. @type {Set<Promise<unknown>>} */
 	#running = new Set()
 	#isClosed = false
+	/** The other tabs, as presence sees them. */
+	#others = { send: (/** @type {Uint8Array[]} */ presence) => void (presence.length && this.#tabs.tell({ presence })) }
 
 	/** @param {string} topic @param {AnySigner | undefined} signer @param {MemoryStore | IndexedDbStore} store @param {number} seq @param {import("./insertion.js").Apply | undefined} apply @param {string | null} shared The name under which other tabs have it too. */
 	constructor(topic, signer, store, seq, apply, shared) {
@@ -54,6 +57,9 @@ export class Log {
 		this.#told = seq
 		this.#apply = apply
 		this.#tabs = shared === null ? new OneTab() : new Tabs(shared, (told) => this.#onTold(told))
+		/** What is true only now of those who have the log open. */
+		this.presence = new Presence(topic, signer)
+		if (shared !== null) this.presence.inUse.then(() => this.#isClosed || (this.#tabs.tell({ presence: [] }), this.presence.enter(this.#others)))
 	}
 
 	/** Sign a payload, and put it on top of everything the log holds. It is stored when this returns. @param {any} payload @returns {Promise<Entry>} */
@@ -137,6 +143,7 @@ export class Log {
 	async close() {
 		if (this.#isClosed) return
 		this.#isClosed = true
+		this.presence.close()
 		for (const link of this.#links) link.close()
 		await Promise.allSettled(this.#running)
 		this.#tabs.close()
@@ -164,6 +171,7 @@ export class Log {
 		const store = this.#store
 		return {
 			topic: this.topic,
+			presence: this.presence,
 			values: store.values.bind(store),
 			known: store.known.bind(store),
 			keysSince: store.keysSince.bind(store),
@@ -181,8 +189,16 @@ export class Log {
 	/** Another tab tells something. @param {import("./tabs.js").Told} told */
 	#onTold(told) {
 		if (this.#isClosed) return
+		if (told.presence !== undefined) void this.#takePresence(told.presence)
 		if (told.stored !== undefined) this.#run(() => this.#catchUp()).catch(reportError)
 		for (const link of this.#links) if (link.url === told.url) link.onTold(told)
+	}
+
+	/** Take what another tab has of presence; with nothing, it is a tab that begins to. @param {Uint8Array[]} bodies */
+	async #takePresence(bodies) {
+		this.presence.use()
+		if (!bodies.length) return this.presence.tellAll(this.#others)
+		for (const body of bodies) await this.presence.take(body, this.#others).catch(reportError)
 	}
 
 	/** Validate what a hub sent, and insert what is good. @param {Uint8Array[]} values @param {HubLink} from @returns {Promise<Verdict[]>} */
