@@ -24,6 +24,8 @@ __all__ = ["APART", "JOBS", "Bench", "children"]
 
 APART = 1_000
 """Entries that each of two replicas has and the other lacks."""
+_RUNS = 20
+"""Of the export that is compacted."""
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -242,6 +244,29 @@ def _export(bench: Bench) -> None:
     bench.keep("export-verify", "verify of that export, once", timed, load)
 
 
+def _compact(bench: Bench) -> None:
+    from gossiplog.spark import read_entries
+    from gossiplog.spark.jobs.export import EXPORT_COLUMNS, add_run
+    from gossiplog.spark.jobs.jobs import Job, export_job
+
+    def files(folder: Path) -> int:
+        return sum(1 for _ in folder.rglob("*.parquet"))
+
+    runs, compacted = bench.scratch / "runs", bench.scratch / "compacted"
+    entries = read_entries(bench.spark, bench.path, (*EXPORT_COLUMNS, "place", "fault", "source"))
+    ends = [bench.size * number // _RUNS for number in range(_RUNS + 1)]
+    for since, end in pairwise(ends):
+        add_run(entries.where(f"seq > {since} AND seq <= {end}"), str(runs), since=since)
+    before = files(runs)
+
+    def compact() -> None:
+        shutil.rmtree(compacted, ignore_errors=True)
+        assert export_job(Job(bench.spark, str(compacted)), str(runs)).results["entries"] == bench.size
+
+    bench.run("compact", f"an export of an export of {_RUNS} runs", compact)
+    bench.add(Figure("spark.compact-files", f"the same: files of {before:,} that are left", "files", [files(compacted)]))
+
+
 def _stats(bench: Bench) -> None:
     from gossiplog.spark import read_entries
     from gossiplog.spark.tables.stats import STATS_COLUMNS, stats
@@ -256,6 +281,7 @@ JOBS: dict[str, Callable[[Bench], None]] = {
     "diff": _diff,
     "state": _state,
     "export": _export,
+    "compact": _compact,
     "stats": _stats,
 }
 """By name; each adds its figures."""

@@ -103,6 +103,8 @@ class Shelf:
         self._most_logs = most_logs
         # As far as this process knows; None before the first is created.
         self._number: int | None = None
+        # No other is created while they are counted.
+        self._counting = trio.Lock()
 
     @property
     def location(self) -> str:
@@ -204,11 +206,10 @@ class Shelf:
         if not await self._place.has(topic):
             if not create:
                 raise LogNotFound(f"there is no log of topic {topic} in {self.location}")
-            if self._number is None:
-                # Others may be created meanwhile.
-                self._number = 0
-                self._number += await self._place.count()
-            if self._number >= self._most_logs:
-                raise ShelfFull(f"{self._number:,} logs are in {self.location}", hint="remove some, or raise most_logs")
-            self._number += 1
+            async with self._counting:
+                if self._number is None:
+                    self._number = await self._place.count()
+                if self._number >= self._most_logs:
+                    raise ShelfFull(f"{self._number:,} logs are in {self.location}", hint="remove some, or raise most_logs")
+                self._number += 1
         return self._place.log_at(topic)

@@ -36,6 +36,8 @@ def rows_of(text: str) -> list[list[str]]:
 @cache
 def names_in(path: Path) -> set[str]:
     """Functions, classes, their methods, and constants of a file."""
+    if path.suffix == ".js":
+        return set(re.findall(r"^(?:export )?(?:async )?(?:function\*?|class|const) (\w+)", path.read_text(), re.MULTILINE))
     names: set[str] = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -65,7 +67,7 @@ def test_every_place_has_a_rule_and_whatever_it_names_exists() -> None:
     assert len(rows) > 35
     absent = []
     for row in rows:
-        named = re.findall(r"`(gossiplog/[\w/]+\.py)::([\w.]+)`", row[2])
+        named = re.findall(r"`(gossiplog/[\w/]+\.(?:py|js))::([\w.]+)`", row[2])
         assert len(named) == row[2].count("::") > 0, row
         assert row[1].strip(), row
         absent += missing(named)

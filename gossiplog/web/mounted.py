@@ -9,7 +9,7 @@ Source: docs/asgi.md; the ASGI specification, "HTTP & WebSocket".
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -52,13 +52,13 @@ def known_from(answer: Collection[str] | None) -> Rights | Refusal | str:
     """
     if answer is None:
         return Refusal(401, "this application does not let you in")
-    if isinstance(answer, str):
-        if answer.startswith("did:"):
-            return answer
+    if isinstance(answer, str) and answer.startswith("did:"):
+        return answer
+    if isinstance(answer, str | Mapping) or not isinstance(answer, Collection):
         raise LocalProtocolError(f"{answer!r} is neither a did nor a collection of rights", hint=f"rights are {', '.join(sorted(KNOWN))}")
     rights = Rights(answer)
     if unknown := rights - KNOWN:
-        raise LocalProtocolError(f"there is no right {min(unknown)!r}; there are {', '.join(sorted(KNOWN))}")
+        raise LocalProtocolError(f"there is no right {min(unknown, key=repr)!r}; there are {', '.join(sorted(KNOWN))}")
     return rights
 
 

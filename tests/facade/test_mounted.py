@@ -195,7 +195,7 @@ def test_the_application_decides_who_may_do_what_by_its_own_cookies(cookie: str,
 
 def test_an_application_that_names_no_right_is_told_so() -> None:
     async def main() -> None:
-        for wrong in ("admin", {"connect", "rule"}):
+        for wrong in ("admin", {"connect", "rule"}, {"push": False}, True):
             async with aio_log(1) as log:
                 app = gossiplog.asgi(log, who=lambda scope, wrong=wrong: wrong)
                 with pytest.raises(LocalProtocolError, match="right"):

@@ -13,6 +13,7 @@ import gossiplog
 from gossiplog.cli.app import root
 from gossiplog.errors import LocalProtocolError, LogNotFound, ShelfFull, TopicMismatch
 from gossiplog.net.hub.asking import ask, parse_server_url
+from gossiplog.shelves import Shelf
 
 SIGNER = gossiplog.Ed25519Signer.generate()
 LONG = "X" * 100
@@ -25,6 +26,26 @@ def place(postgres: PostgresServer) -> Iterator[tuple[str, str]]:
     postgres.sql(f"CREATE DATABASE {name}")
     yield postgres.url(database=name), name
     postgres.sql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def test_those_who_create_at_the_same_time_are_counted_with_those_that_are_there(place: tuple[str, str]) -> None:
+    refused: list[str] = []
+
+    async def create(shelf: Shelf, topic: str) -> None:
+        try:
+            async with shelf.open(topic, create=True):
+                pass
+        except ShelfFull:
+            refused.append(topic)
+
+    with trio.fail_after(60):
+        for group, there in (("first", 0), ("later", 2)):
+            async with gossiplog.shelf(place[0], most_open=8, most_logs=2, durability="off") as shelf:
+                async with trio.open_nursery() as nursery:
+                    for number in range(5):
+                        nursery.start_soon(create, shelf, f"{group}-{number}")
+                assert len(await shelf.topics()) == 2 and len(refused) == 3 + there
+            refused.clear()
 
 
 async def test_logs_of_a_database_share_few_connections_and_hear_of_others(postgres: PostgresServer, place: tuple[str, str]) -> None:

@@ -19,7 +19,7 @@ from gossiplog.cli.spark import session as cli_session
 from gossiplog.errors import LocalProtocolError
 from gossiplog.spark import session
 from gossiplog.spark.jobs.export import write_log
-from gossiplog.spark.jobs.jobs import Job, import_job, verify_job
+from gossiplog.spark.jobs.jobs import Job, export_job, import_job, verify_job
 
 
 @pytest.fixture
@@ -83,6 +83,7 @@ def test_what_cannot_be_at_a_url_is_refused(spark: Any, mounted: str, whole: Log
         lambda: import_job(Job(spark, f"{mounted}/imported"), whole.path, str(tmp_path / "a.db")),
         lambda: verify_job(Job(spark), f"{mounted}/a.jsonl"),
         lambda: spark.read.format("gossiplog").load(f"{mounted}/a").count(),
+        lambda: export_job(Job(spark, f"{mounted}/a.car"), whole.path),
     ]
     for run in refused:
         with pytest.raises(Exception, match="URL"):
@@ -110,6 +111,11 @@ def test_what_is_wrong_with_arguments_is_said_before_spark_starts(whole: Log, tm
         (["follow", "s3a://bucket/log", str(tmp_path / "live")], "cannot be at a URL"),
         (["import", whole.path, str(tmp_path / "a.db"), "-o", "s3a://bucket/imported"], "cannot be at a URL"),
         (["diff", whole.path, "hdfs://host/a.jsonl"], "is a URL"),
+        (["verify", "s3a://bucket/*.jsonl.gz", "--known", "viewfs://host/a.car"], "is a URL"),
+        (["import", "viewfs://host/a.car", str(tmp_path / "a.db")], "is a URL"),
+        (["state", whole.path, "--by", "$.a", "-o", str(tmp_path / "checked")], "exists"),
+        (["export", whole.path, "s3a://bucket/a.jsonl"], "named like a file of entries"),
+        (["follow", whole.path, "viewfs://host/a.car"], "named like a file of entries"),
     ):
         ran = CliRunner().invoke(root, ["spark", *arguments, "--json"], prog_name="gossiplog")
         assert ran.exit_code == 1, (arguments, ran.stderr)

@@ -95,6 +95,7 @@ def spark_options(command: Callable[..., R]) -> Callable[..., R]:
             for name in ("location", "a", "b", "known"):
                 _check_is_readable(options.get(name), may_be_table=True)
         _check_is_readable(options.get("log"), may_be_table=False)
+        _check_is_table(options.get("follow_to"))
         for name in ("location", "a", "b", "known", "log") if remote is None else ():
             _check_bucket(options.get(name), (options.get("options") or {}).get("topic"))
         return command(*args, start=lambda: opened_session(master, remote, memory, settings), **options)
@@ -124,6 +125,13 @@ def _check_is_readable(location: str | None, *, may_be_table: bool) -> None:
         return
     if location is not None and is_remote(location):
         check_readable(location) if may_be_table else check_local(location, "a log in a file")
+
+
+def _check_is_table(location: str | None) -> None:
+    from ...spark.source.locations import check_table_url
+
+    if location is not None:
+        check_table_url(location)
 
 
 def _check_bucket(location: str | None, topic: str | None) -> None:

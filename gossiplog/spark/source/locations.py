@@ -21,6 +21,7 @@ __all__ = [
     "check_local",
     "check_new",
     "check_readable",
+    "check_table_url",
     "exists",
     "is_export",
     "is_remote",
@@ -92,12 +93,24 @@ def check_export_place(out: str, spark: SparkSession | None = None) -> None:
         spark: The session; None before there is one.
 
     Raises:
-        LocalProtocolError: It is a file, or another job's folder, or names a database.
+        LocalProtocolError: It is a file, or another job's folder, or names a database, or is a URL that would be taken for a file's.
     """
+    check_table_url(out)
     if not is_remote(out) and local_path(out).is_file():
         raise LocalProtocolError(f"{out} is a file", hint="an export is a folder")
     if any(exists(spark, f"{out}/{name}") for name in _OF_OTHERS):
         raise LocalProtocolError(f"{out} holds the results of another job", hint="give a folder of its own, or that of an earlier export")
+
+
+def check_table_url(out: str) -> None:
+    """Refuse a URL for tables of entries that would be taken for that of a file when they are read.
+
+    Raises:
+        LocalProtocolError: It is one.
+    """
+    if is_remote(out) and out.lower().endswith(_FILES):
+        hint = "give the name of a folder; `gossiplog export` writes files of entries, on a local disk"
+        raise LocalProtocolError(f"{out} would be a folder of Parquet tables, but is named like a file of entries", hint=hint)
 
 
 def check_new(out: str) -> None:
