@@ -39,6 +39,7 @@ from .events import (
     PushOpened,
     PushReceived,
     StartBroadcast,
+    StopBroadcast,
     SyncFinished,
     SyncServed,
 )
@@ -86,6 +87,7 @@ __all__ = [
     "SharedRouter",
     "StartBroadcast",
     "StartSync",
+    "StopBroadcast",
     "SyncFinished",
     "SyncServed",
     "Unwelcome",

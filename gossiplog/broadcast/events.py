@@ -42,6 +42,7 @@ __all__ = [
     "PushReceived",
     "SpreadingEvent",
     "StartBroadcast",
+    "StopBroadcast",
     "SyncFinished",
     "SyncServed",
 ]
@@ -67,6 +68,11 @@ class StartBroadcast:
     """
 
     may_foresee: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StopBroadcast:
+    """The last event of all: the log leaves, while the router may go on for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +294,7 @@ OutsideEvent: TypeAlias = (
     | AnotherSource
     | TimerFired
     | StartBroadcast
+    | StopBroadcast
     | Connected
     | Disconnected
     | PushOpened

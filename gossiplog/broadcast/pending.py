@@ -102,6 +102,10 @@ class PendingInserts:
             self._arrivals.popitem(last=False)
         self._emit(InsertEntry(self._tokens, event.key, event.value, pending.source, pending.bringer))
 
+    def message_ids(self) -> list[MessageId]:
+        """Return what the router may be waiting for."""
+        return [pending.message_id for pending in self._pending.values() if pending.message_id is not None]
+
     def get(self, token: int) -> Pending | None:
         """Return what is under way by a token, None if it has ended."""
         return self._pending.get(token)

@@ -42,7 +42,7 @@ from ..entry.validation import LATER, Outcome, Rule, Verdict
 from ..errors import DecodeError
 from ..pubsub.actions import AnotherSource, Validate
 from ..pubsub.events import Outcome as PubsubOutcome
-from ..pubsub.events import Publish, Subscribe, TimerFired, Validated
+from ..pubsub.events import Publish, Subscribe, TimerFired, Unsubscribe, Validated
 from ..pubsub.rpc import Message
 from ..pubsub.types import MessageId, PeerId, TimerToken, Topic
 from ..sync.result import Ending
@@ -65,6 +65,7 @@ from .events import (
     PushReceived,
     SpreadingEvent,
     StartBroadcast,
+    StopBroadcast,
     SyncFinished,
     SyncServed,
 )
@@ -198,6 +199,10 @@ class Spreading:
                 self._on_sync_served(peer)
             case StartBroadcast():
                 self._route(Subscribe(self._topic))
+            case StopBroadcast():
+                for message_id in self._pending.message_ids():
+                    self._route(Validated(message_id, PubsubOutcome.IGNORE))  # nobody decides on it any more
+                self._route(Unsubscribe(self._topic))
             case AnotherSource(message_id, _, source):
                 key = self.orphans.key_in(message_id)
                 if key is not None:
@@ -210,7 +215,7 @@ class Spreading:
     def _emit(self, action: SpreadingAction) -> None:
         self._out.append(action)
 
-    def _route(self, event: Publish | Subscribe | Validated) -> None:
+    def _route(self, event: Publish | Subscribe | Unsubscribe | Validated) -> None:
         """Hand an event to the router and take what it asks for."""
         self._out += self._shared.handle(event, self._now)
 

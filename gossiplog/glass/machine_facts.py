@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from ..broadcast import (
@@ -75,10 +76,11 @@ class _Came(NamedTuple):
 
 
 class Witness:
-    """Tells the facts of one machine."""
+    """Tells the facts of one log's machine, and of the router what is about that log's topic."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: Tell, topic: str) -> None:
         self._tell = tell
+        self._topic = topic
         # By the token of the insert, of which the machine bounds the number; by key for entries that wait for parents.
         self._under_way: dict[int, tuple[bytes, _Came]] = {}
         self._waiting: OrderedDict[bytes, _Came] = OrderedDict()
@@ -178,7 +180,7 @@ class Witness:
             self._on_heard(peer, [encode_id(key) for key in event.heads[:EACH_MAX]], len(event.heads), "push")
 
     def _on_rpc(self, event: RpcReceived, taken: set[MessageId]) -> None:
-        peer, rpc = event.peer, event.rpc
+        peer, rpc = event.peer, self._about_topic(event.rpc)
         for message in rpc.messages:
             is_known = message.id in self._ids
             id = self._entry_of(message)
@@ -240,7 +242,24 @@ class Witness:
         else:
             self._sent(peers, "heads", len(data), count=len(event.heads))
 
+    def _about_topic(self, rpc: Rpc) -> Rpc:
+        """Return an RPC without what is about other topics; ids alone, as of IWANT, may be of any."""
+        topic, control = self._topic, rpc.control
+        return Rpc(
+            tuple(message for message in rpc.messages if message.topic == topic),
+            tuple(subscription for subscription in rpc.subscriptions if subscription.topic == topic),
+            control
+            and replace(
+                control,
+                ihave=tuple(ihave for ihave in control.ihave if ihave.topic == topic),
+                graft=tuple(graft for graft in control.graft if graft == topic),
+                prune=tuple(prune for prune in control.prune if prune.topic == topic),
+            ),
+            tuple(part for part in rpc.overlay if part.topic == topic),
+        )
+
     def _on_sent(self, peers: Sequence[PeerId], rpc: Rpc) -> None:
+        rpc = self._about_topic(rpc)
         for message in rpc.messages:
             self._sent(peers, "message", len(message.data), message=self._entry_of(message))
         if rpc.subscriptions:

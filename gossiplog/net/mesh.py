@@ -106,7 +106,7 @@ class Mesh:
     async def serve(self, peering: Peering) -> None:
         """Use one connection until it ends."""
         connection = peering.connection
-        if self.service.banned_until(connection.peer) is not None:
+        if self.service.host.banned_until(connection.peer) is not None:
             if connection.peer not in self._refused:
                 if len(self._refused) >= _REFUSED_MAX:
                     self._refused.clear()
@@ -130,7 +130,7 @@ class Mesh:
                 await connection.wait_ended()
         finally:
             self.discovery.on_closed(peering)
-            until = self.service.banned_until(connection.peer)
+            until = self.service.host.banned_until(connection.peer)
             if until is None and trio.current_time() - now >= _STANDING_S:
                 self._fresh_keys.on_left(connection.peer)
             elif until is not None and peering.is_counted and address is not None:
@@ -148,11 +148,11 @@ class Mesh:
     def on_identity(self, peering: Peering) -> None:
         """Take note of what a peer says anew: an application may begin with pubsub, or end it, long after it connected."""
         self.discovery.on_identity(peering)
-        self.service.set_pubsub(peering.connection.peer, self._pubsub_of(peering))
+        self.service.host.set_pubsub(peering.connection.peer, self._pubsub_of(peering))
 
     def _pubsub_of(self, peering: Peering) -> str | None:
         spoken = peering.identity.protocols
-        return next((protocol for protocol in self.service.protocols if protocol in spoken), None)
+        return next((protocol for protocol in self.service.host.protocols if protocol in spoken), None)
 
 
 @asynccontextmanager
@@ -177,7 +177,7 @@ async def open_mesh(log: Replica, key: PeerKey, config: MeshConfig) -> AsyncIter
             service, config.bootstrap, me=key.id, target=config.target, walk_s=config.walk_s, rng=rng, known_file=config.known_file
         )
         mesh = Mesh(service, discovery)
-        handlers: Mapping[str, Handler] = ChainMap(dict(service.handlers), dict(discovery.handlers))
+        handlers: Mapping[str, Handler] = ChainMap(dict(service.handlers), dict(service.host.handlers), dict(discovery.handlers))
         async with (
             open_host(
                 key,
@@ -195,7 +195,7 @@ async def open_mesh(log: Replica, key: PeerKey, config: MeshConfig) -> AsyncIter
             mesh.host.worth = lambda id: service.peers[id].worth if id in service.peers else Worth.NOTHING
             nursery.start_soon(discovery.run, mesh.host)
             try:
-                with service.guarded_by(mesh.host.admission):
+                with service.host.guarded_by(mesh.host.admission):
                     yield mesh
             finally:
                 nursery.cancel_scope.cancel()

@@ -285,7 +285,7 @@ async def test_edge_of_the_frames_that_rust_takes_lies_above_those_that_we_send(
             assert await heard_again(log, theirs)
             frame, data = frame_of(edge + beyond, 1_000 * attempt)
             around = [frame_of(RUST_READ_BYTES - 1 if not number else 1_024, 1_000 * attempt + 1 + number)[0] for number in range(24)]
-            stream = mesh.service.peers[peer].rpcs._stream
+            stream = mesh.service.host.peers[peer].rpcs._stream
             assert stream is not None
             await stream.send_all(b"".join((around[0], frame, *around[1:])) if is_followed else frame)
             await until(lambda data=data: has_ended(data))

@@ -134,7 +134,7 @@ async def test_a_message_without_its_parent_is_ignored_there_and_syncs(ours: Gos
     first, second = chain([b"\x01"])
     async with meshed(ours, theirs, direction) as mesh:
         await until(lambda: is_subscribed(mesh, theirs))
-        peer = next(iter(mesh.service.peers.values()))
+        peer = next(iter(mesh.service.host.peers.values()))
         put, lost = peer.rpcs.put, []
 
         def put_and_lose_the_first(rpc: Rpc, *, is_urgent: bool) -> Rpc | None:

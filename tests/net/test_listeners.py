@@ -103,7 +103,7 @@ async def test_two_connections_from_one_port_are_two_peers_with_rights_of_their_
                 f"ws://127.0.0.1:{port}#2": False,
             }
         await eventually(lambda: not service.peers)
-        with service.named(f"ws://127.0.0.1:{port}") as again:
+        with service.host.named(f"ws://127.0.0.1:{port}") as again:
             assert again == f"ws://127.0.0.1:{port}"
 
 

@@ -14,7 +14,7 @@ from gossiplog.pubsub.params import EpisubParams, GossipsubParams
 from gossiplog.pubsub.routers.episub import Episub
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.sim.check.invariants import Invariants
-from gossiplog.sim.check.log_on_disk import Validator
+from gossiplog.sim.check.log_on_disk import TOPIC, Validator
 from gossiplog.sim.check.plan import ReplicaSpec
 from gossiplog.sim.check.replica import SimReplica
 from gossiplog.sim.check.world import LinkFaults, SimWorld
@@ -27,7 +27,7 @@ def witness(replica: SimReplica, world: SimWorld, ring: Ring, router: str) -> No
         columns["bytes"] = columns.pop("size", None)
         ring.add(Fact("check", router, ring.next, world.now, kind, replica.id, peer, **columns))
 
-    replica.see = Witness(tell).on_event
+    replica.see = Witness(tell, TOPIC).on_event
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ class Discovery:
     def on_attached(self, peering: Peering) -> None:
         """The service knows the peer."""
         if peering.identity.record is not None:
-            self._service.tell_router(PeerRecordLearned(peering.connection.peer, peering.identity.record))
+            self._service.host.tell(PeerRecordLearned(peering.connection.peer, peering.identity.record))
 
     def on_closed(self, peering: Peering) -> None:
         """A connection that was ready has closed."""
@@ -142,7 +142,7 @@ class Discovery:
         self._host = host
         self._tell_of_ourselves()
         async with trio.open_nursery() as self._nursery:
-            self._service.dialler, self._service.shared.has_mesh = self, True
+            self._service.host.dialler, self._service.host.shared.has_mesh = self, True
             try:
                 self._nursery.start_soon(self._stay_connected)
                 self._nursery.start_soon(self._keep_walking)
@@ -150,7 +150,7 @@ class Discovery:
                     await trio.sleep(_SAVE_S)
                     self._save()
             finally:
-                self._service.dialler = None
+                self._service.host.dialler = None
                 self._save()
 
     def _tell_of_ourselves(self) -> None:
@@ -172,10 +172,10 @@ class Discovery:
     def connect(self, peer: PeerId, record: bytes | None, source: PeerId | None) -> None:
         """Dial a peer of whom we may know the address from others, or by its signed record."""
         is_possible = (peer in self.book or record is not None) and self._asked < _ASKED_DIALS_MAX
-        if is_possible and self.book.may_try(peer, trio.current_time()) and self._service.banned_until(peer) is None:
+        if is_possible and self.book.may_try(peer, trio.current_time()) and self._service.host.banned_until(peer) is None:
             self._nursery.start_soon(self._connect_for_router, peer, record, self._teller_of(source or peer))
         else:
-            self._service.tell_router(ConnectFailed(peer))
+            self._service.host.tell(ConnectFailed(peer))
 
     def disconnect(self, peer: PeerId) -> None:
         """Let go of a connection that the router has no more use for, unless it counts towards the target."""
@@ -194,7 +194,7 @@ class Discovery:
             if record is not None:
                 await self._read_record(peer, record, teller)
             if peer not in self.book or not await self._try(peer):
-                self._service.tell_router(ConnectFailed(peer))
+                self._service.host.tell(ConnectFailed(peer))
         finally:
             self._asked -= 1
 
@@ -214,7 +214,7 @@ class Discovery:
             rtt_s = await measure_ping(connection)
         except (GossipLogError, trio.TooSlowError) as error:
             note("no answer to a ping", level=logging.DEBUG, peer=peer, reason=str(error))
-        self._service.tell_router(Probed(peer, rtt_s))
+        self._service.host.tell(Probed(peer, rtt_s))
 
     # Staying connected
 
@@ -248,7 +248,7 @@ class Discovery:
 
         def is_free(candidate: PeerId) -> bool:
             is_busy = candidate in connected or candidate in self._dialling or candidate == self._host.id
-            return not is_busy and self.book.may_try(candidate, now) and self._service.banned_until(candidate) is None
+            return not is_busy and self.book.may_try(candidate, now) and self._service.host.banned_until(candidate) is None
 
         listed: list[PeerId | Address] = []
         for address, peer in self._bootstrap.items():
@@ -365,7 +365,7 @@ class Discovery:
                     walk.on_failure(peer)
 
     def _may_dial_for_search(self, peer: PeerId) -> bool:
-        if self._walk_dials <= 0 or not self.book.may_try(peer, trio.current_time()) or self._service.banned_until(peer) is not None:
+        if self._walk_dials <= 0 or not self.book.may_try(peer, trio.current_time()) or self._service.host.banned_until(peer) is not None:
             return False
         self._walk_dials -= 1
         return True

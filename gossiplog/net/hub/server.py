@@ -159,7 +159,7 @@ class Hub:
             raise LocalProtocolError(f"a log with topic {log.topic} is served already", hint="serve each topic once")
         async with AsyncExitStack() as stack:
             service = await stack.enter_async_context(open_service(log))
-            stack.enter_context(service.guarded_by(self.admission))
+            stack.enter_context(service.host.guarded_by(self.admission))
             access = self.admission.limits.access
             await stack.enter_async_context(roles_kept(log, access))
             allowance = stack.enter_context(service.allowances.kept(access))
@@ -399,7 +399,7 @@ class Hub:
         """
         allowance = self.allowances[service.topic]
         is_counted = not self.admission.is_exempt(client)
-        with service.named(f"ws://{_show(client)}:{port}") as peer:
+        with service.host.named(f"ws://{_show(client)}:{port}") as peer:
             async with (
                 open_muxed(stream, is_client=False, peer=peer, address=client, handlers=service.handlers, flushes=self.flushes) as muxed,
                 service.attached(muxed, PeerKind.CLIENT, is_counted=is_counted, rights=rights, allowance=allowance) as link,

@@ -89,7 +89,7 @@ class Observer:
         self._file = None if file is None else _FactsFile(file, self.board)
         self._topic = topic
         self._router = router
-        self._witness = Witness(self.tell)
+        self._witness = Witness(self.tell, topic)
         self._changed = trio.Event()
         self.on_event: Callable[[Event | SharedEvent, Sequence[Action]], None] = self._witness.on_event
 

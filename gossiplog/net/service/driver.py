@@ -1,34 +1,32 @@
-"""What all streams of one log share: the broadcast machine and how it is driven, who is connected, how streams are opened and served.
-
-Whatever happens goes through `tell`, and what the machine asks for is carried out in order, never one action within another.
-"""
+"""What all streams of one log share: the broadcast machine, who is connected, how streams are opened and served."""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import trio
 
 from ...broadcast import Action, Broadcast, Event, SharedEvent
-from ...errors import GossipLogError, ProtocolNotSupported, StreamReset
+from ...errors import GossipLogError, ProtocolNotSupported
 from ...plan import Plan, Resumable
-from ...pubsub.actions import AnotherSource, Validate
 from ...pubsub.types import PeerId
 from ...replica.log import Replica
 from ..ground.journal import note
 from ..reports.figures import Figures
 from ..reports.observer import Observer
-from ..transport.stream import Connection, Handler, Stream
+from ..transport.stream import Stream
+from .attached import Attached
 from .peers import Peer, PeerConnection
 
 __all__ = ["OPEN_S", "LogDriver", "read_patiently"]
 
 OPEN_S = 10.0
 """How long opening a stream may take."""
-ATTACH_S = 5.0
+_REFUSALS_MAX = 8
+"""Reasons that are logged of one peer."""
 _RETRY_FIRST_S, _RETRY_MOST_S = 1.0, 60.0
 
 
@@ -39,82 +37,62 @@ class LogDriver:
         log: The log.
         machine: Its protocol.
         act: Carries out one action at once; whatever takes longer it begins.
+        tell: Hands an event to the machine, in its turn among those of other logs and of the router.
 
     Attributes:
         log: The log.
         topic: The log's.
         machine: Its protocol.
-        shared: The router.
+        act: Carries out one action.
         peers: Who is connected.
         counts: What has happened since the start, by name.
         figures: What it has done so far, by way and outcome.
         observer: Makes facts of all that happens; None where nobody wants any.
         now: Says what time it is, in seconds of the event loop.
+        links: The connections that are in use.
         has_ended: Nothing is handed to the machine any more.
     """
 
-    def __init__(self, log: Replica, machine: Broadcast, act: Callable[[Action], None]) -> None:
+    def __init__(self, log: Replica, machine: Broadcast, act: Callable[[Action], None], tell: Callable[[LogDriver, Event], None]) -> None:
         self.log = log
         self.topic = log.topic
         self.machine = machine
-        self.shared = machine.shared
+        self.act = act
         self.peers: dict[PeerId, Peer] = {}
         self.counts = Counter[str]()
         self.figures = Figures()
         self.observer: Observer | None = None
         self.now = trio.lowlevel.current_clock().current_time  # two calls less than `trio.current_time`
         self.has_ended = False
-        self._act = act
-        self._todo: deque[Action] = deque()
-        self._is_acting = False
-        self._links: dict[Connection, PeerConnection] = {}
-        # Set and replaced when a connection is attached.
-        self._attached = trio.Event()
+        self.links = Attached[PeerConnection]()
+        self._tell = tell
 
     # The machine
 
     def tell(self, event: Event) -> None:
         """Hand an event to the machine, and carry out what it asks for. Returns at once, raises nothing; of no effect after the end."""
-        self._tell(self.machine, event)
-
-    def tell_router(self, event: SharedEvent) -> None:
-        """Hand an event to the router, in the same way."""
-        self._tell(self.shared, event)
-
-    def _take(self, machine: Any, event: Event | SharedEvent) -> None:
-        """Note what an event leads to, with the log's answers in the places of what the router asks of it."""
-        try:
-            actions = machine.handle(event, self.now())
-            if self.observer is not None:
-                self.observer.on_event(event, actions)
-        except Exception as error:
-            _note_fault(error, event)
-            return
-        for action in actions:
-            if type(action) is Validate or type(action) is AnotherSource:
-                self._take(self.machine, action)
-            else:
-                self._todo.append(action)
-
-    def _tell(self, machine: Any, event: Event | SharedEvent) -> None:
-        if self.has_ended:
+        if not self.has_ended:
             # Connections may outlive the service by a moment where the log's block is cancelled.
-            return
-        self._take(machine, event)
-        if self._is_acting:
-            return
-        self._is_acting = True
-        while self._todo:
-            action = self._todo.popleft()
-            try:
-                self._act(action)
-            except Exception as error:
-                _note_fault(error, action)
-        self._is_acting = False
+            self._tell(self, event)
+
+    def observe(self, event: Event | SharedEvent, actions: Sequence[Action]) -> None:
+        """Have the observer, if there is one, see an event and what follows from it."""
+        if self.observer is not None:
+            self.observer.on_event(event, actions)
 
     def count(self, what: str, number: int = 1) -> None:
         """Count something that happened."""
         self.counts[what] += number
+
+    def on_refusals(self, peer: Peer, reasons: Sequence[str]) -> None:
+        """Count messages that are not even looked at, and say why, each reason once a peer."""
+        self.count("messages refused", len(reasons))
+        peer.count("messages refused", len(reasons))
+        for reason in dict.fromkeys(reasons):
+            if reason not in peer.refusals and len(peer.refusals) < _REFUSALS_MAX:
+                peer.refusals.add(reason)
+                self.observed("refused", peer.id, reason=reason)
+                note("message refused", level=logging.WARNING, peer=peer.id, reason=reason)
 
     def observed(self, kind: str, peer: str | None = None, **columns: Any) -> None:
         """Have the observer take a fact, if there is one. See `Tell`."""
@@ -125,12 +103,12 @@ class LogDriver:
 
     def has_to_wait(self, peer: Peer, under_way_max: int) -> bool:
         """Whether a peer's next entry has to wait: so many of its are under way, or it is a stranger from where others offended."""
-        return peer.inserting >= under_way_max or self.shared.is_slowed(peer.id, self.now())
+        return peer.inserting >= under_way_max or self.machine.shared.is_slowed(peer.id, self.now())
 
     async def wait_turn(self, peer: Peer, entries: int, under_way_max: int | None = None) -> None:
         """Wait until so many entries of a peer may be verified, and less than the maximum of its are under way: not at all, as a rule."""
         while True:
-            entries, ready_at = self.shared.take_turn(peer.id, entries, self.now())
+            entries, ready_at = self.machine.shared.take_turn(peer.id, entries, self.now())
             if entries <= 0:
                 break
             peer.note_once("slowed", "a stranger is slowed", address=peer.origin, reason="others from there sent what is invalid")
@@ -142,31 +120,10 @@ class LogDriver:
 
     # Streams
 
-    def on_attached(self, link: PeerConnection) -> None:
-        """Serve a connection from now on."""
-        self._links[link.connection] = link
-        attached, self._attached = self._attached, trio.Event()
-        attached.set()
-
     def on_detached(self, link: PeerConnection) -> None:
         """Serve a connection no longer."""
-        del self._links[link.connection]
+        self.links.remove(link.connection)
         self.figures.on_detached(link.connection)
-
-    def handler(self, serve: Callable[[PeerConnection, Stream], Awaitable[None]]) -> Handler:
-        """Have a function serve streams that peers open, once their connection is attached."""
-
-        async def handle(connection: Connection, stream: Stream) -> None:
-            await serve(await self._link(connection), stream)
-
-        return handle
-
-    async def _link(self, connection: Connection) -> PeerConnection:
-        with trio.move_on_after(ATTACH_S):
-            while (link := self._links.get(connection)) is None:
-                await self._attached.wait()
-            return link
-        raise StreamReset("the connection is not in use")
 
     async def open_stream(
         self, link: PeerConnection, protocols: Sequence[str], wait_s: float = OPEN_S, *, is_lazy: bool = False
@@ -197,8 +154,3 @@ async def read_patiently(log: Replica, plan: Plan[Any]) -> Any:
             note("the log does not answer", level=logging.ERROR, reason=str(error))
         await trio.sleep(pause)
         pause = min(2 * pause, _RETRY_MOST_S)
-
-
-def _note_fault(error: Exception, cause: Event | SharedEvent | Action) -> None:
-    """Log a fault of ours, which must end neither the connection of whoever brought it to light, nor the log's writer."""
-    note("fault in the protocol", level=logging.ERROR, error=error, cause=type(cause).__name__)

@@ -19,7 +19,6 @@ from ..ground.access import ALL, Rights
 from ..ground.admission import Worth
 from ..ground.journal import note
 from ..transport.stream import Connection
-from .pubsub_stream import RpcSender
 from .push_stream import PushStream
 from .refusals import RefusalBox
 
@@ -61,7 +60,6 @@ class PeerConnection:
         nursery: The tasks that use it; cancelled when it is detached.
         since: Unix time, seconds.
         speaks: By which protocols the peer is pulled from.
-        pubsub_streams: How many we have opened on it.
     """
 
     connection: Connection
@@ -69,7 +67,6 @@ class PeerConnection:
     nursery: trio.Nursery
     since: float
     speaks: Speaks = field(default_factory=Speaks)
-    pubsub_streams: int = 0
 
     def start(self, task: Callable[[PeerConnection], Awaitable[None]]) -> None:
         """Start a task that ends with the connection at the latest; a fault in it ends nothing but itself."""
@@ -89,13 +86,8 @@ class Peer:
     Attributes:
         id: Its peer id.
         kind: What the connections are good for.
-        pubsub_protocol: What is spoken on pubsub streams; None without pubsub.
         links: Its connections, the oldest first; new streams are opened on the first.
         push: The push stream that stands, if one does.
-        rpcs: What is to be written to its pubsub stream.
-        rpcs_on: The connection that this stream is on.
-        writing: Cancelled when the peer speaks pubsub no longer.
-        is_introduced: It had a pubsub stream of ours before.
         origin: Where it came from; see `Connected`.
         bucket: What it may ask for in syncs.
         inserting: Its entries that are being inserted.
@@ -115,15 +107,10 @@ class Peer:
 
     id: PeerId
     kind: PeerKind
-    pubsub_protocol: str | None
-    rpcs: RpcSender
     bucket: TokenBucket
     origin: str | None = None
     links: list[PeerConnection] = field(default_factory=list)
     push: PushStream | None = None
-    rpcs_on: PeerConnection | None = None
-    writing: trio.CancelScope = field(default_factory=trio.CancelScope)
-    is_introduced: bool = False
     inserting: int = 0
     settled: trio.Event = field(default_factory=trio.Event)
     serving: trio.Lock = field(default_factory=trio.Lock)

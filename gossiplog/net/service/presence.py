@@ -38,7 +38,7 @@ class PresenceStreams:
 
     def handlers(self) -> dict[str, Handler]:
         """Return what a connection serves, by protocol id."""
-        return {self._protocol: self._driver.handler(self._serve)}
+        return {self._protocol: self._driver.links.handler(self._serve)}
 
     async def join(self, link: PeerConnection) -> None:
         """Speak presence with a hub, or with a peer of a mesh that says it does, as soon as it is in use."""

@@ -109,15 +109,15 @@ def read_network(service: Service) -> NetworkFigures:
     known = {peer.peer: peer for peer in state.router.peers}
     peers = []
     for peer in service.peers.values():
-        mesh = known.get(peer.id)
+        mesh, pubsub = known.get(peer.id), service.host.peers.get(peer.id)
         peers.append(
             PeerFigures(
                 peer.id,
                 peer.kind.value,
-                peer.pubsub_protocol,
+                None if pubsub is None else pubsub.protocol,
                 () if mesh is None else mesh.topics,
                 None if mesh is None or mesh.score is None else mesh.score.total,
-                service.is_heeded(peer.id),
+                service.host.is_heeded(peer.id),
                 0 if peer.push is None else peer.push.queued_bytes,
                 peer.counts.get("dropped", 0) + (0 if mesh is None else mesh.dropped),
                 peer.counts.get("messages refused", 0),
@@ -128,9 +128,9 @@ def read_network(service: Service) -> NetworkFigures:
         service.topic,
         tuple(peers),
         tuple(service.hubs),
-        is_in_mesh=service.dialler is not None,
+        is_in_mesh=service.host.dialler is not None,
         degree=sum(len(one.full_message) for one in state.router.topics if one.topic == service.topic),
-        is_spread=service.shared.router.is_ready(Topic(service.topic)),
+        is_spread=service.host.shared.router.is_ready(Topic(service.topic)),
         queue_bytes_max=QUEUE_BYTES_MAX,
         dials={dial.address: dial.reason for dial in service.failed_dials.standing()},
         banned={peer: reason for peer, until, reason in state.bans if until > trio.current_time()},

@@ -46,14 +46,14 @@ def peers_record(service: Service, contents: Mapping[str, Any] | None = None) ->
         "me": service.me,
         "topic": service.topic,
         "router": router.router,
-        "protocols": list(service.protocols),
+        "protocols": list(service.host.protocols),
         "version": VERSION,
         "now": time.time(),
         **(contents or {}),
         "peers": [
             {
-                **_peer_record(peer, known.get(peer.id), router, service.topic),
-                "heeded": service.is_heeded(peer.id),
+                **_peer_record(service, peer, known.get(peer.id), router),
+                "heeded": service.host.is_heeded(peer.id),
                 "pushing": peer.push is not None,
                 "rights": sorted(peer.rights),
             }
@@ -86,7 +86,8 @@ def score_record(score: ScoreParts | None) -> dict[str, float] | None:
     return {part: round(value, 3) for part, value in asdict(score).items() if value or part == "total"}
 
 
-def _peer_record(peer: Peer, state: PeerState | None, router: RouterState, topic: str) -> Mapping[str, Any]:
+def _peer_record(service: Service, peer: Peer, state: PeerState | None, router: RouterState) -> Mapping[str, Any]:
+    pubsub = service.host.peers.get(peer.id)
     connection = peer.links[0].connection if peer.links else None
     traffic: dict[str, dict[str, int]] = {}
     for link in peer.links:
@@ -99,15 +100,15 @@ def _peer_record(peer: Peer, state: PeerState | None, router: RouterState, topic
         "kind": peer.kind.value,
         "outbound": connection is not None and connection.is_outbound,
         "address": None if connection is None else connection.address,
-        "protocol": peer.pubsub_protocol,
+        "protocol": None if pubsub is None else pubsub.protocol,
         "since": min((link.since for link in peer.links), default=None),
-        "peering": peering_of(router, topic, peer.id),
+        "peering": peering_of(router, service.topic, peer.id),
         "topics": [] if state is None else list(state.topics),
         "score": None if state is None else score_record(state.score),
         "backoff_s": _left_s(None if state is None else state.backoff_until),
         "queue": {
             "bytes": 0 if peer.push is None else peer.push.queued_bytes,
-            "rpcs": len(peer.rpcs),
+            "rpcs": 0 if pubsub is None else len(pubsub.rpcs),
             "dropped": 0 if state is None else state.dropped,
         },
         "traffic": traffic,

@@ -211,7 +211,7 @@ def test_libp2p_is_loaded_by_a_mesh_alone():
 
 async def test_a_mesh_keeps_scores_by_default_with_the_parameters_that_were_measured():
     async with a_peer() as one:
-        router = one.service.shared.router
+        router = one.service.host.shared.router
         assert isinstance(router, Gossipsub)
         assert router.params == MESH_PARAMS["gossipsub"]
         assert router.params.score is not None

@@ -231,12 +231,12 @@ async def test_the_router_connects_with_a_peer_by_its_signed_record_and_by_nothi
         await middle.host.connect(near.host.id, near.host.announced)
         await eventually(lambda: near.host.peers == [middle.host.id])
         told = []
-        near.service.tell_router, tell_router = told.append, near.service.tell_router
+        near.service.host.tell, tell = told.append, near.service.host.tell
         forged = seal_record(PeerKey.generate(), far.host.announced, 1)
         for record in (None, b"garbage", forged):
             near.discovery.connect(far.host.id, record, middle.host.id)
         await eventually(lambda: sum(isinstance(event, ConnectFailed) for event in told) == 3)
-        near.service.tell_router = tell_router
+        near.service.host.tell = tell
         near.discovery.connect(far.host.id, seal_record(far.host.key, far.host.announced, 1), middle.host.id)
         await eventually(lambda: far.host.id in near.host.peers)
 
@@ -245,7 +245,7 @@ async def test_a_probe_measures_and_says_when_there_is_nothing_to_measure():
     async with a_peer() as one, a_peer() as two:
         await one.host.connect(two.host.id, two.host.announced)
         told = []
-        one.service.tell_router = told.append
+        one.service.host.tell = told.append
         one.discovery.probe(two.host.id)
         one.discovery.probe(peers(1)[0])
         await eventually(lambda: sum(isinstance(event, Probed) for event in told) == 2)

@@ -96,8 +96,11 @@ async def test_refused_messages_are_counted_and_said_why_once_a_peer(caplog: pyt
     signed = [Message(hash_data(Topic(TOPIC), b"%d" % n), Topic(TOPIC), b"%d" % n, OTHER, bytes(8), bytes(64)) for n in range(5)]
     other = [Message(hash_data(Topic("other"), b"%d" % n), Topic("other"), b"%d" % n) for n in range(3)]
     async with memory_log(1) as log, open_service(log) as service:
-        protocol = service.protocols[0]
-        async with muxed_pair({}, service.handlers) as (theirs, ours), service.attached(ours, PeerKind.MESH, pubsub_protocol=protocol):
+        protocol = service.host.protocols[0]
+        async with (
+            muxed_pair({}, {**service.handlers, **service.host.handlers}) as (theirs, ours),
+            service.attached(ours, PeerKind.MESH, pubsub_protocol=protocol),
+        ):
             stream = await theirs.open_stream([protocol])
             malformed = [Message(hash_data(Topic(TOPIC), b"%d" % n), Topic(TOPIC), b"%d" % n) for n in range(2)]
             for messages, wire in ((signed, Wire(Policy(SignaturePolicy.LAX_SIGN))), (other, Wire()), (malformed, Wire())):

@@ -11,24 +11,20 @@ import trio.testing
 from broadcast_support import chain
 
 import gossiplog
-from gossiplog.broadcast import Action, Broadcast, Connected, EntriesCommitted, Misbehaved, PeerKind, SharedRouter, StartBroadcast
+from gossiplog.broadcast import Action, Broadcast, Connected, EntriesCommitted, Misbehaved, PeerKind, StartBroadcast
 from gossiplog.broadcast.offences import BROKEN_STREAMS_MAX
 from gossiplog.net.service.driver import LogDriver
 from gossiplog.net.service.peers import Peer, new_bucket
-from gossiplog.net.service.pubsub_stream import RpcSender
-from gossiplog.pubsub.params import GossipsubParams
-from gossiplog.pubsub.registry import make_router
+from gossiplog.net.service.pubsub_host import PubsubHost
 from gossiplog.pubsub.types import PeerId
-from gossiplog.pubsub.wire.rpc_codec import Wire, WireLimits
-from gossiplog.pubsub.wire.shared_frames import Encoder
 
 TOPIC = "app.example.com"
 PLACE = "203.0.113.7"
 
 
 def driver_of(log: gossiplog.GossipLog, act: Callable[[Action], None]) -> LogDriver:
-    rng = Random(1)
-    return LogDriver(log, Broadcast(SharedRouter(make_router("gossipsub", GossipsubParams(), rng)), TOPIC, rng), act)
+    host = PubsubHost(PeerId("me"))
+    return LogDriver(log, Broadcast(host.shared, TOPIC, Random(1)), act, host.tell_log)
 
 
 async def test_a_fault_in_one_action_keeps_none_of_the_others_from_being_carried_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -59,9 +55,8 @@ async def test_strangers_from_where_others_offended_wait_and_nobody_else_does(au
         driver.tell(Connected(PeerId("from elsewhere"), PeerKind.CLIENT, False, None, None, origin="198.51.100.1"))
         for _ in range(5 * BROKEN_STREAMS_MAX):
             driver.tell(Misbehaved(PeerId("offender"), "no frame"))
-        rpcs = RpcSender(Encoder(Wire(limits=WireLimits())), lambda messages: None)
         stranger, other = (
-            Peer(PeerId(name), PeerKind.CLIENT, None, rpcs, new_bucket(0.0), origin)
+            Peer(PeerId(name), PeerKind.CLIENT, new_bucket(0.0), origin)
             for name, origin in (("stranger", PLACE), ("from elsewhere", "198.51.100.1"))
         )
         assert (driver.has_to_wait(stranger, 10), driver.has_to_wait(other, 10)) == (True, False)

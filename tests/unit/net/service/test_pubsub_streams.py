@@ -16,9 +16,9 @@ from network_support import TOPIC, eventually, memory_log
 from gossiplog.broadcast import PeerKind, StartSync
 from gossiplog.codec.framing import FrameDecoder
 from gossiplog.net import Connection, Stream
-from gossiplog.net.service import streams as streams_module
+from gossiplog.net.service import pubsub_host
+from gossiplog.net.service.pubsub_host import ANEW_FIRST_S, REOPEN_S_MAX, STREAMS_MAX
 from gossiplog.net.service.service import Service, open_service
-from gossiplog.net.service.streams import ANEW_FIRST_S, REOPEN_S_MAX, STREAMS_MAX
 from gossiplog.net.transport.stream import Handler
 from gossiplog.pubsub.actions import SendRpc
 from gossiplog.pubsub.policy import hash_data
@@ -46,9 +46,9 @@ async def reader(service: Service, streams: list[list[Rpc]], *, ends: str = "") 
             if len(streams) == 1 and ends == "reset":
                 stream.reset()
 
-    protocol = service.protocols[0]
+    protocol = service.host.protocols[0]
     async with (
-        muxed_pair({protocol: read}, service.handlers) as (theirs, ours),
+        muxed_pair({protocol: read}, {**service.handlers, **service.host.handlers}) as (theirs, ours),
         service.attached(ours, PeerKind.MESH, pubsub_protocol=protocol, has_push=False),
     ):
         stream = await theirs.open_stream([protocol])
@@ -69,16 +69,16 @@ async def test_pubsub_stream_that_the_peer_ended_is_opened_again(ends: str) -> N
 async def test_streams_that_a_peer_ends_are_opened_ever_less_often(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams_module, "STREAMS_MAX", 1_000)
+    monkeypatch.setattr(pubsub_host, "STREAMS_MAX", 1_000)
     opened: list[float] = []
 
     async def refuse(connection: Connection, stream: Stream) -> None:
         opened.append(trio.current_time())
 
     async with memory_log(1) as log, open_service(log) as service:
-        protocol = service.protocols[0]
+        protocol = service.host.protocols[0]
         async with (
-            muxed_pair({protocol: refuse}, service.handlers) as (_, ours),
+            muxed_pair({protocol: refuse}, {**service.handlers, **service.host.handlers}) as (_, ours),
             service.attached(ours, PeerKind.MESH, pubsub_protocol=protocol, has_push=False),
         ):
             await trio.sleep(600)
@@ -108,13 +108,13 @@ async def test_connection_whose_pubsub_ended_is_closed_and_its_peer_dialled_anew
             dialled.append(peer)
 
     async with memory_log(1) as log, open_service(log) as service:
-        service.dialler = Mesh()  # type: ignore[assignment]
-        protocol = service.protocols[0]
+        service.host.dialler = Mesh()  # type: ignore[assignment]
+        protocol = service.host.protocols[0]
         for turn in range(3):
             handlers: dict[str, Handler] = {protocol: end}
             opened = 0
             async with (
-                muxed_pair(handlers, service.handlers) as (_, ours),
+                muxed_pair(handlers, {**service.handlers, **service.host.handlers}) as (_, ours),
                 service.attached(ours, PeerKind.MESH, pubsub_protocol=protocol, has_push=False),
             ):
                 if turn == 1:
@@ -153,9 +153,9 @@ async def test_pubsub_stream_proves_that_a_peer_speaks_pubsub() -> None:
             heard.extend(Wire().decode(body).rpc for body in frames.take(data))
 
     async with memory_log(1) as log, open_service(log) as service:
-        protocol = service.protocols[0]
+        protocol = service.host.protocols[0]
         async with (
-            muxed_pair({protocol: read}, service.handlers) as (theirs, ours),
+            muxed_pair({protocol: read}, {**service.handlers, **service.host.handlers}) as (theirs, ours),
             service.attached(ours, PeerKind.MESH, has_push=False),
         ):
             await trio.testing.wait_all_tasks_blocked()
@@ -167,7 +167,7 @@ async def test_pubsub_stream_proves_that_a_peer_speaks_pubsub() -> None:
             await log.append("to the newcomer")
             await eventually(lambda: any(rpc.messages for rpc in heard))
             # And when it says that it speaks pubsub no longer, it is left alone.
-            service.set_pubsub(ours.peer, None)
+            service.host.set_pubsub(ours.peer, None)
             assert service.state().router.peers == ()
 
 
@@ -192,7 +192,7 @@ async def test_peer_without_sync_is_warned_of_once_however_often_it_is_tried_and
     async with memory_log(1) as log, open_service(log) as service:
         for _ in range(2):
             async with (
-                muxed_pair({}, service.handlers) as (_, ours),
+                muxed_pair({}, {**service.handlers, **service.host.handlers}) as (_, ours),
                 service.attached(ours, PeerKind.MESH, has_push=False),
             ):
                 for _ in range(3):
@@ -205,20 +205,20 @@ async def test_peer_without_sync_is_warned_of_once_however_often_it_is_tried_and
 
 async def test_peer_that_is_not_heeded_is_heard_to_leave_and_in_nothing_else() -> None:
     async with memory_log(1) as log, open_service(log) as service:
-        protocol = service.protocols[0]
+        protocol = service.host.protocols[0]
 
         async def drop(connection: Connection, stream: Stream) -> None:
             while await stream.receive_some():
                 pass
 
         async with (
-            muxed_pair({protocol: drop}, service.handlers) as (theirs, ours),
+            muxed_pair({protocol: drop}, {**service.handlers, **service.host.handlers}) as (theirs, ours),
             service.attached(ours, PeerKind.MESH, pubsub_protocol=protocol, has_push=False),
         ):
             stream = await theirs.open_stream([protocol])
             await stream.send_all(b"".join(Wire().encode(Rpc(subscriptions=SUBSCRIBED))))
             await eventually(lambda: service.state().router.peers[0].topics)
-            service.shared.router._gate = lambda peer: False  # type: ignore[attr-defined]
+            service.host.shared.router._gate = lambda peer: False  # type: ignore[attr-defined]
             other = Rpc(subscriptions=(Subscription(Topic("other"), True), Subscription(Topic(TOPIC), False)))
             await stream.send_all(b"".join(Wire().encode(other)))
             await eventually(lambda: not service.state().router.peers[0].topics)

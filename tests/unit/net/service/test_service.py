@@ -20,9 +20,10 @@ from gossiplog.entry.validation import Verdict
 from gossiplog.errors import LocalProtocolError, StorageFull
 from gossiplog.log.requests import ReadHeads
 from gossiplog.net import Connection, MuxedConnection, MuxedStream, Stream
+from gossiplog.net.service.pubsub_host import PUBLISHED_INSERTING_MAX
 from gossiplog.net.service.push_stream import STALLED_S
 from gossiplog.net.service.service import Service, open_service
-from gossiplog.net.service.streams import PUBLISHED_INSERTING_MAX
+from gossiplog.net.transport.stream import Handler
 from gossiplog.plan import ask
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Message, Rpc
@@ -35,13 +36,17 @@ PUSH = f"/canvas/v1/{TOPIC}/push"
 SYNC = f"/canvas/v1/{TOPIC}/sync"
 
 
+def handlers_of(service: Service) -> dict[str, Handler]:
+    return {**service.handlers, **service.host.handlers}
+
+
 @asynccontextmanager
 async def joined(
     left: Service, right: Service, left_kind: PeerKind = PeerKind.CLIENT, right_kind: PeerKind = PeerKind.HUB
 ) -> AsyncIterator[tuple[MuxedConnection, MuxedConnection]]:
     """Connect two services; each is told what the other is to it. The right one dials."""
-    pubsub = left.protocols[0] if PeerKind.MESH in (left_kind, right_kind) else None
-    async with muxed_pair(right.handlers, left.handlers) as (dialled, accepted):
+    pubsub = left.host.protocols[0] if PeerKind.MESH in (left_kind, right_kind) else None
+    async with muxed_pair(handlers_of(right), handlers_of(left)) as (dialled, accepted):
         accepted._peer, dialled._peer = right.me, left.me
         async with (
             left.attached(accepted, left_kind, pubsub_protocol=pubsub),
@@ -164,9 +169,9 @@ async def test_messages_of_one_rpc_are_inserted_a_few_at_a_time(monkeypatch: pyt
 
     under_way: list[int] = []
     async with memory_log(1) as log, memory_log(2) as author, open_service(log) as mesh:
-        protocol = mesh.protocols[0]
+        protocol = mesh.host.protocols[0]
         async with (
-            muxed_pair({protocol: discard}, mesh.handlers) as (theirs, ours),
+            muxed_pair({protocol: discard}, handlers_of(mesh)) as (theirs, ours),
             mesh.attached(ours, PeerKind.MESH, pubsub_protocol=protocol),
         ):
             count = mesh.intake.on_under_way

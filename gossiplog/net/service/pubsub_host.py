@@ -1,0 +1,571 @@
+"""What all logs of a process share on the network: the router and its streams, who is banned, and the order in which things are done.
+
+A log joins with its service and leaves with it; a process with one log has a host for that one. A connection with a peer of the mesh is
+used by any number of logs, and has one pubsub stream each way. Whatever happens goes through `tell`, or `tell_log` if it is about one log,
+and what the machines ask for is carried out in order, never one action within another.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import Any, Protocol, TypeAlias, assert_never
+
+import trio
+
+from ...broadcast import Action, Ban, Disconnected, Event, PubsubChanged, SharedEvent, SharedRouter
+from ...errors import DecodeError, GossipLogError
+from ...limits import Backoff
+from ...pubsub.actions import Action as RouterAction
+from ...pubsub.actions import AnotherSource, Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer, Validate
+from ...pubsub.events import ConnectFailed, Probed, RpcReceived, SendFailed, Start, TimerFired
+from ...pubsub.params import GossipsubParams
+from ...pubsub.protocol_ids import FEATURES, FLOODSUB, Feature
+from ...pubsub.registry import make_router
+from ...pubsub.router import NO_EXTENSIONS, Router
+from ...pubsub.rpc import Control, Message, Rpc, Subscription
+from ...pubsub.types import PeerId, Topic
+from ...pubsub.wire.rpc_codec import Decoded, Wire, WireLimits
+from ...pubsub.wire.shared_frames import Copies, Encoder
+from ...tasks.nursery import open_service_nursery
+from ..ground.admission import Admission
+from ..ground.journal import note
+from ..reports.failed_dials import FailedDials
+from ..transport.stream import Connection, Handler, Stream
+from .attached import Attached
+from .driver import OPEN_S, LogDriver
+from .peers import Peer
+from .pubsub_stream import RpcSender, read_rpcs
+from .timers import Timers
+
+__all__ = ["MakeRouter", "PubsubHost", "PubsubPeer", "open_pubsub_host"]
+
+MakeRouter: TypeAlias = Callable[[random.Random], Router]
+"""Makes a router that validates, from its only source of chance."""
+
+PUBLISHED_INSERTING_MAX = 256
+"""Entries of one peer and log that may be under way before its pubsub stream is read on.
+
+The router holds 8,192 of all peers together, and drops what is more.
+"""
+_MESSAGES_A_TURN = 64
+STREAMS_MAX = 4
+"""Pubsub streams that we open on one connection. rust-libp2p counts them, and switches its pubsub off for good at the fifth."""
+ANEW_FIRST_S, ANEW_MOST_S = 60.0, 3_600.0
+"""How long after a connection was given up for its pubsub the next one with that peer may be; twice as long each time."""
+_ANEW_MAX = 1_024
+REOPEN_S_MAX = 60.0
+"""The longest time between two tries to open a pubsub stream. A peer that closed one may not want it, and may want it later."""
+STEADY_S = 60.0
+"""A pubsub stream that lasted so long was no failure."""
+_DECODERS_MAX = 2
+"""Long frames that are decoded at the same time, of all peers together."""
+_SAID_MAX = 4_096
+_LOOK_S = 0.02
+_CLOSE_S = 5.0
+
+
+class Dialler(Protocol):
+    """Who makes connections for the router. Each call returns at once; the answers come through `PubsubHost.tell`."""
+
+    def connect(self, peer: PeerId, record: bytes | None, source: PeerId | None) -> None:
+        """Dial a peer that another one may have named, then attach the connection, or tell `ConnectFailed`."""
+        ...
+
+    def disconnect(self, peer: PeerId) -> None:
+        """The router has no more use for the connection."""
+        ...
+
+    def probe(self, peer: PeerId) -> None:
+        """Measure the round trip, and tell `Probed`."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class PubsubPeer:
+    """A peer of the mesh, with at least one connection.
+
+    Attributes:
+        id: Its peer id.
+        protocol: What is spoken on pubsub streams; None without pubsub.
+        rpcs: What is to be written to its pubsub stream.
+        links: Its connections, the oldest first; new streams are opened on the first.
+        rpcs_on: The connection that the stream is on.
+        writing: Cancelled when that connection is given up, or the peer speaks pubsub no longer.
+        is_introduced: It had a pubsub stream of ours before.
+    """
+
+    id: PeerId
+    protocol: str | None
+    rpcs: RpcSender
+    links: list[_PubsubLink] = field(default_factory=list)
+    rpcs_on: _PubsubLink | None = None
+    writing: trio.CancelScope = field(default_factory=trio.CancelScope)
+    is_introduced: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _PubsubLink:
+    """One connection with a peer of the mesh.
+
+    Attributes:
+        connection: Carries the streams.
+        peer: Whom it leads to.
+        logs: How many logs use it.
+        streams: How many pubsub streams we have opened on it.
+    """
+
+    connection: Connection
+    peer: PubsubPeer
+    logs: int = 0
+    streams: int = 0
+
+
+class PubsubHost:
+    """Made by `open_pubsub_host`, or by a log's service for that log alone.
+
+    Args:
+        me: Our own peer id.
+        make_router: How entries are spread; gossipsub unless given.
+        wire: Limits of pubsub's frames.
+
+    Attributes:
+        me: Our own peer id.
+        shared: The router and who is banned; whoever watches may look. A mesh says that it is there: `has_mesh`.
+        protocols: The pubsub protocol ids that we speak, the preferred one first.
+        logs: The logs that have joined, by topic.
+        peers: The peers of the mesh.
+        handlers: What a connection of a mesh serves beside each log's streams.
+        dialler: Makes connections for the router; None without a mesh.
+        failed_dials: Whom we cannot reach.
+        now: Says what time it is, in seconds of the event loop.
+    """
+
+    def __init__(self, me: PeerId, make_router: MakeRouter | None = None, wire: WireLimits | None = None) -> None:
+        self._random = random.Random(secrets.randbits(128))
+        self.me = me
+        self.shared = SharedRouter((make_router or _make_gossipsub)(self._random))
+        self.protocols = self.shared.protocols
+        self.logs: dict[str, LogDriver] = {}
+        self.peers: dict[PeerId, PubsubPeer] = {}
+        self._links = Attached[_PubsubLink]()
+        self.handlers: Mapping[str, Handler] = dict.fromkeys(self.protocols, self._links.handler(self._read_rpcs))
+        self.dialler: Dialler | None = None
+        self.failed_dials = FailedDials(self._on_failed_dial)
+        self.now = trio.lowlevel.current_clock().current_time  # two calls less than `trio.current_time`
+        self._encoder = Encoder(Wire(limits=wire or WireLimits()))
+        self._copies = Copies(self._encoder)
+        self._decoders = trio.CapacityLimiter(_DECODERS_MAX)
+        self._timers = Timers(lambda token: self.tell(TimerFired(token)))
+        self._todo: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._is_acting = False
+        self._has_ended = False
+        self._anew: OrderedDict[PeerId, tuple[float, float]] = OrderedDict()
+        self._names: set[str] = set()
+        # What was logged of whom, once.
+        self._said: OrderedDict[PeerId, tuple[set[str], set[str]]] = OrderedDict()
+        # Listeners that refuse the places that are banned.
+        self._admissions: list[Admission] = []
+        self._nursery: trio.Nursery
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._timers.run)
+            self.tell(Start(self.me))
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._has_ended = True
+
+    # The machines
+
+    def tell(self, event: SharedEvent) -> None:
+        """Hand an event to the router, and carry out what follows. Returns at once, raises nothing; of no effect after the end."""
+        self._tell(None, event)
+
+    def tell_log(self, log: LogDriver, event: Event) -> None:
+        """Hand an event to a log's machine, in the same way."""
+        self._tell(log, event)
+
+    def _tell(self, log: LogDriver | None, event: Event | SharedEvent) -> None:
+        if self._has_ended:
+            return
+        self._take(log, event)
+        if self._is_acting:
+            return
+        self._is_acting = True
+        while self._todo:
+            act, action = self._todo.popleft()
+            try:
+                act(action)
+            except Exception as error:
+                _note_fault(error, action)
+        self._is_acting = False
+
+    def _take(self, log: LogDriver | None, event: Any) -> None:
+        """Note what an event leads to, with the answers of logs in the places of what the router asks of them."""
+        actions: Sequence[Any]
+        act: Callable[[Any], None]
+        try:
+            if log is None:
+                act, actions = self.act, self.shared.handle(event, self.now())
+                for each in self.logs.values():
+                    each.observe(event, actions)
+            else:
+                act, actions = log.act, log.machine.handle(event, self.now())
+                log.observe(event, actions)
+        except Exception as error:
+            _note_fault(error, event)
+            return
+        for action in actions:
+            if isinstance(action, Validate | AnotherSource):
+                asked = self.logs.get(action.message.topic if isinstance(action, Validate) else action.topic)
+                if asked is not None:
+                    self._take(asked, action)
+            else:
+                self._todo.append((act, action))
+
+    def act(self, action: RouterAction) -> None:
+        """Carry out what the router asks for, at once; whatever takes longer is begun."""
+        match action:
+            case SendRpc(peers, rpc, is_urgent):
+                for id in peers:
+                    peer = self.peers.get(id)
+                    dropped = rpc if peer is None else peer.rpcs.put(rpc, is_urgent=is_urgent)
+                    if dropped is not None:
+                        self.tell(SendFailed(id, dropped))
+            case SetTimer(token, at):
+                self._timers.set(token, at)
+            case Connect() | Disconnect() | Probe():
+                self._ask_dialler(action)
+            case Deliver(message):
+                self._count_in(message.topic, "delivered")
+            case Published(_, topic):
+                self._count_in(topic, "published")
+            case SlowPeer(_, dropped):
+                for log in self.logs.values():
+                    log.count("rpcs dropped", dropped)
+            case Validate() | AnotherSource():  # pragma: no cover - a log has had them
+                raise AssertionError(action)
+            case _:
+                assert_never(action)
+
+    def _count_in(self, topic: Topic, what: str) -> None:
+        log = self.logs.get(topic)
+        if log is not None:
+            log.count(what)
+
+    def _ask_dialler(self, action: Connect | Disconnect | Probe) -> None:
+        """Carry out what the router wants of connections; without a mesh nobody can be dialled or measured."""
+        dialler = self.dialler
+        match action:
+            case Connect(id, record, source):
+                if id in self.peers:
+                    pass
+                elif dialler is None:
+                    self.tell(ConnectFailed(id))
+                else:
+                    dialler.connect(id, record, source)
+            case Disconnect(id):
+                if dialler is not None:
+                    dialler.disconnect(id)
+            case Probe(id):
+                if dialler is None:
+                    self.tell(Probed(id, None))
+                else:
+                    dialler.probe(id)
+            case _:
+                assert_never(action)
+
+    def _on_failed_dial(self, address: str, reason: str) -> None:
+        for log in self.logs.values():
+            log.observed("dial-failed", address, reason=reason)
+
+    # Whom we know
+
+    @contextmanager
+    def named(self, name: str) -> Iterator[PeerId]:
+        """Name a client for the length of a block. Two that come from one port, by two listeners or two proxies, are not one peer.
+
+        Each has rights and rules of its own.
+        """
+        id = PeerId(name if name not in self._names else next(f"{name}#{n}" for n in count(2) if f"{name}#{n}" not in self._names))
+        self._names.add(id)
+        try:
+            yield id
+        finally:
+            self._names.discard(id)
+
+    def remember_said(self, peer: Peer) -> None:
+        """What was said once of a peer is not said again when it comes again by the same name, or with another log."""
+        peer.told, peer.refusals = self._said.setdefault(peer.id, (peer.told, peer.refusals))
+        self._said.move_to_end(peer.id)
+        if len(self._said) > _SAID_MAX:
+            self._said.popitem(last=False)
+
+    @contextmanager
+    def guarded_by(self, admission: Admission) -> Iterator[None]:
+        """Have a listener refuse the places that are banned, for the length of a block."""
+        self._admissions.append(admission)
+        try:
+            yield
+        finally:
+            self._admissions.remove(admission)
+
+    def banned_until(self, peer: PeerId) -> float | None:
+        """Say until which time of `trio.current_time` a peer is banned; None if it is not."""
+        return self.shared.banned_until(peer, trio.current_time())
+
+    def is_heeded(self, peer: PeerId) -> bool:
+        """Say whether the router reads what a peer sends; not if its score is below the graylist threshold."""
+        return self.shared.router.is_heeded(peer)
+
+    def on_banned(self, ban: Ban, by: LogDriver) -> None:
+        """A log has banned a peer, which holds for all."""
+        # Before the connection is closed and its peer, who hears of that, dials again.
+        if ban.origin is not None:
+            for admission in self._admissions:
+                admission.ban(ban.origin, ban.until)
+        for log in self.logs.values():
+            if log is not by and ban.peer in log.peers:
+                log.tell(Disconnected(ban.peer))
+
+    # Connections
+
+    def attach(self, connection: Connection, protocol: str | None) -> None:
+        """Note that a log, or one more, uses a connection of a mesh.
+
+        Args:
+            connection: Open, its streams served by `handlers`.
+            protocol: The one of `protocols` that the peer speaks as well; None without pubsub.
+        """
+        link = self._links.get(connection)
+        if link is None:
+            peer = self.peers.get(connection.peer)
+            if peer is None:
+                peer = self.peers[connection.peer] = PubsubPeer(connection.peer, protocol, self._sender(connection.peer))
+            link = _PubsubLink(connection, peer)
+            peer.links.append(link)
+            self._links.add(connection, link)
+            if len(peer.links) == 1:
+                self._keep_writing(peer)
+        link.logs += 1
+
+    def detach(self, connection: Connection) -> None:
+        """Note that a log does not use a connection any more; with the last one, pubsub goes on on another, if there is one."""
+        link = self._links.get(connection)
+        assert link is not None
+        link.logs -= 1
+        if link.logs:
+            return
+        self._links.remove(connection)
+        peer = link.peer
+        peer.links.remove(link)
+        if not peer.links:
+            del self.peers[peer.id]
+        if peer.rpcs_on is link:
+            peer.writing.cancel()
+            if peer.links:
+                self._keep_writing(peer)
+
+    def set_pubsub(self, id: PeerId, protocol: str | None) -> None:
+        """Note that a peer that is connected speaks pubsub, which it did not before, or speaks it no longer; else nothing happens.
+
+        Args:
+            id: Its peer id.
+            protocol: One of `protocols`; None for no longer.
+        """
+        peer = self.peers.get(id)
+        if peer is None or (peer.protocol is None) == (protocol is None):
+            return
+        peer.protocol = protocol
+        if protocol is not None:
+            peer.rpcs, peer.is_introduced = self._sender(id), False  # the router introduces us anew, and that goes first
+        note("pubsub begins" if protocol else "pubsub ends", level=logging.DEBUG, peer=id, protocol=protocol)
+        self.tell(PubsubChanged(id, protocol))
+        self._keep_writing(peer)
+
+    def _known(self, id: PeerId) -> list[tuple[LogDriver, Peer]]:
+        """Return the logs that know a peer, and how."""
+        return [(log, log.peers[id]) for log in self.logs.values() if id in log.peers]
+
+    def _count(self, id: PeerId, what: str) -> None:
+        """Count something that happened on a peer's connection: with each log that uses it."""
+        for _, peer in self._known(id):
+            peer.count(what)
+
+    # What peers write
+
+    async def _read_rpcs(self, link: _PubsubLink, stream: Stream) -> None:
+        peer = link.peer
+        if peer.protocol is None:
+            # It may have begun with pubsub after it told us what it speaks.
+            self.set_pubsub(peer.id, stream.protocol)
+        try:
+            is_heeded = partial(self.shared.router.is_heeded, peer.id)
+            on_rpc, on_entry = partial(self._on_rpc, peer.id), partial(self._on_entry, peer.id)
+            await read_rpcs(stream, self._encoder.wire, self._copies, on_rpc, on_entry, is_heeded, self._decoders)
+        except DecodeError:
+            self.tell(RpcReceived(peer.id, Rpc(), offences=1))
+            raise
+
+    async def _on_rpc(self, id: PeerId, decoded: Decoded, is_first: bool) -> None:
+        """Hand on an RPC, its messages a few at a time: one peer must not fill the queue in which those of all others wait as well."""
+        rpc, refused, offences = decoded.rpc, decoded.refused, decoded.offences
+        messages = rpc.messages
+        reasons = [*decoded.refusals, *(f"of another topic, {one.topic[:64]!r}" for one in messages if one.topic not in self.logs)]
+        if reasons:
+            for log, peer in self._known(id):
+                log.on_refusals(peer, reasons)
+        if not messages:
+            self.tell(RpcReceived(id, rpc, refused, offences, is_first))
+        for start in range(0, len(messages), _MESSAGES_A_TURN):
+            part = messages[start : start + _MESSAGES_A_TURN]
+            await self._wait_turn(id, part)
+            if start:
+                rpc, refused, offences, is_first = Rpc(messages=part, hops=rpc.hops), (), 0, False
+            elif len(messages) > len(part):
+                rpc = replace(rpc, messages=part)
+            self.tell(RpcReceived(id, rpc, refused, offences, is_first))
+
+    async def _wait_turn(self, id: PeerId, messages: tuple[Message, ...]) -> None:
+        """Wait until each log may be handed those of its messages."""
+        for topic, number in Counter(message.topic for message in messages).items():
+            log = self.logs.get(topic)
+            peer = None if log is None else log.peers.get(id)
+            if log is not None and peer is not None:
+                await log.wait_turn(peer, number, PUBLISHED_INSERTING_MAX)
+
+    def _on_entry(self, id: PeerId, rpc: Rpc) -> bool:
+        """Hand on an RPC that is one message of a log's, unless it has to wait."""
+        log = self.logs.get(rpc.messages[0].topic)
+        peer = None if log is None else log.peers.get(id)
+        if log is None or peer is None or log.has_to_wait(peer, PUBLISHED_INSERTING_MAX):
+            return False
+        self.tell(RpcReceived(id, rpc))
+        return True
+
+    # What we write
+
+    def _sender(self, id: PeerId) -> RpcSender:
+        return RpcSender(self._encoder, partial(self._on_left_out, id))
+
+    def _on_left_out(self, id: PeerId, messages: int) -> None:
+        """Count what fits no frame; a sync has to bring it. Said once a peer."""
+        for log, peer in self._known(id):
+            log.count("messages too large", messages)
+            peer.note_once("too large", "message too large for the peer's pubsub", bytes_max=self._encoder.wire.limits.out_bytes_max)
+            peer.count("messages too large", messages)
+
+    def _keep_writing(self, peer: PubsubPeer) -> None:
+        """Write to a peer by pubsub from now on, or no longer, as its `protocol` says."""
+        if peer.protocol is None:
+            peer.writing.cancel()
+        else:
+            peer.writing, peer.rpcs_on = trio.CancelScope(), peer.links[0]
+            self._nursery.start_soon(self._write, peer.links[0], peer.writing)
+
+    async def _write(self, link: _PubsubLink, writing: trio.CancelScope) -> None:
+        try:
+            with writing:
+                await self._write_rpcs(link)
+        except Exception as error:
+            note("fault in a task", level=logging.ERROR, error=error, peer=link.peer.id)
+
+    async def _write_rpcs(self, link: _PubsubLink) -> None:
+        """Keep a pubsub stream to a peer for as long as the connection lives, or close that: a new one may have what this one has lost."""
+        peer = link.peer
+        backoff = Backoff(self._random, most_s=REOPEN_S_MAX)
+        while peer.protocol is not None:
+            opened_at = trio.current_time()
+            has_had = link.streams > 0
+            stream = await self._open(link.connection, peer.protocol)
+            if stream is not None:
+                link.streams += 1
+                await self._run_rpcs(peer, stream)
+            if (has_had and stream is None) or link.streams >= STREAMS_MAX:
+                self._begin_anew(link)
+            if trio.current_time() - opened_at > STEADY_S:
+                backoff.reset()
+            await trio.sleep(backoff.next())
+
+    async def _open(self, connection: Connection, protocol: str) -> Stream | None:
+        with trio.move_on_after(OPEN_S):
+            try:
+                return await connection.open_stream([protocol])
+            except GossipLogError as error:
+                note("stream not opened", level=logging.DEBUG, peer=connection.peer, protocol=protocol, reason=str(error))
+        return None
+
+    def _begin_anew(self, link: _PubsubLink) -> None:
+        """Close a connection whose pubsub has ended, and dial its peer again; not where that was done a short while ago."""
+        id, now = link.peer.id, trio.current_time()
+        due, pause_s = self._anew.get(id, (now, ANEW_FIRST_S))
+        if now < due or link.connection.is_over:
+            return
+        self._anew[id] = now + pause_s, min(2 * pause_s, ANEW_MOST_S)
+        self._anew.move_to_end(id)
+        if len(self._anew) > _ANEW_MAX:
+            self._anew.popitem(last=False)
+        self._count(id, "connections closed for pubsub")
+        note("pubsub ended on a connection that stays", level=logging.WARNING, peer=id, streams=link.streams, then="dial anew")
+        self._nursery.start_soon(self._dial_anew, link)
+
+    async def _dial_anew(self, link: _PubsubLink) -> None:
+        """Close a connection, and dial its peer again, by its addresses as far as we know any."""
+        id = link.peer.id
+        with trio.move_on_after(_CLOSE_S, shield=True):
+            await link.connection.aclose()
+            while link in link.peer.links:
+                await trio.sleep(_LOOK_S)
+        if self.dialler is not None and id not in self.peers:
+            self.dialler.connect(id, None, None)
+
+    async def _run_rpcs(self, peer: PubsubPeer, stream: Stream) -> None:
+        introduction = self._introduction(peer) if peer.is_introduced else None
+        peer.is_introduced = True
+        try:
+            reason = await peer.rpcs.run(stream, introduction)
+        finally:
+            stream.reset()
+        self._count(peer.id, "pubsub streams lost")
+        note("pubsub stream lost", level=logging.DEBUG, peer=peer.id, reason=reason)
+
+    def _introduction(self, peer: PubsubPeer) -> Rpc:
+        """What a peer has to know on a new stream, whatever became of the one before."""
+        router = self.shared.router.state()
+        grafted = tuple(one.topic for one in router.topics if one.topic in self.logs and peer.id in one.full_message)
+        has_extensions = Feature.EXTENSIONS in FEATURES[peer.protocol or FLOODSUB] and router.extensions != NO_EXTENSIONS
+        control = Control(graft=grafted, extensions=router.extensions if has_extensions else None)
+        subscriptions = tuple(Subscription(Topic(topic), True) for topic in self.logs)
+        return Rpc(subscriptions=subscriptions, control=control if grafted or has_extensions else None)
+
+
+@asynccontextmanager
+async def open_pubsub_host(me: PeerId, make_router: MakeRouter | None = None, wire: WireLimits | None = None) -> AsyncIterator[PubsubHost]:
+    """Have one host for all logs that are served within the block, each by `open_service(log, host=host)`."""
+    host = PubsubHost(me, make_router, wire)
+    async with open_service_nursery() as nursery:
+        await nursery.start(host.run)
+        try:
+            yield host
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+def _make_gossipsub(rng: random.Random) -> Router:
+    return make_router("gossipsub", GossipsubParams(), rng)
+
+
+def _note_fault(error: Exception, cause: Event | SharedEvent | Action) -> None:
+    """Log a fault of ours, which must end neither the connection of whoever brought it to light, nor the log's writer."""
+    note("fault in the protocol", level=logging.ERROR, error=error, cause=type(cause).__name__)
