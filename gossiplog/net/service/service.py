@@ -11,7 +11,7 @@ so that what arrives on one side goes out on the other. Whoever brings connectio
 `attached` says `Connected` and `Disconnected`; several connections with one peer may be attached, and count as one peer. A banned peer's
 connections are closed by `Connection.aclose`; ask `banned_until` before attaching. The streams that our side opens (push, sync, pubsub)
 are opened on the attached connection; handlers are called with that same object, and wait up to 5 s for it to be attached.
-A mesh sets `service.dialler`, which is asked to connect, to disconnect and to measure, and answers with `service.tell`.
+What a log shares with others is its host, pubsub_host.py.
 
 Source: docs/spec/sync.md; docs/architecture.md, "One protocol, two drivers".
 """
