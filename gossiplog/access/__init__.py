@@ -13,6 +13,7 @@ when a revocation comes, it looks at the data that is there.
 """
 
 from .forms import (
+    DID_CHARS,
     ROLES,
     Admit,
     Grant,
@@ -33,6 +34,7 @@ from .views import NOTHING, View, decode_view, encode_view
 
 __all__ = [
     "CODE_BYTES",
+    "DID_CHARS",
     "LEVELS_MAX",
     "NOTHING",
     "ROLES",

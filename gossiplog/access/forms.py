@@ -26,6 +26,7 @@ from ..entry.signing import Ed25519Signer, sign_entry
 from ..errors import DecodeError, LocalProtocolError
 
 __all__ = [
+    "DID_CHARS",
     "FOUNDERS_MAX",
     "IDS_MAX",
     "ROLES",
@@ -50,7 +51,7 @@ ROLES = ("read", "write", "admin")
 _NAME = "gossiplog.access"
 _HEAD = b"\xa1\x70" + _NAME.encode()
 """A map of one pair whose key is the name; in PCF nothing else begins so."""
-_DID_CHARS = 56
+DID_CHARS = 56
 """Of the shortest did of an Ed25519 key; a padded one has more."""
 _TOPIC = re.compile(r"[a-zA-Z0-9.-]+\.[0-9a-v]{51}[0g]")
 """52 digits of base32hex hold 260 bits, of which the last four are 0."""
@@ -237,7 +238,7 @@ def may_hold(did: str) -> bool:
         code, key = decode_did(did)
     except DecodeError:
         return False
-    return code == ED25519_CODE and len(did) == _DID_CHARS and ed25519.is_sound_key(key)
+    return code == ED25519_CODE and len(did) == DID_CHARS and ed25519.is_sound_key(key)
 
 
 def is_text_list(value: Any) -> bool:

@@ -192,8 +192,10 @@ class Members:
             if len(self._holdings) >= _HOLDINGS_MAX:
                 del self._holdings[next(iter(self._holdings))]
             writing = [node for node in self.held_by(author, view) if node.role != "read"]
-            # Not in the order of arrival: the first is what an application is told.
-            held = tuple(sorted(writing, key=lambda node: (len(node.path), node.name)))
+            if len(writing) > 1:
+                # Not in the order of arrival: the first is what an application is told.
+                writing.sort(key=lambda node: (len(node.path), node.name))
+            held = tuple(writing)
             self._holdings[view, author] = held
         return held
 
@@ -207,8 +209,9 @@ class Members:
 
     def held_by(self, author: str, view: View) -> list[MemberNode]:
         """Return the nodes of an author that are held in a view, whatever their role."""
-        nodes = [node for node in self._by_did.get(author, ()) if self._find(node.name, view) is not None]
-        return [node for node in nodes if not self._bars_of_node(node, view.revocations)]
+        granted, (controls, revocations) = self._granted, view
+        nodes = [node for node in self._by_did.get(author, ()) if len(node.path) == 1 or granted[node.name] in controls]
+        return [node for node in nodes if not self._bars_of_node(node, revocations)] if revocations.top else nodes
 
     # Standing
 
