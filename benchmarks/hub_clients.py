@@ -2,6 +2,7 @@
 
     python -m benchmarks.hub_clients URL TOPIC COUNT DEAF EXPECTED SECONDS
 
+`{}` in URL and TOPIC is the number of a client.
 Each opens a WebSocket and a push stream with a window that lasts for the whole run, and looks for marks in what it is sent:
 `#@<sequence number>,<nanoseconds of the monotonic clock>@#`, which is where a payload says when it was appended. Nothing is decoded or
 verified. DEAF of them read nothing. Prints `ready`, and when each has EXPECTED marks, or after so many seconds, a line of JSON.
@@ -68,7 +69,7 @@ def _main() -> None:
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
-    socks = [_connect(parts.hostname, parts.port, parts.path, topic) for _ in range(count + deaf)]
+    socks = [_connect(parts.hostname, parts.port, parts.path.format(n), topic.format(n)) for n in range(count + deaf)]
     poll = select.epoll()
     for sock in socks[:count]:
         poll.register(sock.fileno(), select.EPOLLIN)

@@ -1,9 +1,14 @@
-"""A hub for a folder of many logs: start, opening on demand, memory, SIGTERM.
+"""A hub for a folder of many logs: start, opening on demand, memory, SIGTERM; many rooms beside one; a flood in one of them.
 
-    python -m benchmarks.shelf [--logs 10000] [--awake 100]
+    python -m benchmarks.shelf [--only opening rooms flood] [--logs 10000] [--awake 100] [--rooms 1000]
 
-The server is a process of `gossiplog serve --dir`. `--awake` logs are real and are opened by requests over HTTP, each for the first time;
-the other files have names of logs and are never opened. Prints JSON: seconds, and bytes of resident memory.
+The server is a process of `gossiplog serve --dir`. Prints JSON: seconds, milliseconds where it says so, and bytes of resident memory.
+
+- `opening`: `--awake` logs are real and are opened by requests over HTTP, each for the first time; the other files have names of logs and
+  are never opened.
+- `rooms`: a client in each of `--rooms` rooms, and 200 appends a second to one after the other, from POST to the client that gets it. The
+  same for one room with one client, which sends as much; and for one room with all of the clients.
+- `flood`: 20 rooms with a client and 20 appends a second in all, without and with a room in which two members append without a pause.
 """
 
 from __future__ import annotations
@@ -12,11 +17,14 @@ import argparse
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import trio
@@ -24,41 +32,108 @@ import trio
 import gossiplog
 from gossiplog.store.folder import file_of
 
+from .measure import process_cpu_s
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="shelf")
     parser.add_argument("--logs", type=int, default=10_000)
     parser.add_argument("--awake", type=int, default=100)
     parser.add_argument("--cycles", type=int, default=2_000)
+    parser.add_argument("--rooms", type=int, default=1_000)
+    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--only", nargs="+", choices=("opening", "rooms", "flood"), default=["opening", "rooms", "flood"])
     options = parser.parse_args()
+    found: dict[str, object] = {"load": os.getloadavg()[0]}
+    if "opening" in options.only:
+        found["opening"] = _opening(options)
+    if "rooms" in options.only:
+        pairs = [(_told(options.rooms, options.rooms, 200, options.seconds), _told(1, 1, 200, options.seconds)) for _ in range(_TURNS)]
+        many, one = zip(*pairs, strict=True)
+        found["rooms"] = {"many": many, "one": one, "one_with_all": _told(1, options.rooms, 200, options.seconds)}
+        found["rooms_p99_ratio"] = _middle(many) / _middle(one)
+    if "flood" in options.only:
+        pairs = [(_told(20, 20, 20, options.seconds), _told(20, 20, 20, options.seconds, flooding=2)) for _ in range(_TURNS)]
+        quiet, flooded = zip(*pairs, strict=True)
+        found["flood"] = {"quiet": quiet, "flooded": flooded}
+        found["flood_p99_ratio"] = _middle(flooded) / _middle(quiet)
+    print(json.dumps(found, indent=1))
+
+
+_TURNS = 2
+
+
+def _middle(runs: Sequence[dict[str, float]]) -> float:
+    return statistics.median(run["p99_ms"] for run in runs)
+
+
+def _told(rooms: int, clients: int, rate: int, seconds: int, *, flooding: int = 0) -> dict[str, float]:
+    """Say how long appends to rooms took to their clients."""
+    count = rate * seconds // rooms * rooms
     with tempfile.TemporaryDirectory() as folder:
-        trio.run(_make, Path(folder), options.awake)
+        trio.run(_make, Path(folder), max(rooms, 1) + 1, 1)
+        with _serving(Path(folder), rooms + 10) as (server, place):
+            url = place.replace("http://", "ws://") + ("room-{}" if rooms > 1 else "room-0")
+            module, topic = [sys.executable, "-m"], "room-{}" if rooms > 1 else "room-0"
+            load = [*module, "benchmarks.shelf_load"]
+            receive = [*module, "benchmarks.hub_clients", url, topic, str(clients), "0", str(count // rooms), str(2 * seconds + 20)]
+            # They stand for other machines, which take none of the hub's CPU.
+            floods = [
+                subprocess.Popen(["nice", "-n", "40", *load, "flood", f"{url.rpartition('/')[0]}/room-{rooms}"]) for _ in range(flooding)
+            ]
+            try:
+                with subprocess.Popen(receive, stdout=subprocess.PIPE, text=True) as receiver:
+                    assert receiver.stdout is not None and receiver.stdout.readline().strip() == "ready"
+                    before = process_cpu_s(server.pid)
+                    post = [*load, "post", url, str(rooms), str(rate), str(count)]
+                    posted = json.loads(subprocess.run(post, capture_output=True, check=True).stdout)
+                    received = json.loads(receiver.stdout.readline())
+                told = {"hub_cpu_s": process_cpu_s(server.pid) - before, "memory": float(_resident(server.pid)), **posted}
+            finally:
+                for flood in floods:
+                    flood.kill()
+                    flood.wait()
+    return {name: received[name] for name in ("delivered", "p50_ms", "p99_ms", "max_ms")} | told
+
+
+def _opening(options: argparse.Namespace) -> dict[str, object]:
+    with tempfile.TemporaryDirectory() as folder:
+        trio.run(_make, Path(folder), options.awake, 10)
         few = _measure(Path(folder), options.awake, options.awake + 1, 0)
         for number in range(options.awake, options.logs):
             (Path(folder) / file_of(f"room-{number}")).touch()
         many = _measure(Path(folder), options.awake, options.awake + 1, 0)
         turning = _measure(Path(folder), options.awake, max(1, options.awake // 4), options.cycles)
     idle = (many["memory_awake"] - few["memory_awake"]) / max(1, options.logs - options.awake)
-    shown = {"load": os.getloadavg()[0], "logs": options.logs, "awake": options.awake, "idle_log_bytes": round(idle), **many}
-    print(json.dumps({**shown, "turning": turning}, indent=1))
+    return {"logs": options.logs, "awake": options.awake, "idle_log_bytes": round(idle), **many, "turning": turning}
 
 
-async def _make(folder: Path, number: int) -> None:
+async def _make(folder: Path, number: int, entries: int) -> None:
     async with gossiplog.shelf(folder, signer=gossiplog.Ed25519Signer.generate(), durability="off") as shelf:
         for each in range(number):
             async with shelf.open(f"room-{each}", create=True) as log:
-                await log.append_many([{"n": n} for n in range(10)])
+                await log.append_many([{"n": n} for n in range(entries)])
+
+
+@contextmanager
+def _serving(folder: Path, most_open: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Serve a folder; the URL ends where a topic begins."""
+    command = [sys.executable, "-m", "gossiplog", "serve", "--dir", str(folder), "--listen", "127.0.0.1:0", "--most-open", str(most_open)]
+    with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        try:
+            assert server.stdout is not None
+            told = json.loads(server.stdout.readline())
+            yield server, told["urls"][0].replace("ws://", "http://").removesuffix("TOPIC")
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait()
 
 
 def _measure(folder: Path, awake: int, most_open: int, cycles: int) -> dict[str, float]:
     """Start a server, open each log that is real, and end it; `cycles` further requests turn round where `most_open` is small."""
-    command = [sys.executable, "-m", "gossiplog", "serve", "--dir", str(folder), "--listen", "127.0.0.1:0", "--most-open", str(most_open)]
     began = time.perf_counter()
-    with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
-        assert server.stdout is not None
-        told = json.loads(server.stdout.readline())
+    with _serving(folder, most_open) as (server, place):
         found = {"start": time.perf_counter() - began, "memory_started": _resident(server.pid)}
-        place = told["urls"][0].replace("ws://", "http://").removesuffix("TOPIC")
         took = sorted(_get(f"{place}room-{each}/api/clock") for each in range(awake))
         found |= {"open_p50": took[len(took) // 2], "open_p99": took[len(took) * 99 // 100], "memory_awake": _resident(server.pid)}
         for each in range(cycles):
@@ -67,8 +142,6 @@ def _measure(folder: Path, awake: int, most_open: int, cycles: int) -> dict[str,
                 found["memory_half_way"] = _resident(server.pid)
         found["memory_at_end"] = _resident(server.pid)
         ending = time.perf_counter()
-        server.send_signal(signal.SIGTERM)
-        server.wait()
     return found | {"sigterm": time.perf_counter() - ending}
 
 

@@ -19,6 +19,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: `apt-get install chromium`"),
 ]
 BOARD = EXAMPLES / "fastapi" / "board.py"
+MAIN = "main.board.example.com"
 INSTALL_S = 60.0
 """From `pip install` to a note in a second browser. Where other things run as well it is the CPU time that can be held to it."""
 INSTALL_DEADLINE_S = 900.0
@@ -26,8 +27,8 @@ NOTES = "[...document.querySelectorAll('article:not([hidden]) textarea')].map((a
 
 
 def log_of(url: str) -> str:
-    """Where the log of a board is mounted."""
-    return url.replace("http://", "ws://") + "/log/board.example.com"
+    """Where the logs of a server are mounted."""
+    return url.replace("http://", "ws://") + "/log"
 
 
 async def test_two_browsers_edit_one_board_by_two_servers(tmp_path: Path) -> None:
@@ -57,10 +58,21 @@ async def test_two_browsers_edit_one_board_by_two_servers(tmp_path: Path) -> Non
             await there.wait(f"{NOTES} === '<b>not bold</b>'")
             late = await browser.open(other_url)
             await late.wait(f"{NOTES} === '<b>not bold</b>'")
+            # Another board is another document, with a log of its own.
+            here, there = await browser.open(f"{url}/?board=second"), await browser.open(f"{other_url}/?board=second")
+            await here.wait("document.getElementById('state')?.textContent === 'connected'")
+            await here.run("document.getElementById('add').click()")
+            await here.type("tea")
+            await there.wait(f"{NOTES} === 'tea'")
+            assert await late.run(NOTES) == "<b>not bold</b>"
 
 
 async def test_nothing_that_a_stranger_writes_stops_it_or_hides_a_note(tmp_path: Path) -> None:
-    with trio.fail_after(DEADLINE_S), running_page(BOARD, tmp_path, "a") as (url, _), stranger(log_of(url), "board.example.com") as log:
+    with (
+        trio.fail_after(DEADLINE_S),
+        running_page(BOARD, tmp_path, "a") as (url, _),
+        stranger(f"{log_of(url)}/{MAIN}", MAIN) as log,
+    ):
         async with open_browser(tmp_path / "profile") as browser:
             tab = await browser.open(url)
             await tab.wait("document.getElementById('state')?.textContent === 'connected'")
