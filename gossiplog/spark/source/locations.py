@@ -110,7 +110,7 @@ def check_table_url(out: str) -> None:
     """
     if is_remote(out) and out.lower().endswith(_FILES):
         hint = "give the name of a folder; `gossiplog export` writes files of entries, on a local disk"
-        raise LocalProtocolError(f"{out} would be a folder of Parquet tables, but is named like a file of entries", hint=hint)
+        raise LocalProtocolError(f"{out} would be the URL of a folder of Parquet tables, but is named like a file of entries", hint=hint)
 
 
 def check_new(out: str) -> None:
