@@ -1,6 +1,7 @@
 """What a log asks of its store: run plans on a snapshot, run a plan as one transaction, and answer every request of theirs.
 
-A new backend is a class as `Store`, with an answer to each of `READS` and `WRITES`; each request's docstring says what the answer is.
+A new backend is a class as `Store`, with an answer to each request of `log.requests`, `log.fsck_requests` and `tree.node`, whose docstrings
+say what the answer is: to those named Read on a snapshot and in a transaction, to all others in a transaction only.
 """
 
 from __future__ import annotations
@@ -13,75 +14,11 @@ from typing import Any, Protocol, TypeVar
 from outcome import Outcome
 
 from ..errors import LocalProtocolError
-from ..log import fsck_requests, requests
-from ..plan import Plan, Request
-from ..tree.node import ReadNodes, ReadRoot, ReadRuns
+from ..plan import Plan
 
-__all__ = ["READS", "WRITES", "Durability", "Reader", "Store", "Transaction"]
+__all__ = ["Durability", "Reader", "Store", "Transaction"]
 
 T = TypeVar("T")
-
-READS: tuple[type[Request[Any]], ...] = (
-    # Entries, and who follows them.
-    requests.ReadHeads,
-    requests.ReadLeaves,
-    requests.ReadValues,
-    requests.ReadPage,
-    requests.ReadTail,
-    requests.ReadCount,
-    requests.ReadPlace,
-    requests.ReadCursor,
-    # The tree.
-    ReadRoot,
-    ReadNodes,
-    ReadRuns,
-    # The index of branches, by which ancestors are found.
-    requests.ReadBranchTips,
-    requests.ReadPositions,
-    requests.ReadSuccessor,
-    requests.ReadLinksTo,
-    requests.ReadLinksDown,
-    requests.ReadLinksUp,
-    # What is kept out of the log.
-    requests.ReadQuarantine,
-    requests.ReadQuarantineCount,
-    requests.ReadQuarantined,
-    # What reconciliation begins with.
-    requests.ReadSketch,
-    # Members, and what is void.
-    requests.ReadMembers,
-    requests.ReadTouched,
-    requests.ReadTouchedBy,
-    requests.ReadVoid,
-    # Applications, and what they set aside.
-    requests.ReadApplications,
-    requests.ReadSetAside,
-    # All tables as they are, for `fsck`.
-    fsck_requests.ReadDefects,
-    fsck_requests.ReadTableCounts,
-    fsck_requests.ReadEntryRows,
-    fsck_requests.ReadLeafPage,
-    fsck_requests.ReadNodePage,
-    fsck_requests.ReadPositionRows,
-    fsck_requests.ReadPositionPage,
-    fsck_requests.ReadLinkRows,
-    fsck_requests.ReadLinkPage,
-    fsck_requests.ReadCursors,
-)
-"""What plans ask of a snapshot, and of a transaction as well."""
-WRITES: tuple[type[Request[Any]], ...] = (
-    requests.WriteEntries,
-    requests.WriteMembers,
-    requests.WriteCursor,
-    requests.WriteQuarantine,
-    requests.WriteSketch,
-    requests.WriteApplication,
-    requests.WriteSetAside,
-    # Of a repair by `fsck`; a store that cannot be damaged refuses them.
-    fsck_requests.ClearDerived,
-    fsck_requests.TakeEntries,
-)
-"""What plans ask of a transaction only."""
 
 
 class Durability(Enum):

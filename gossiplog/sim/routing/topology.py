@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ...errors import LocalProtocolError
 
-__all__ = ["Links", "full", "hub_and_spoke", "neighbours", "random_connect", "read_links", "ring", "star"]
+__all__ = ["Links", "full", "hub_and_spoke", "random_connect", "read_links", "ring", "star"]
 
 Links: TypeAlias = list[tuple[int, int]]
 """`(dialler, dialled)` pairs. Each unordered pair occurs at most once."""
@@ -96,14 +96,3 @@ def read_links(path: Path, nodes: int) -> Links:
                 known.add(pair)
                 links.append((a, b))
     return links
-
-
-def neighbours(nodes: int, links: Links) -> list[list[int]]:
-    """Return the neighbours of every node, ascending."""
-    lists: list[list[int]] = [[] for _ in range(nodes)]
-    for a, b in links:
-        lists[a].append(b)
-        lists[b].append(a)
-    for peers in lists:
-        peers.sort()
-    return lists

@@ -65,17 +65,8 @@ def _select_in(db: BoundedConnection, select: str, keys: Sequence[bytes]) -> Ite
         low += size
 
 
-def _check_values(rows: Iterable[tuple[Any, ...]]) -> list[Any]:
-    """Return rows whose last column is VALUE, which a damaged row may have as anything."""
-    checked = list(rows)
-    for row in checked:
-        if type(row[-1]) is not bytes:
-            raise TypeError(f"VALUE is {row[-1]!r}")
-    return checked
-
-
 def _cut_values(rows: Iterable[tuple[Any, Any]]) -> list[tuple[Any, bytes]]:
-    """`_check_values` and `cut_page` in one loop: every step is noticed here."""
+    """As `cut_page`, and refuse a row whose VALUE a damaged file has as something else; in one loop, as every step is noticed here."""
     page: list[tuple[Any, bytes]] = []
     room = PAGE_BYTES_MAX
     for row in rows:

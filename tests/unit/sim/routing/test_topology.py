@@ -6,7 +6,18 @@ from pathlib import Path
 import pytest
 
 from gossiplog.errors import LocalProtocolError
-from gossiplog.sim.routing.topology import Links, full, hub_and_spoke, neighbours, random_connect, read_links, ring, star
+from gossiplog.sim.routing.topology import Links, full, hub_and_spoke, random_connect, read_links, ring, star
+
+
+def neighbours(nodes: int, links: Links) -> list[list[int]]:
+    """Return the neighbours of every node, ascending."""
+    lists: list[list[int]] = [[] for _ in range(nodes)]
+    for a, b in links:
+        lists[a].append(b)
+        lists[b].append(a)
+    for peers in lists:
+        peers.sort()
+    return lists
 
 
 def is_simple(links: Links) -> bool:
