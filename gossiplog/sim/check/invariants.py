@@ -32,8 +32,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Concatenate, NoReturn, ParamSpec
 
 from ...broadcast import Action, Ban, OpenPush, PeerKind, Push, StartSync
 from ...entry.message import Entry
@@ -44,7 +44,6 @@ from ...log.applying import find_applied, read_set_aside
 from ...log.requests import ReadCount, ReadHeads, ReadQuarantine
 from ...plan import run_plan
 from ...pubsub.actions import SendRpc
-from ...pubsub.rpc import Rpc
 from ...pubsub.types import PeerId
 from ...pull import CROSSING
 from ...reconcile import Reconciled
@@ -67,6 +66,7 @@ from .writing_invariants import WritingInvariants
 
 __all__ = ["Invariants", "LawInvariants", "Violation"]
 
+P = ParamSpec("P")
 FRUITLESS_MAX = 7
 FRUITLESS_S = 10.0
 """The most complete syncs in a row with one peer that bring nothing, within these seconds. Three may follow each other at once; after that
@@ -111,6 +111,30 @@ class Invariants:
         self._reputation = ReputationInvariants(self._is_blameless, self._fail)
         self._pulling = PullingInvariants(self._fail, self.correct)
         self._quotas = QuotaInvariants(self._fail)
+        # Events at which only the parts look.
+        self.on_refused_entries = self._passed_on(self._law.on_refused, self._waiting.on_refused)
+        self.on_connected = self._passed_on(self._reputation.on_connected, self._quotas.on_connected, self.routers.on_connected)
+        self.on_rpc = self._passed_on(lambda replica, peer, rpc: self._reputation.on_heard(replica, peer), self.routers.on_rpc)
+        self.on_refused = self._passed_on(self.routers.on_refused)
+        self.on_rpc_handled = self._passed_on(self.routers.on_rpc_handled)
+        self.on_push_opened = self._passed_on(self._telling.on_push_opened, self._spreading.on_push_opened)
+        self.on_push_closed = self._passed_on(self._telling.on_push_closed, self._spreading.on_push_closed)
+        self.on_looked_up = self._passed_on(self._telling.on_looked_up, self._waiting.on_looked_up)
+        self.on_parted = self._passed_on(self.routers.on_parted)
+        self.on_reconciling = self._passed_on(self._pulling.on_reconciling)
+        self.on_let_in = self._passed_on(self._quotas.on_decided)
+        self.on_sync_begun = self._passed_on(self._telling.on_sync_begun)
+        self.on_cut_short = self._passed_on(self._telling.on_cut_short)
+
+    def _passed_on(self, *parts: Callable[Concatenate[SimReplica, P], None]) -> Callable[Concatenate[SimReplica, P], None]:
+        """Make the handler of an event of a correct replica that is passed on to parts."""
+
+        def handle(replica: SimReplica, /, *args: P.args, **options: P.kwargs) -> None:
+            if replica.id in self.correct:
+                for part in parts:
+                    part(replica, *args, **options)
+
+        return handle
 
     def _fail(self, invariant: str, replica: SimReplica, detail: str) -> NoReturn:
         raise Violation(invariant, replica.id, replica.world.now, detail)
@@ -138,12 +162,6 @@ class Invariants:
         """See `ReplicaObserver`."""
         if replica.id in self.correct:
             self._writing.on_step(replica, step, self._keys[replica.id])
-
-    def on_refused_entries(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
-        """See `ReplicaObserver`."""
-        if replica.id in self.correct:
-            self._law.on_refused(replica, entries)
-            self._waiting.on_refused(replica, entries)
 
     def _is_blameless(self, peer: str) -> bool:
         return peer in self.correct or peer in self.strangers
@@ -294,41 +312,6 @@ class Invariants:
         running[peer] = token, len(self._keys[replica.id])
         self._telling.on_sync_started(replica, peer, token, self._keys[replica.id])
 
-    def on_connected(self, replica: SimReplica, peer: PeerId) -> None:
-        """See `ReplicaObserver`."""
-        if replica.id in self.correct:
-            self._reputation.on_connected(replica, peer)
-            self._quotas.on_connected(replica, peer)
-            self.routers.on_connected(replica, peer)
-
-    def on_rpc(self, replica: SimReplica, peer: PeerId, rpc: Rpc) -> None:
-        """See `ReplicaObserver`."""
-        if replica.id in self.correct:
-            self._reputation.on_heard(replica, peer)
-            self.routers.on_rpc(replica, peer, rpc)
-
-    def on_refused(self, replica: SimReplica, peer: PeerId, rpc: Rpc) -> None:
-        """See `ReplicaObserver`."""
-        if replica.id in self.correct:
-            self.routers.on_refused(replica, peer, rpc)
-
-    def on_rpc_handled(self, replica: SimReplica) -> None:
-        """See `ReplicaObserver`."""
-        if replica.id in self.correct:
-            self.routers.on_rpc_handled(replica)
-
-    def on_push_opened(self, replica: SimReplica, peer: PeerId) -> None:
-        """See `ReplicaObserver`."""
-        if replica.id in self.correct:
-            self._telling.on_push_opened(replica, peer)
-            self._spreading.on_push_opened(replica, peer)
-
-    def on_push_closed(self, replica: SimReplica, peer: PeerId) -> None:
-        """See `ReplicaObserver`."""
-        if replica.id in self.correct:
-            self._telling.on_push_closed(replica, peer)
-            self._spreading.on_push_closed(replica, peer)
-
     def on_pushed(self, replica: SimReplica, peer: PeerId, data: bytes) -> None:
         """See `ReplicaObserver`."""
         if replica.id not in self.correct:
@@ -338,12 +321,6 @@ class Invariants:
             self._telling.on_announced(replica, peer, event.heads, self._keys[replica.id])
         self._spreading.on_pushed(replica, peer, data)
 
-    def on_looked_up(self, replica: SimReplica, keys: Sequence[bytes]) -> None:
-        """See `ReplicaObserver`."""
-        if replica.id in self.correct:
-            self._telling.on_looked_up(replica, keys)
-            self._waiting.on_looked_up(replica, keys)
-
     def on_closed(self, replica: SimReplica, peer: PeerId) -> None:
         """A connection has closed, and the sync on it ends."""
         if replica.id in self.correct:
@@ -352,16 +329,6 @@ class Invariants:
             self._pulling.on_closed(replica, peer)
             self._spreading.on_push_closed(replica, peer)
             self.routers.on_closed(replica, peer)
-
-    def on_parted(self, replica: SimReplica, peer: PeerId) -> None:
-        """See `ReplicaObserver`."""
-        if replica.id in self.correct:
-            self.routers.on_parted(replica, peer)
-
-    def on_reconciling(self, replica: SimReplica, peer: PeerId) -> None:
-        """See `ReplicaObserver`."""
-        if replica.id in self.correct:
-            self._pulling.on_reconciling(replica, peer)
 
     def on_serving(self, replica: SimReplica, peer: PeerId) -> None:
         """See `ReplicaObserver`."""
@@ -384,21 +351,6 @@ class Invariants:
             or symbols < max(FUTILE_SYMBOLS * differences, LEAST_SYMBOLS)
         ):
             self._fail("correct replicas find their difference", replica, f"with {peer}, by the tree instead: {outcome.fallback}")
-
-    def on_let_in(self, replica: SimReplica, peer: PeerId, verdicts: Sequence[Verdict]) -> None:
-        """See `ReplicaObserver`."""
-        if replica.id in self.correct:
-            self._quotas.on_decided(replica, peer, verdicts)
-
-    def on_sync_begun(self, replica: SimReplica, peer: PeerId) -> None:
-        """See `ReplicaObserver`."""
-        if replica.id in self.correct:
-            self._telling.on_sync_begun(replica, peer)
-
-    def on_cut_short(self, replica: SimReplica, peer: PeerId) -> None:
-        """See `ReplicaObserver`."""
-        if replica.id in self.correct:
-            self._telling.on_cut_short(replica, peer)
 
     def on_synced(self, replica: SimReplica, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
         """See `ReplicaObserver`."""
