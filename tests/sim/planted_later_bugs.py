@@ -18,6 +18,7 @@ from gossiplog.broadcast.pushes import NOBODY, Pushes
 from gossiplog.broadcast.spreading import Spreading
 from gossiplog.broadcast.wanted_syncs import WantedSyncs
 from gossiplog.entry.validation import Outcome, Rule, Verdict
+from gossiplog.log import applying as applying_module
 from gossiplog.log import past as past_module
 from gossiplog.log import writing as writing_module
 from gossiplog.log.access import Void
@@ -32,7 +33,6 @@ from gossiplog.pubsub.rpc import Draft
 from gossiplog.pubsub.seen import Seen
 from gossiplog.reconcile import client as client_module
 from gossiplog.reconcile import server as server_module
-from gossiplog.replica import applications as applications_module
 from gossiplog.sketch import Sketch
 from gossiplog.sync.schedule import SessionSlots, SyncSchedule
 
@@ -106,7 +106,7 @@ MISSED_BUGS: Sequence[PlantedBug] = (
         27,
         "commits do not catch up",
         "what another process stored is not applied",
-        around(applications_module, "catch_up", skip_within_a_commit),
+        around(applying_module, "catch_up", skip_within_a_commit),
     ),
     PlantedBug(33, "stale grafts are repeated", "of links that have ended since", around(Draft, "add_retry", repeat_stale_grafts)),
     PlantedBug(3, "seen is forgotten", "after 15 s", around(Seen, "__init__", remember_for(15.0))),
