@@ -1,7 +1,7 @@
-"""`/client.js`: the browser client as one module, which is its modules one after the other, without their comments and indentation.
+"""`/client.js`: the browser client as one module, which is its modules one after the other, shortened.
 
-The modules are written for that, and `tests/client` holds them to it: imports and exports are lines of their own, a name at the top of one
-is at the top of no other, comments have lines of their own, and no string goes over a line's end.
+The modules are written for that, and `tests/client` holds them to it: imports and exports are lines of their own, and a name at the top of
+one is at the top of no other.
 
 Source: docs/browser.md.
 """
@@ -17,16 +17,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..version import VERSION
+from .shortening import shortened
 
 __all__ = ["ENTRY", "client_module", "client_sources", "show_client"]
 
 ENTRY = "client.js"
 """The module whose exports are those of the whole."""
 _IMPORT = re.compile(r'^(?:import|export) \{[^}]*\} from "\./([a-z0-9_]+\.js)"\n', re.MULTILINE)
-_COMMENT = re.compile(r"^[ \t]*/\*\*(?:(?!\*/).)*\*/\n|^[ \t]*//[^\n]*\n", re.MULTILINE | re.DOTALL)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class)\b)", re.MULTILINE)
 _EXPORTED = re.compile(r"^export \{ ([^}]*) \} from", re.MULTILINE)
-_CAST = re.compile(r"/\*\* @type \{.*?\} \*/ ?")
 
 
 @cache
@@ -49,9 +48,8 @@ def client_module() -> str:
     sources = client_sources()
     names = [name for found in _EXPORTED.findall(sources[ENTRY]) for name in found.split(", ")]
     joined = "".join(_EXPORT.sub("", _IMPORT.sub("", source)) for source in sources.values())
-    short = re.sub(r"^[ \t]+|^\n", "", _CAST.sub("", _COMMENT.sub("", joined)), flags=re.MULTILINE)
-    head = f"// GossipLog {VERSION}, MIT licence. The modules that this is made of have comments and types.\n"
-    return f"{head}{short}export {{ {', '.join(names)} }}\n"
+    head = f"// GossipLog {VERSION}, MIT licence. The modules that this is made of have comments, types, and longer names.\n"
+    return head + shortened(joined, names)
 
 
 async def show_client(request: Request) -> Response:
