@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import time
+import contextlib
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -19,8 +18,8 @@ from textual.widgets import Footer, Input, RichLog, Static
 import gossiplog
 from gossiplog import aio
 
-HERE_S = 300
-"""How long one is here without saying so again, which takes an entry of 500 bytes."""
+HERE_S, TYPING_S = 15, 2
+"""How long one is here, and typing, without saying so again."""
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=30, pattern=r"\A[^\x00]*\Z")]
 Words = Annotated[str, msgspec.Meta(min_length=1, max_length=2_000, pattern=r"\A[^\x00]*\Z")]
 
@@ -29,48 +28,45 @@ class Say(msgspec.Struct, tag_field="op", tag="say"):
     """Words in a room."""
 
     room: Name
+    name: Name
     words: Words
 
 
-class Here(msgspec.Struct, tag_field="op", tag="here"):
-    """Somebody is in a room, until a time in seconds since 1970 unless they say so again; 0 says goodbye."""
+class Here(msgspec.Struct):
+    """Somebody is in a room: presence, which is stored nowhere."""
 
-    name: Name
     room: Name
-    until: Annotated[int, msgspec.Meta(ge=0, le=2**40)]
+    name: Name
+    typing: bool = False
 
 
 def reset(tx: Any) -> None:
     """Begin with empty rooms."""
     tx.execute("DROP TABLE IF EXISTS words")
-    tx.execute("DROP TABLE IF EXISTS people")
-    tx.execute("CREATE TABLE words (id TEXT PRIMARY KEY, room TEXT, author TEXT, words TEXT)")
-    tx.execute("CREATE TABLE people (author TEXT PRIMARY KEY, id TEXT, name TEXT, room TEXT, until BIGINT)")
+    tx.execute("CREATE TABLE words (id TEXT PRIMARY KEY, room TEXT, author TEXT, name TEXT, words TEXT)")
 
 
 def apply(entries: Sequence[gossiplog.Entry], tx: Any) -> None:
-    """Note what was said. No clock is asked here: who is still in a room is decided where it is shown."""
+    """Note what was said."""
     for entry in entries:
         try:
-            said = msgspec.convert(entry.payload, Say | Here)
+            said = msgspec.convert(entry.payload, Say)
         except msgspec.ValidationError:
             continue  # Not for us.
-        if isinstance(said, Say):
-            tx.execute("INSERT INTO words VALUES ($1, $2, $3, $4)", [entry.id, said.room, entry.author, said.words])
-        else:
-            tx.execute(
-                "INSERT INTO people VALUES ($1, $2, $3, $4, $5) ON CONFLICT (author) DO UPDATE SET id = excluded.id, name = excluded.name,"
-                " room = excluded.room, until = excluded.until WHERE excluded.id > people.id",
-                [entry.author, entry.id, said.name, said.room, said.until],
-            )
+        tx.execute("INSERT INTO words VALUES ($1, $2, $3, $4, $5)", [entry.id, said.room, entry.author, said.name, said.words])
 
 
-application = gossiplog.Application("chat", 1, apply, reset, order_free=True)
+application = gossiplog.Application("chat", 2, apply, reset, order_free=True)
 
 
 def shown(text: str) -> str:
     """Return what somebody wrote as it may go to a terminal."""
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
+def called(name: str, author: str) -> str:
+    """A name is what people call themselves; the end of the key says who they are."""
+    return f"{shown(name)}·{author[-4:]}"
 
 
 class Chat(App[None]):
@@ -83,7 +79,7 @@ class Chat(App[None]):
     def __init__(self, entries: aio.GossipLog, options: argparse.Namespace) -> None:
         super().__init__()
         self.entries, self.options, self.room = entries, options, "lobby"
-        self.link, self.state = AsyncExitStack(), "offline"
+        self.link, self.state = contextlib.AsyncExitStack(), "offline"
 
     def compose(self) -> ComposeResult:
         """Lay out."""
@@ -94,9 +90,10 @@ class Chat(App[None]):
         """Come in."""
         self.query_one(Input).focus()
         self.run_worker(self.follow())
+        self.run_worker(self.watch())
         await self.action_switch()
         await self.stay()
-        self.set_interval(HERE_S / 2, self.stay)
+        self.set_interval(HERE_S / 3, self.stay)
 
     async def follow(self) -> None:
         """Show the room whenever something has arrived."""
@@ -104,26 +101,40 @@ class Chat(App[None]):
             while await arrived.next_page():
                 await self.show()
 
-    async def stay(self, for_s: int = HERE_S) -> None:
+    async def watch(self) -> None:
+        """Show who is here whenever that changes."""
+        async for _ in self.entries.presence:
+            await self.show_people()
+
+    async def stay(self) -> None:
         """Tell the others where one is."""
-        until = int(time.time()) + for_s if for_s else 0
-        await self.entries.append(msgspec.to_builtins(Here(self.options.name, self.room, until)))
+        await self.entries.presence.set({"room": self.room, "name": self.options.name}, ttl_s=HERE_S)
+
+    async def on_input_changed(self, event: Input.Changed) -> None:
+        """Tell the others that one is typing."""
+        if event.value:
+            await self.entries.presence.set({"typing": True}, ttl_s=TYPING_S)
+
+    async def show_people(self) -> None:
+        """Show the rooms, and who is in this one."""
+        here: list[tuple[str, Here]] = []
+        for author, states in self.entries.presence.states.items():
+            with contextlib.suppress(msgspec.ValidationError):
+                here.append((author, msgspec.convert(states, Here)))
+        talked = await self.entries.query("SELECT DISTINCT room FROM words")
+        rooms = {self.room, *(each.room for _, each in here), *(place for (place,) in talked)}
+        listed = [f"{'▸' if place == self.room else ' '} {shown(place)}" for place in sorted(rooms)]
+        people = sorted((called(each.name, author), each.typing) for author, each in here if each.room == self.room)
+        present = [f"  {name}{' …' if is_typing else ''}" for name, is_typing in people]
+        self.query_one("#side", Static).update("\n".join(["ROOMS", *listed, "", "HERE", *present, "", self.state]))
 
     async def show(self) -> None:
-        """Show the tables as they are."""
-        now, room = time.time(), self.room
-        people = await self.entries.query("SELECT author, name, room, until FROM people")
-        # A name is what people call themselves; the end of the key says who they are.
-        names = {author: f"{shown(name)}·{author[-4:]}" for author, name, _, _ in people}
-        here = [(names[author], place) for author, _, place, until in people if now < until < now + 2 * HERE_S]
-        rooms = {room, *(place for _, place in here), *(place for (place,) in await self.entries.query("SELECT DISTINCT room FROM words"))}
-        listed = [f"{'▸' if place == room else ' '} {shown(place)}" for place in sorted(rooms)]
-        present = [f"  {name}" for name, place in sorted(here) if place == room]
-        self.query_one("#side", Static).update("\n".join(["ROOMS", *listed, "", "HERE", *present, "", self.state]))
-        said = await self.entries.query("SELECT author, words FROM words WHERE room = $1 ORDER BY id DESC LIMIT 500", room)
+        """Show everything as it is."""
+        await self.show_people()
+        said = await self.entries.query("SELECT author, name, words FROM words WHERE room = $1 ORDER BY id DESC LIMIT 500", self.room)
         lines = self.query_one(RichLog).clear()
-        for author, words in reversed(said):
-            lines.write(Text.assemble((names.get(author, author[-4:]), "bold"), "  ", shown(words)))
+        for author, name, words in reversed(said):
+            lines.write(Text.assemble((called(name, author), "bold"), "  ", shown(words)))
 
     async def on_input_submitted(self, event: Input.Submitted) -> None:
         """Say what was typed, or go to another room."""
@@ -133,8 +144,10 @@ class Chat(App[None]):
             if line.startswith("/join "):
                 self.room = msgspec.convert(line.removeprefix("/join ").strip(), Name)
                 await self.stay()
+                await self.show()
             elif line:
-                await self.entries.append(msgspec.to_builtins(msgspec.convert({"op": "say", "room": self.room, "words": line}, Say)))
+                said = {"op": "say", "room": self.room, "name": self.options.name, "words": line}
+                await self.entries.append(msgspec.to_builtins(msgspec.convert(said, Say)))
         except msgspec.ValidationError as error:
             self.notify(str(error), severity="error", markup=False)
 
@@ -162,8 +175,6 @@ async def main(options: argparse.Namespace) -> None:
     async with aio.open(options.log, topic="chat.example.com", signer=signer, app=application) as entries:
         chat = Chat(entries, options)
         await chat.run_async()
-        await chat.stay(0)
-        await asyncio.sleep(0.5)  # For the others to hear of it.
         await chat.link.aclose()
 
 

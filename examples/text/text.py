@@ -45,9 +45,15 @@ class Editor:
     """The text as one editor shows it. What is typed there is typed into that state, whatever the others did meanwhile."""
 
     def __init__(self, shared: Shared) -> None:
-        self.shared, self.offered = shared, Doc().get_update()
+        self.shared, self.offered, self.name = shared, Doc().get_update(), f"{id(self):x}"
         self.doc: Doc[Text] = Doc(client_id=kit.yjs_client(shared.author))
         self.text = self.doc.get("text", type=Text)
+
+    async def point(self, at: int) -> str:
+        """Tell the others before which character the cursor is; return where theirs are."""
+        await self.shared.log.presence.set({self.name: at}, ttl_s=5)
+        cursors = [(who, *each) for who, states in self.shared.log.presence.states.items() for each in states.items()]
+        return ", ".join(["connected", *(f"{who[-4:]} at {at}" for who, name, at in cursors if type(at) is int and name != self.name)])
 
     async def exchange(self, shown: str, took: bool) -> str:
         """Take the text that the editor shows now; return the one to show instead, unless something is typed before that comes.
@@ -95,8 +101,8 @@ def make_page(shared: Shared) -> FastAPI:
         with contextlib.suppress(WebSocketDisconnect, ValueError):
             while True:
                 match await socket.receive_json():
-                    case {"text": str(text), "took": bool(took)} if len(text) <= TEXT_MAX:
-                        await socket.send_json(await editor.exchange(text, took))
+                    case {"text": str(text), "took": bool(took), "at": int(at)} if len(text) <= TEXT_MAX:
+                        await socket.send_json([await editor.exchange(text, took), await editor.point(at)])
 
     return app
 
@@ -124,6 +130,7 @@ class Writer(App[None]):
         while True:
             shown = area.text
             text = await self.editor.exchange(shown, took)
+            area.border_title = await self.editor.point(area.document.get_index_from_location(area.cursor_location))
             took = area.text == shown
             if took and text != shown:
                 place = area.cursor_location

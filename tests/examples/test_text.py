@@ -40,10 +40,12 @@ async def test_two_browsers_and_a_terminal_write_one_text(tmp_path: Path) -> Non
         async with open_browser(tmp_path / "profile") as browser:
             here, there = await browser.open(url), await browser.open(other_url)
             for tab in (here, there):
-                await tab.wait("document.getElementById('state')?.textContent === 'connected'")
+                await tab.wait("document.getElementById('state')?.textContent.startsWith('connected')")
             await place_caret(here, "0")
             await here.type("bread 🥖 and butter")
             await shows(there, "bread 🥖 and butter")
+            # A page counts 🥖 as two.
+            await there.wait("/^connected, .{4} at 19$/.test(document.getElementById('state').textContent)")
             # At the same time, at both ends of it, a key at a time.
             await place_caret(here, "0")
             await place_caret(there, "area.value.length")
@@ -53,7 +55,7 @@ async def test_two_browsers_and_a_terminal_write_one_text(tmp_path: Path) -> Non
             for tab in (here, there):
                 await shows(tab, "white bread 🥖 and butter, salt")
             with Terminal(str(TEXT), "--log", "c.db", "--connect", hub, "--terminal", folder=tmp_path) as terminal:
-                await trio.to_thread.run_sync(terminal.wait, "white bread", "and butter, salt")
+                await trio.to_thread.run_sync(terminal.wait, "white bread", "and butter, salt", " at ")
                 terminal.type("fresh ")
                 for tab in (here, there):
                     await shows(tab, "fresh white bread 🥖 and butter, salt")

@@ -23,6 +23,7 @@ from gossiplog.codec import pcf
 from gossiplog.entry import Ed25519Signer
 from gossiplog.net.ground.access import Access, hash_token, make_token
 from gossiplog.net.ground.admission import HubLimits
+from gossiplog.net.ground.protocol_ids import presence_protocol
 from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import exchange
 
@@ -79,6 +80,31 @@ async def until_pulled(node: Reference, name: str, digest: bytes) -> None:
         has = (await node.ask("state", log=name))["count"]
         assert has > had, f"{name} stands still at {has} entries"
         had = has
+
+
+async def test_presence_beside_the_reference_breaks_nothing(node: Reference) -> None:
+    async with our_log() as hub_log, hub_log.listen("127.0.0.1:0") as hub, our_log(8) as ours, ours.connect(hub.urls[0]):
+        await open_theirs(node, "a", 1)
+        await node.ask("connect", log="a", url=hub.urls[0])
+        await ours.presence.set({"cursor": 1}, ttl_s=60)
+        await eventually(lambda: hub_log.presence.states == ours.presence.states != {})
+        await append_theirs(node, "a", [1, 2, 3])
+        await converge(ours, node, "a", count=3)
+        (service,) = hub.services.values()
+        protocol = presence_protocol(TOPIC)
+        assert [protocol in link.connection.traffic for peer in service.peers.values() for link in peer.links].count(True) == 1
+    # A hub of the reference declines the stream.
+    await open_theirs(node, "hub", 2)
+    port = free_port()
+    await node.ask("listen", log="hub", port=port)
+    async with our_log(9) as ours, ours.connect(f"ws://127.0.0.1:{port}") as link:
+        await ours.presence.set({"cursor": 1}, ttl_s=60)
+        await link.wait_connected()
+        await append_theirs(node, "hub", [4])
+        await converge(ours, node, "hub", count=1)
+        await ours.append("5")
+        await converge(ours, node, "hub", count=2)
+        assert link.attempts == 1
 
 
 async def test_our_hub_brings_reference_clients_together(node: Reference) -> None:

@@ -15,6 +15,7 @@ from mesh_interop_support import returned, until
 import gossiplog
 from gossiplog import Ed25519Signer, GossipLog
 from gossiplog.codec import pcf
+from gossiplog.net.ground.protocol_ids import presence_protocol
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh
 from gossiplog.pubsub.rpc import Rpc
@@ -116,6 +117,28 @@ async def test_a_connection_that_is_lost_is_made_again_and_both_catch_up(ours: G
         # Nobody dials but the search for peers, which knows where the other one listens.
         await until(lambda: is_converged(ours, theirs))
         assert await ours.count() == 20
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+async def test_presence_is_not_told_to_who_does_not_speak_it(ours: GossipLog, theirs: Reference, direction: str) -> None:
+    protocol = presence_protocol(TOPIC)
+    async with (
+        meshed(ours, theirs, direction) as mesh,
+        gossiplog.open(":memory:", topic=TOPIC, signer=Ed25519Signer.from_seed(b"\6" * 32)) as third,
+        open_mesh(third, PeerKey.generate(), MeshConfig(listen=LISTEN, bootstrap=mesh.host.announced, walk_s=3600)),
+    ):
+        await until(lambda: is_subscribed(mesh, theirs))
+        for number in range(20):
+            await ours.presence.set({"cursor": number}, ttl_s=60)
+        await until(lambda: returned(third.presence.states == ours.presence.states != {}))
+        by_peer = {each.connection.peer: each for each in mesh.host.peerings}
+        (reference,) = [each for each in by_peer.values() if protocol not in each.identity.protocols]
+        assert protocol not in reference.connection.traffic
+        await append_there(theirs, random.Random(4), 5)
+        await ours.append("and on")
+        await until(lambda: is_converged(ours, theirs))
+        assert protocol not in reference.connection.traffic
+        assert (await theirs.ask("state"))["counts"]["rejected"] == 0
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
