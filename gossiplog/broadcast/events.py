@@ -36,6 +36,7 @@ __all__ = [
     "NotStored",
     "PeerKind",
     "PubsubChanged",
+    "PushChanged",
     "PushClosed",
     "PushDropped",
     "PushOpened",
@@ -122,6 +123,14 @@ class PubsubChanged:
 
     peer: PeerId
     protocol: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PushChanged:
+    """A connected peer of the mesh says whether it speaks our push protocol, which it may not have said before."""
+
+    peer: PeerId
+    has_push: bool
 
 
 @dataclass(slots=True)
@@ -297,6 +306,7 @@ OutsideEvent: TypeAlias = (
     | StopBroadcast
     | Connected
     | Disconnected
+    | PushChanged
     | PushOpened
     | PushClosed
     | PushReceived

@@ -59,6 +59,7 @@ from .events import (
     LogAnswered,
     Misbehaved,
     PeerKind,
+    PushChanged,
     PushClosed,
     PushDropped,
     PushOpened,
@@ -189,7 +190,7 @@ class Spreading:
                 self._on_connected(event)
             case Disconnected(peer):
                 self._on_disconnected(peer)
-            case PushOpened() | PushClosed() | PushDropped():
+            case PushChanged() | PushOpened() | PushClosed() | PushDropped():
                 self._on_push_stream(event)
             case Foreseen():
                 self._on_foreseen(event)
@@ -203,6 +204,8 @@ class Spreading:
                 for message_id in self._pending.message_ids():
                     self._route(Validated(message_id, PubsubOutcome.IGNORE))  # nobody decides on it any more
                 self._route(Unsubscribe(self._topic))
+                for peer_id in list(self._peers):
+                    self._on_disconnected(peer_id)
             case AnotherSource(message_id, _, source):
                 key = self.orphans.key_in(message_id)
                 if key is not None:
@@ -247,11 +250,15 @@ class Spreading:
             self._wanted_syncs.on_left(peer_id)
             self._out += self._shared.detach(self._topic, peer_id, self._now)
 
-    def _on_push_stream(self, event: PushOpened | PushClosed | PushDropped) -> None:
+    def _on_push_stream(self, event: PushChanged | PushOpened | PushClosed | PushDropped) -> None:
         peer = self._peers.get(event.peer)
         if peer is None:
             return
-        if isinstance(event, PushOpened):
+        if isinstance(event, PushChanged):
+            opened_before, peer.opens_push = peer.opens_push, event.has_push and peer.kind is PeerKind.MESH and peer.is_outbound
+            if not opened_before and not peer.is_push_open:
+                self._pushes.on_connected(peer)
+        elif isinstance(event, PushOpened):
             self._pushes.on_opened(peer)
         elif isinstance(event, PushClosed):
             self._pushes.on_closed(peer)

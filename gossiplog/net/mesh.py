@@ -16,8 +16,7 @@ import logging
 import random
 import secrets
 import ssl
-from collections import ChainMap
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +24,7 @@ from pathlib import Path
 
 import trio
 
-from ..broadcast import PeerKind
+from ..broadcast import PeerKind, PushChanged
 from ..errors import LocalProtocolError
 from ..pubsub.params import MESH_PARAMS, EpisubParams, GossipsubParams
 from ..pubsub.registry import make_router
@@ -39,14 +38,16 @@ from .ground.journal import note
 from .ground.protocol_ids import presence_protocol, push_protocol
 from .libp2p import Address, Host, Peering, PeerKey, open_host
 from .libp2p.host import CONNECTIONS_MAX
-from .service.peers import Peer
+from .service.peers import Peer, PeerConnection
+from .service.pubsub_host import MakeRouter, PubsubHost
 from .service.service import Service, open_service
-from .transport.stream import Handler
+from .transport.stream import Connection, Handler
 
-__all__ = ["ROUTERS", "Mesh", "MeshConfig", "open_mesh"]
+__all__ = ["ROUTERS", "Mesh", "MeshConfig", "open_mesh", "open_mesh_host", "router_of"]
 
 _STANDING_S = 60.0
 """Whoever was here for so long without a ban is no stranger when it comes back."""
+_LEAVE_S = 10.0
 _REFUSED_MAX = 4_096
 """Banned peers whose refusal has been logged, and is not again."""
 ROUTERS = tuple(MESH_PARAMS)
@@ -85,28 +86,83 @@ class MeshConfig:
     source: str | None = None
 
 
+@dataclass(eq=False, slots=True)
+class _Served:
+    """A connection that is in use.
+
+    Attributes:
+        nursery: Ends with the connection.
+        present: Topics of which presence is spoken on it.
+        uses: Cancels, and says when that is done, what each log does with it, by topic.
+    """
+
+    peering: Peering
+    nursery: trio.Nursery
+    present: set[str] = field(default_factory=set)
+    uses: dict[str, tuple[trio.CancelScope, trio.Event]] = field(default_factory=dict)
+
+
 class Mesh:
-    """Made by `open_mesh`.
+    """Made by `open_mesh`, with its log, or by `open_mesh_host`, for any number of them.
 
     Attributes:
         host: Its connections.
-        service: What the log does with them.
+        pubsub: The router, which all logs share.
+        services: The logs that take part, by topic.
         discovery: Whom it knows.
+        handlers: What its connections serve.
     """
 
-    def __init__(self, service: Service, discovery: Discovery) -> None:
+    def __init__(self, pubsub: PubsubHost, discovery: Discovery) -> None:
         self.host: Host
-        self.service = service
+        self.pubsub = pubsub
+        self.services: dict[str, Service] = {}
         self.discovery = discovery
+        self.handlers: dict[str, Handler] = dict(pubsub.handlers)
+        self._served: dict[Connection, _Served] = {}
         self._refused: set[PeerId] = set()
         self._fresh_keys = FreshKeys()
-        self._push_protocol = push_protocol(service.topic)
-        self._presence_protocol = presence_protocol(service.topic)
+
+    @property
+    def service(self) -> Service:
+        """What the log does with the connections; of several, the first."""
+        return next(iter(self.services.values()))
+
+    @asynccontextmanager
+    async def joined(self, service: Service) -> AsyncIterator[None]:
+        """Have a log take part for the length of a block, on all connections, those that there are and those that come.
+
+        Nothing happens between the call and the block, so a log that joins before the first connection comes is known to its peer at once.
+
+        Args:
+            service: Of the mesh's `pubsub`.
+        """
+        topic = service.topic
+        handlers = {**service.handlers, **self.discovery.join(topic)}
+        self.services[topic] = service
+        self.handlers.update(handlers)
+        self.host.on_handlers_changed()
+        for served in self._served.values():
+            served.nursery.start_soon(self._use, served, service)
+        try:
+            yield
+        finally:
+            self.discovery.leave(topic)
+            del self.services[topic]
+            for protocol in handlers:
+                del self.handlers[protocol]
+            self.host.on_handlers_changed()
+            uses = [served.uses[topic] for served in self._served.values() if topic in served.uses]
+            for scope, _ in uses:
+                scope.cancel()
+            with trio.move_on_after(_LEAVE_S, shield=True):
+                for _, ended in uses:
+                    await ended.wait()
 
     async def serve(self, peering: Peering) -> None:
         """Use one connection until it ends."""
         connection = peering.connection
-        if self.service.host.banned_until(connection.peer) is not None:
+        if self.pubsub.banned_until(connection.peer) is not None:
             if connection.peer not in self._refused:
                 if len(self._refused) >= _REFUSED_MAX:
                     self._refused.clear()
@@ -118,41 +174,79 @@ class Mesh:
             note("refused a connection", level=logging.DEBUG, peer=connection.peer, reason="a new peer from where a banned one came")
             return
         self.discovery.on_ready(peering)
-        pubsub, has_push = self._pubsub_of(peering), self._push_protocol in peering.identity.protocols
         try:
-            async with self.service.attached(
-                connection, PeerKind.MESH, pubsub_protocol=pubsub, has_push=has_push, is_counted=peering.is_counted
-            ) as link:
-                self._say_unspoken(link.peer, pubsub, has_push=has_push)
-                if self._presence_protocol in peering.identity.protocols:
-                    link.start(self.service.presence.join)
+            async with open_service_nursery() as nursery:
+                served = self._served[connection] = _Served(peering, nursery)
+                for service in list(self.services.values()):
+                    await nursery.start(self._use, served, service)
                 self.discovery.on_attached(peering)
                 await connection.wait_ended()
+                nursery.cancel_scope.cancel()
         finally:
+            self._served.pop(connection, None)
             self.discovery.on_closed(peering)
-            until = self.service.host.banned_until(connection.peer)
+            until = self.pubsub.banned_until(connection.peer)
             if until is None and trio.current_time() - now >= _STANDING_S:
                 self._fresh_keys.on_left(connection.peer)
             elif until is not None and peering.is_counted and address is not None:
                 self._fresh_keys.on_banned(connection.peer, address, until, trio.current_time())
 
-    def _say_unspoken(self, peer: Peer, pubsub: str | None, *, has_push: bool) -> None:
-        """Log, once a peer, what it does not speak without which entries come from it late, or never."""
-        if pubsub is not None and has_push:
+    async def _use(self, served: _Served, service: Service, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Have one log use a connection until the log leaves or the connection ends."""
+        peering, topic, ended = served.peering, service.topic, trio.Event()
+        if topic in served.uses or self.services.get(topic) is not service:
+            task_status.started()
             return
+        spoken, pubsub = peering.identity.protocols, self._pubsub_of(peering)
+        has_push = push_protocol(topic) in spoken
+        try:
+            with trio.CancelScope() as scope:
+                served.uses[topic] = scope, ended
+                async with service.attached(
+                    peering.connection, PeerKind.MESH, pubsub_protocol=pubsub, has_push=has_push, is_counted=peering.is_counted
+                ) as link:
+                    self._say_unspoken(service, link.peer, pubsub, has_push=has_push)
+                    self._join_presence(served, service, link)
+                    task_status.started()
+                    await trio.sleep_forever()
+        finally:
+            del served.uses[topic]
+            served.present.discard(topic)
+            ended.set()
+
+    def _say_unspoken(self, service: Service, peer: Peer, pubsub: str | None, *, has_push: bool) -> None:
+        """Log, once a peer, what it does not speak without which entries come from it late, or never."""
+        if (pubsub is not None and has_push) or len(self.services) > 1:
+            return  # of several topics few peers have all
         lacking = "push and sync of this topic" if not has_push else "our pubsub"
         lacking += ", nor our pubsub" if not has_push and pubsub is None else ""
         peer.note_once("unspoken", "peer speaks less than we do", lacking=lacking, pubsub=pubsub)
-        self.service.observed("ignored", peer.id, type=self._push_protocol, reason=f"it does not speak {lacking}")
+        service.observed("ignored", peer.id, type=push_protocol(service.topic), reason=f"it does not speak {lacking}")
 
     def on_identity(self, peering: Peering) -> None:
-        """Take note of what a peer says anew: an application may begin with pubsub, or end it, long after it connected."""
+        """Take note of what a peer says anew: it may begin with pubsub or a topic, or end with it, long after it connected."""
         self.discovery.on_identity(peering)
-        self.service.host.set_pubsub(peering.connection.peer, self._pubsub_of(peering))
+        self.pubsub.set_pubsub(peering.connection.peer, self._pubsub_of(peering))
+        served = self._served.get(peering.connection)
+        for topic, service in self.services.items():
+            service.tell(PushChanged(peering.connection.peer, push_protocol(topic) in peering.identity.protocols))
+            link = service.driver.links.get(peering.connection)
+            if served is not None and link is not None:
+                self._join_presence(served, service, link)
+
+    def _join_presence(self, served: _Served, service: Service, link: PeerConnection) -> None:
+        if presence_protocol(service.topic) in served.peering.identity.protocols and service.topic not in served.present:
+            served.present.add(service.topic)
+            link.start(service.presence.join)
 
     def _pubsub_of(self, peering: Peering) -> str | None:
         spoken = peering.identity.protocols
-        return next((protocol for protocol in self.service.host.protocols if protocol in spoken), None)
+        return next((protocol for protocol in self.pubsub.protocols if protocol in spoken), None)
+
+    def worth_of(self, id: PeerId) -> Worth:
+        """Say what a peer was good for so far, with whatever log."""
+        found = [service.peers[id].worth for service in self.services.values() if id in service.peers]
+        return max(found, default=Worth.NOTHING)
 
 
 @asynccontextmanager
@@ -164,6 +258,20 @@ async def open_mesh(log: Replica, key: PeerKey, config: MeshConfig) -> AsyncIter
         LocalProtocolError: The router has another name, or the parameters are another router's or do not validate, or the log is on the
             network already under another peer id.
     """
+    async with (
+        open_service(log, me=key.id, make_router=router_of(config), wire=config.wire) as service,
+        open_mesh_host(service.host, key, config) as mesh,
+        mesh.joined(service),
+    ):
+        yield mesh
+
+
+def router_of(config: MeshConfig) -> MakeRouter:
+    """Return what makes the router of a mesh.
+
+    Raises:
+        LocalProtocolError: The router has another name, or the parameters are another router's or do not validate.
+    """
     if config.router not in ROUTERS:
         raise LocalProtocolError(f"router {config.router!r}, expected one of {', '.join(ROUTERS)}")
     params = config.params or MESH_PARAMS[config.router]
@@ -171,31 +279,42 @@ async def open_mesh(log: Replica, key: PeerKey, config: MeshConfig) -> AsyncIter
         raise LocalProtocolError(f"{type(params).__name__}, which are not {config.router}'s parameters")
     if not params.is_validating:
         raise LocalProtocolError("is_validating = false, but a log validates what it passes on")
-    async with open_service(log, me=key.id, make_router=partial(make_router, config.router, params), wire=config.wire) as service:
-        rng = random.Random(secrets.randbits(128))
-        discovery = Discovery(
-            service, config.bootstrap, me=key.id, target=config.target, walk_s=config.walk_s, rng=rng, known_file=config.known_file
-        )
-        mesh = Mesh(service, discovery)
-        handlers: Mapping[str, Handler] = ChainMap(dict(service.handlers), dict(service.host.handlers), dict(discovery.handlers))
-        async with (
-            open_host(
-                key,
-                config.listen,
-                serve=mesh.serve,
-                handlers=handlers,
-                on_identity=mesh.on_identity,
-                announce=config.announce,
-                limits=config.limits,
-                tls=config.tls,
-                source=config.source,
-            ) as mesh.host,
-            open_service_nursery() as nursery,
-        ):
-            mesh.host.worth = lambda id: service.peers[id].worth if id in service.peers else Worth.NOTHING
-            nursery.start_soon(discovery.run, mesh.host)
-            try:
-                with service.host.guarded_by(mesh.host.admission):
-                    yield mesh
-            finally:
-                nursery.cancel_scope.cancel()
+    return partial(make_router, config.router, params)
+
+
+@asynccontextmanager
+async def open_mesh_host(pubsub: PubsubHost, key: PeerKey, config: MeshConfig) -> AsyncIterator[Mesh]:
+    """Take part in the meshes of any logs until the end of the block: of those for which `Mesh.joined` is called.
+
+    Args:
+        pubsub: With the peer id of the key; its router is `router_of(config)`.
+
+    Raises:
+        CannotListen: One of the addresses cannot be listened on.
+    """
+    rng = random.Random(secrets.randbits(128))
+    discovery = Discovery(
+        pubsub, config.bootstrap, me=key.id, target=config.target, walk_s=config.walk_s, rng=rng, known_file=config.known_file
+    )
+    mesh = Mesh(pubsub, discovery)
+    async with (
+        open_host(
+            key,
+            config.listen,
+            serve=mesh.serve,
+            handlers=mesh.handlers,
+            on_identity=mesh.on_identity,
+            announce=config.announce,
+            limits=config.limits,
+            tls=config.tls,
+            source=config.source,
+        ) as mesh.host,
+        open_service_nursery() as nursery,
+    ):
+        mesh.host.worth = mesh.worth_of
+        nursery.start_soon(discovery.run, mesh.host)
+        try:
+            with pubsub.guarded_by(mesh.host.admission):
+                yield mesh
+        finally:
+            nursery.cancel_scope.cancel()

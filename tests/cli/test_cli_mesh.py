@@ -67,6 +67,28 @@ def test_two_servers_find_each_other_and_sync(cli: Run, warm_gossiplog: None, fo
     assert cli("show", "two.db", appended).record["message"]["payload"] == {"n": 1}
 
 
+@pytest.mark.slow
+def test_two_servers_with_two_logs_each_have_one_connection(cli: Run, warm_gossiplog: None, folder: Path) -> None:
+    names = {f"{server}-{room}.db": f"{room}.example.com" for server in "ab" for room in ("kitchen", "hall")}
+    for name, topic in names.items():
+        cli("init", name, "--topic", topic)
+    ids = {room: cli("append", f"a-{room}.db", '{"n":1}').record["id"] for room in ("kitchen", "hall")}
+    port = ("--p2p", "/ip4/127.0.0.1/tcp/0", "--peer-key")
+    with serving("a-kitchen.db", "a-hall.db", *port, "a.pem") as (one, said):
+        bootstrap = ("--bootstrap", said["urls"][0], "--log-format", "json")
+        with serving("b-kitchen.db", "b-hall.db", *port, "b.pem", *bootstrap) as (two, _):
+            assert two.stderr is not None
+            lines = list[str]()
+            while sum("synced" in line for line in lines) < len(ids):
+                lines.append(two.stderr.readline().decode())
+                assert lines[-1]
+            interrupt(two)
+        interrupt(one)
+    assert sum(json.loads(line)["event"] == "connected" for line in lines) == 1, lines
+    for room, id in ids.items():
+        assert cli("show", f"b-{room}.db", id).record["message"]["payload"] == {"n": 1}
+
+
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
@@ -74,7 +96,8 @@ def test_two_servers_find_each_other_and_sync(cli: Run, warm_gossiplog: None, fo
         (["app.db", "--p2p", "/ip4/127.0.0.1/udp/4001/quic-v1"], "not a TCP address"),
         (["app.db", "--bootstrap", "/ip4/127.0.0.1/tcp/1/p2p/nobody"], "not a multiaddr"),
         (["app.db", "--p2p", "/ip4/127.0.0.1/tcp/0", "--mesh-params", "none.toml"], "No such file"),
-        (["app.db", "other.db", "--p2p", "/ip4/127.0.0.1/tcp/0"], "for one log"),
+        (["app.db", "other.db", "--p2p", "/ip4/127.0.0.1/tcp/0"], "needs --peer-key"),
+        (["--dir", ".", "--p2p", "/ip4/127.0.0.1/tcp/0"], "opened only when they are used"),
     ],
 )
 def test_what_cannot_be_meant_is_wrong_usage(cli: Run, args: list[str], complaint: str) -> None:

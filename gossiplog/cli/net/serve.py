@@ -308,8 +308,8 @@ def serve(
     other's new ones as they come. The same port serves the HTTP API: /api/messages to read and post, /api/events to follow,
     /api/connections and /metrics to watch.
 
-    With --p2p or --bootstrap the log is also a peer in a mesh of servers, which find each other over libp2p; entries from one side go out
-    on the other. A process is a peer for one log.
+    With --p2p or --bootstrap the logs also take part in a mesh of servers each, which find each other over libp2p; entries from one side
+    go out on the other. Two servers have one connection for all logs of both.
 
     Every option may also stand in a TOML file (--config, or GOSSIPLOG_CONFIG) by its long name, or in the environment (--per-address as
     GOSSIPLOG_PER_ADDRESS); the command line takes precedence over the environment, and that over the file. At SIGHUP the server reads the
@@ -345,8 +345,10 @@ def serve(
         raise click.UsageError("Missing argument 'LOG...', or --dir FOLDER.")
     if creatable and (folder is None or access_file is None):
         raise click.UsageError("--create needs --dir, and --access with a file that gives the right create")
-    if mesh.is_wanted and (len(logs) > 1 or folder is not None):
-        raise click.UsageError("--p2p and --bootstrap are for one log; serve the others by processes of their own")
+    if mesh.is_wanted and folder is not None:
+        raise click.UsageError("--p2p and --bootstrap are for logs that are named; those of --dir are opened only when they are used")
+    if mesh.is_wanted and len(logs) > 1 and mesh.key_file is None:
+        raise click.UsageError("a peer with several logs needs --peer-key FILE, which is made if missing")
     for hub in hubs:
         if hub_url(hub) is None:
             raise click.UsageError(f"--connect {hub}: a hub has a URL, ws://HOST:PORT or wss://…")
@@ -424,7 +426,7 @@ def serve(
             open_logs = [await serving.open(location) for location in plan.logs]
             async with AsyncExitStack() as stack:
                 # First, for it brings the name that the log has on the network.
-                peer = await mesh.join(stack, open_logs[0], logs[0], plan.limits, plan.hub_tls) if mesh.is_wanted else None
+                peer = await mesh.join(stack, open_logs, logs[0], plan.limits, plan.hub_tls) if mesh.is_wanted else None
                 await serving.listen(stack, open_logs)
                 serving.begin()
                 # Else each full collection goes through all that was imported, and holds the event loop for 70 to 100 ms.

@@ -132,10 +132,13 @@ class MeshOptions:
                 _read(option, texts)
         _read_params(self.router, self.params_file)
 
-    async def join(self, stack: AsyncExitStack, log: GossipLog, path: str, limits: HubLimits, tls: ssl.SSLContext | None) -> Mesh:
-        """Join the mesh of a log, for as long as the stack is open.
+    async def join(
+        self, stack: AsyncExitStack, logs: Sequence[GossipLog], path: str, limits: HubLimits, tls: ssl.SSLContext | None
+    ) -> Mesh:
+        """Join the meshes of some logs, all with one host, for as long as the stack is open.
 
         Args:
+            path: Of the only log; beside it lies the key, unless that is named.
             limits: For hubs; those of the mesh are the same, but for the number of connections.
 
         Raises:
@@ -145,7 +148,9 @@ class MeshOptions:
         """
         from ...net.libp2p import PeerKey
         from ...net.libp2p.host import CONNECTIONS_MAX
-        from ...net.mesh import MeshConfig, open_mesh
+        from ...net.mesh import MeshConfig, open_mesh_host, router_of
+        from ...net.service.pubsub_host import open_pubsub_host
+        from ...net.service.service import open_service
 
         if self.key_file is None and isinstance(path, Location) and path.is_url:
             raise click.UsageError("a peer whose log is not a file needs --peer-key FILE")
@@ -165,7 +170,12 @@ class MeshOptions:
             tls=tls,
             source=self.dial_from,
         )
-        return await stack.enter_async_context(open_mesh(log, key, config))
+        pubsub = await stack.enter_async_context(open_pubsub_host(key.id, router_of(config), config.wire))
+        services = [await stack.enter_async_context(open_service(log, host=pubsub)) for log in logs]
+        mesh = await stack.enter_async_context(open_mesh_host(pubsub, key, config))
+        for service in services:
+            await stack.enter_async_context(mesh.joined(service))
+        return mesh
 
 
 @dataclass(frozen=True, slots=True)

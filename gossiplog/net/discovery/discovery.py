@@ -14,7 +14,8 @@ Source: docs/spec/libp2p.md, "kad-dht"; the GossipLog post, "Server-to-server p2
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from random import Random
@@ -30,11 +31,11 @@ from ..libp2p.addresses import Address, Teller
 from ..libp2p.host import OURSELVES, Host, Peering
 from ..libp2p.identify import measure_ping
 from ..libp2p.records import open_record
-from ..service.service import Service
+from ..service.pubsub_host import PubsubHost
 from ..transport.stream import Handler
 from .book import KNOWN_MAX, AddressBook, load_known, save_known
 from .kademlia import Answerer, ask_closer
-from .table import RoutingTable, Walk
+from .table import BUCKET_SIZE, RoutingTable, Walk
 
 __all__ = ["Discovery"]
 
@@ -53,10 +54,10 @@ _SHORT_S = 5.0
 
 
 class Discovery:
-    """Keeps one host connected, which tells it of its connections; also the `Dialler` of its service.
+    """Keeps one host connected, which tells it of its connections; also the `Dialler` of the router.
 
     Args:
-        service: Is told the answers that the router waits for.
+        pubsub: Is told the answers that the router waits for.
         bootstrap: Addresses to begin with, with or without a peer id.
         target: Connections to have, inbound ones counted.
         walk_s: Seconds between searches once the target is reached.
@@ -68,7 +69,7 @@ class Discovery:
 
     def __init__(
         self,
-        service: Service,
+        pubsub: PubsubHost,
         bootstrap: Sequence[Address],
         *,
         me: PeerId,
@@ -77,24 +78,26 @@ class Discovery:
         rng: Random,
         known_file: Path | None = None,
     ) -> None:
-        self._service = service
+        self._pubsub = pubsub
         self._bootstrap = {address: address.peer for address in bootstrap}
         self._target = target
         self._walk_s = walk_s
         self._rng = rng
-        self._protocol = kad_protocol(service.topic)
         self._host: Host
         self._nursery: trio.Nursery
         self._dialling: set[PeerId | Address] = set()
         self._asked = 0
         self._walk_dials = 0
+        self._rounds = 0
         self._changed = trio.Event()
         self._readers = trio.CapacityLimiter(1)
-        self._troubles = service.failed_dials
+        self._troubles = pubsub.failed_dials
         self.table = RoutingTable(me)
         self.book = AddressBook(rng)
         self.walks = 0
-        self.handlers: Mapping[str, Handler] = {self._protocol: Answerer(self._closest).serve}
+        # The ids of the search for each topic's peers, and which of them a peer that was reached spoke.
+        self._protocols: list[str] = []
+        self._spoken: dict[PeerId, set[str]] = {}
         for address in bootstrap:
             if address.peer is not None:
                 self.book.learn(address.peer, [address], teller=None)
@@ -102,6 +105,33 @@ class Discovery:
         self._saved: dict[PeerId, tuple[Address, ...]] = {}
         for peer, addresses in (load_known(known_file) if known_file is not None else {}).items():
             self.book.learn(peer, addresses, teller=None)
+
+    # Topics
+
+    def join(self, topic: str) -> Mapping[str, Handler]:
+        """Look for peers of one more topic; return what is served for that, by protocol id."""
+        protocol = kad_protocol(topic)
+        self._protocols.append(protocol)
+        self._wake()
+        return {protocol: Answerer(partial(self._closest, protocol)).serve}
+
+    def leave(self, topic: str) -> None:
+        """Look for peers of a topic no longer."""
+        self._protocols.remove(kad_protocol(topic))
+
+    def _note_spoken(self, peer: PeerId, protocols: Iterable[str]) -> None:
+        if self.table.add(peer):
+            self._spoken[peer] = {*protocols}
+        if len(self._spoken) > 2 * len(self.table) + 64:
+            self._spoken = {known: spoken for known, spoken in self._spoken.items() if known in self.table}
+
+    def _known_by(self, protocol: str, key: bytes) -> list[PeerId]:
+        known = self.table.closest(key, len(self.table))
+        return [peer for peer in known if protocol in self._spoken.get(peer, ())][:BUCKET_SIZE]
+
+    def _lonely(self) -> set[str]:
+        """Return the ids of topics of which nobody is connected."""
+        return set(self._protocols).difference(*(self._spoken.get(peer, ()) for peer in self._host.peers))
 
     # For the host
 
@@ -122,13 +152,14 @@ class Discovery:
         """A peer has said where it listens and what it speaks, at first or anew."""
         peer, identity = peering.connection.peer, peering.identity
         self.book.learn(peer, identity.addresses, teller=_teller(peering), is_own_word=identity.record is not None)
-        if self._protocol in identity.protocols:
-            self.table.add(peer)
+        spoken = [protocol for protocol in self._protocols if protocol in identity.protocols]
+        if spoken:
+            self._note_spoken(peer, spoken)
 
     def on_attached(self, peering: Peering) -> None:
         """The service knows the peer."""
         if peering.identity.record is not None:
-            self._service.host.tell(PeerRecordLearned(peering.connection.peer, peering.identity.record))
+            self._pubsub.tell(PeerRecordLearned(peering.connection.peer, peering.identity.record))
 
     def on_closed(self, peering: Peering) -> None:
         """A connection that was ready has closed."""
@@ -142,7 +173,7 @@ class Discovery:
         self._host = host
         self._tell_of_ourselves()
         async with trio.open_nursery() as self._nursery:
-            self._service.host.dialler, self._service.host.shared.has_mesh = self, True
+            self._pubsub.dialler, self._pubsub.shared.has_mesh = self, True
             try:
                 self._nursery.start_soon(self._stay_connected)
                 self._nursery.start_soon(self._keep_walking)
@@ -150,7 +181,7 @@ class Discovery:
                     await trio.sleep(_SAVE_S)
                     self._save()
             finally:
-                self._service.host.dialler = None
+                self._pubsub.dialler = None
                 self._save()
 
     def _tell_of_ourselves(self) -> None:
@@ -172,10 +203,10 @@ class Discovery:
     def connect(self, peer: PeerId, record: bytes | None, source: PeerId | None) -> None:
         """Dial a peer of whom we may know the address from others, or by its signed record."""
         is_possible = (peer in self.book or record is not None) and self._asked < _ASKED_DIALS_MAX
-        if is_possible and self.book.may_try(peer, trio.current_time()) and self._service.host.banned_until(peer) is None:
+        if is_possible and self.book.may_try(peer, trio.current_time()) and self._pubsub.banned_until(peer) is None:
             self._nursery.start_soon(self._connect_for_router, peer, record, self._teller_of(source or peer))
         else:
-            self._service.host.tell(ConnectFailed(peer))
+            self._pubsub.tell(ConnectFailed(peer))
 
     def disconnect(self, peer: PeerId) -> None:
         """Let go of a connection that the router has no more use for, unless it counts towards the target."""
@@ -194,7 +225,7 @@ class Discovery:
             if record is not None:
                 await self._read_record(peer, record, teller)
             if peer not in self.book or not await self._try(peer):
-                self._service.host.tell(ConnectFailed(peer))
+                self._pubsub.tell(ConnectFailed(peer))
         finally:
             self._asked -= 1
 
@@ -214,7 +245,7 @@ class Discovery:
             rtt_s = await measure_ping(connection)
         except (GossipLogError, trio.TooSlowError) as error:
             note("no answer to a ping", level=logging.DEBUG, peer=peer, reason=str(error))
-        self._service.host.tell(Probed(peer, rtt_s))
+        self._pubsub.tell(Probed(peer, rtt_s))
 
     # Staying connected
 
@@ -233,7 +264,7 @@ class Discovery:
 
     def _has_enough(self) -> bool:
         """Whether there is nobody to dial and nobody to let go until a connection comes or goes."""
-        return len(self._host.peers) >= self._target and self._surplus_count() <= 0
+        return len(self._host.peers) >= self._target and self._surplus_count() <= 0 and not (len(self._protocols) > 1 and self._lonely())
 
     def _surplus_count(self) -> int:
         return len(self._host.peerings) - self._host.connections_max * 3 // 4
@@ -241,15 +272,21 @@ class Discovery:
     def _candidates(self) -> list[PeerId | Address]:
         """Choose whom to dial now: those of the bootstrap list while we are alone, then peers from the buckets we have fewest in."""
         connected = set(self._host.peers)
-        wanted = min(self._target - len(connected) - len(self._dialling), _DIALS_MAX - len(self._dialling))
-        if wanted <= 0:
+        lonely, places = self._lonely(), _DIALS_MAX - len(self._dialling)
+        wanted = min(self._target - len(connected) - len(self._dialling), places)
+        if wanted <= 0 and not (lonely and places > 0 and len(self._protocols) > 1):
             return []
         now = trio.current_time()
 
         def is_free(candidate: PeerId) -> bool:
             is_busy = candidate in connected or candidate in self._dialling or candidate == self._host.id
-            return not is_busy and self.book.may_try(candidate, now) and self._service.host.banned_until(candidate) is None
+            return not is_busy and self.book.may_try(candidate, now) and self._pubsub.banned_until(candidate) is None
 
+        # A topic without anybody is worth a connection beyond the target.
+        alone: list[PeerId | Address] = []
+        alone += [peer for peer, spoken in self._spoken.items() if lonely & spoken and is_free(peer)][:places]
+        if wanted <= 0:
+            return alone
         listed: list[PeerId | Address] = []
         for address, peer in self._bootstrap.items():
             if peer is None and address not in self._dialling and self.book.may_try(PeerId(str(address)), now):
@@ -267,14 +304,14 @@ class Discovery:
             rounds = max((len(free) for free in chosen), default=0)
             others = [free[index] for index in range(rounds) for free in chosen if index < len(free)]
             others += [peer for peer in self.book.peers()[: 4 * self._target] if peer not in self.table and is_free(peer)]
-        return list(dict.fromkeys([*listed, *others]))[:wanted]
+        return list(dict.fromkeys([*listed, *(alone if connected else ()), *others]))[:wanted]
 
     def _surplus(self) -> list[Peering]:
         """Choose connections to close, so that there is always room for newcomers: not young ones, and none that the router uses."""
         surplus = self._surplus_count()
         if surplus <= 0:
             return []
-        used = {peer for topic in self._service.state().router.topics for peer in topic.full_message}
+        used = {peer for topic in self._pubsub.shared.router.state().topics for peer in topic.full_message}
         old = trio.current_time() - _YOUNG_S
         free = [peering for peering in self._host.peerings if peering.opened_at < old and peering.connection.peer not in used]
         return self._rng.sample(free, min(surplus, len(free)))
@@ -310,34 +347,37 @@ class Discovery:
 
     # Kademlia
 
-    def _closest(self, key: bytes) -> list[tuple[PeerId, tuple[Address, ...]]]:
-        return [(peer, self.book.of(peer)) for peer in self.table.closest(key)]
+    def _closest(self, protocol: str, key: bytes) -> list[tuple[PeerId, tuple[Address, ...]]]:
+        return [(peer, self.book.of(peer)) for peer in self._known_by(protocol, key)]
 
     async def _keep_walking(self) -> None:
         pause_s = _TICK_S
         while True:
-            while not len(self.table):
+            while not len(self.table) or not self._protocols:
                 await self._changed.wait()
                 await trio.sleep(_TICK_S / 10)
             await trio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
             self._walk_dials = max(_WALK_DIALS_MIN, self._target - len(self._host.peers))
+            # One topic at a time, in turns.
+            protocol = self._protocols[self._rounds % len(self._protocols)]
+            self._rounds += 1
             for key in self.table.targets(self._rng):
                 with trio.move_on_after(_SEARCH_S):
-                    await self._search(key)
+                    await self._search(protocol, key)
                     self.walks += 1
             # Short of connections it is worth asking again soon, but ever less often: there may be no more peers.
             has_enough = len(self._host.peers) >= self._target
             pause_s = self._walk_s if has_enough else min(self._walk_s, pause_s * 2)
 
-    async def _search(self, key: bytes) -> None:
-        walk = Walk(key, self._host.id, self.table.closest(key))
+    async def _search(self, protocol: str, key: bytes) -> None:
+        walk = Walk(key, self._host.id, self._known_by(protocol, key))
         progress = trio.Event()
 
         async def ask(peer: PeerId) -> None:
             nonlocal progress
             try:
                 connection = await self._host.connect(peer, self.book.of(peer))
-                closer = await ask_closer(connection, self._protocol, key)
+                closer = await ask_closer(connection, protocol, key)
             except (GossipLogError, trio.TooSlowError) as error:
                 note("no answer to a search", level=logging.DEBUG, peer=peer, reason=str(error))
                 if self._host.connection_with(peer) is None:
@@ -349,7 +389,7 @@ class Discovery:
                 for other, addresses in closer.items():
                     self.book.learn(other, addresses, teller=teller)
                 walk.on_answer(peer, [other for other in closer if other in self.book])
-                self.table.add(peer)
+                self._note_spoken(peer, [*self._spoken.get(peer, ()), protocol])
             progress.set()
             progress = trio.Event()
 
@@ -365,7 +405,7 @@ class Discovery:
                     walk.on_failure(peer)
 
     def _may_dial_for_search(self, peer: PeerId) -> bool:
-        if self._walk_dials <= 0 or not self.book.may_try(peer, trio.current_time()) or self._service.host.banned_until(peer) is not None:
+        if self._walk_dials <= 0 or not self.book.may_try(peer, trio.current_time()) or self._pubsub.banned_until(peer) is not None:
             return False
         self._walk_dials -= 1
         return True

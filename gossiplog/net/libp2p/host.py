@@ -116,6 +116,7 @@ PEER_CONNECTIONS_MAX = 3
 DIAL_S = 5.0
 """For one address, until the peer has introduced itself."""
 INTRODUCTION_S = 5.0
+_TOGETHER_S = 0.1
 
 
 @dataclass(slots=True)
@@ -214,7 +215,10 @@ class Host:
         own: dict[str, Handler] = dict.fromkeys(IDENTIFY_PROTOCOLS, self._answer_identify)
         own.update(dict.fromkeys(IDENTIFY_PUSH_PROTOCOLS, self._take_identity))
         own.update(dict.fromkeys(PING_PROTOCOLS, answer_ping))
-        self._handlers: Mapping[str, Handler] = ChainMap(own, handlers)  # type: ignore[arg-type]  # only the first is written to
+        # How often what we serve has changed; of each connection, which state of that the peer was told last.
+        self._changes = 0
+        self._told: dict[Connection, int] = {}
+        self._handlers = ChainMap(own, handlers)  # type: ignore[arg-type]  # only the first is written to
         self._table = ConnectionTable()
         self._remotes: dict[Connection, Address] = {}
         self._dials: dict[PeerId, _Dial] = {}
@@ -286,6 +290,32 @@ class Host:
         finally:
             del self._dials[peer]
             dialling.done.set()
+
+    def on_handlers_changed(self) -> None:
+        """What we serve has changed: tell those who were told otherwise, a little later, as one change is seldom alone."""
+        self._changes += 1
+        if self._nursery is not None:
+            self._nursery.start_soon(self._say_anew, self._changes)
+
+    async def _say_anew(self, changes: int) -> None:
+        await trio.sleep(_TOGETHER_S)
+        if changes == self._changes:
+            for peering in self._table.all():
+                self._say_if_changed(peering)
+
+    def _say_if_changed(self, peering: Peering) -> None:
+        is_heard = not peering.identity.protocols.isdisjoint(IDENTIFY_PUSH_PROTOCOLS)
+        if is_heard and self._told.get(peering.connection, self._changes) != self._changes and self._nursery is not None:
+            self._nursery.start_soon(self._push_identity, peering.connection)
+
+    async def _push_identity(self, connection: Connection) -> None:
+        try:
+            with trio.move_on_after(INTRODUCTION_S):
+                stream = await connection.open_stream(IDENTIFY_PUSH_PROTOCOLS)
+                await self._answer_identify(connection, stream)
+                stream.close_sending()
+        except GossipLogError as error:
+            note("a peer does not hear what is new", level=logging.DEBUG, peer=connection.peer, reason=str(error))
 
     # Within `open_host`
 
@@ -418,6 +448,7 @@ class Host:
                     await self._keep(Peering(connection, identity, trio.current_time(), dialled, is_counted), on_ready)
             finally:
                 del self._remotes[connection]
+                self._told.pop(connection, None)
 
     async def _introduce(self, connection: MuxedConnection) -> Identity | None:
         """Ask a new peer who it is; None if it does not say."""
@@ -440,6 +471,7 @@ class Host:
         try:
             with self._table.holding(peering):
                 on_ready(connection)
+                self._say_if_changed(peering)
                 note("connected", peer=peer, address=address, agent=peering.identity.agent, outbound=peering.dialled is not None)
                 await self._serve_until_end(peering)
         finally:
@@ -465,8 +497,9 @@ class Host:
             await connection.aclose()
 
     async def _answer_identify(self, connection: Connection, stream: Stream) -> None:
-        observed = self._remotes.get(connection)
-        await stream.send_all(identify_message(self.key, list(self._handlers), self._announced, self._record, observed))
+        observed, protocols = self._remotes.get(connection), [*self._handlers.maps[0], *self._handlers.maps[1]]
+        self._told[connection] = self._changes
+        await stream.send_all(identify_message(self.key, protocols, self._announced, self._record, observed))
 
     async def _take_identity(self, connection: Connection, stream: Stream) -> None:
         """A peer says what is new about it, perhaps before it has introduced itself."""

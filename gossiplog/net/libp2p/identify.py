@@ -39,7 +39,12 @@ _MESSAGES_MAX = 10
 """That one peer's identity may be spread over, as go-libp2p has it, which sends its record by itself beyond 2 KiB."""
 _END_S = 1.0
 """How long the end of the stream is waited for after the first message."""
-_PROTOCOLS_MAX = 256
+_PART_BYTES_MAX = 4_000
+"""What we say in one message: rust-libp2p reads no more than the first, of at most 4,096 bytes."""
+_PARTS_MAX = 9
+"""Messages in which we say it: go-libp2p reads ten, the end of the stream counted as one."""
+_PROTOCOLS_MAX = 1_024
+"""That one peer serves, as go-libp2p has it."""
 _PROTOCOL_CHARS_MAX = 256
 _PING_BYTES = 32
 _ANSWER_S = 5.0
@@ -79,26 +84,33 @@ UNKNOWN = Identity(frozenset(), (), None, "")
 def identify_message(
     key: PeerKey, protocols: Sequence[str], addresses: Sequence[Address], record: bytes, observed: Address | None
 ) -> bytes:
-    """Return what we say of ourselves to a peer, framed.
+    """Return what we say of ourselves to a peer, framed: in several messages if it is much, and no more of it than others read.
 
     Args:
         key: Our own key, which makes our peer id.
         record: The same, signed.
         observed: Where the peer's connection comes from, as we see it; None if that is not known.
     """
-    return encode_frame(
-        _IDENTIFY.encode(
-            {
-                "publicKey": key.public,
-                "listenAddrs": [address.of(None).to_bytes() for address in addresses],
-                "protocols": list(protocols),
-                "observedAddr": None if observed is None else observed.to_bytes(),
-                "protocolVersion": _PROTOCOL_VERSION,
-                "agentVersion": _AGENT,
-                "signedPeerRecord": record,
-            }
-        )
-    )
+    own = {
+        "publicKey": key.public,
+        "listenAddrs": [address.of(None).to_bytes() for address in addresses],
+        "observedAddr": None if observed is None else observed.to_bytes(),
+        "protocolVersion": _PROTOCOL_VERSION,
+        "agentVersion": _AGENT,
+        "signedPeerRecord": record,
+    }
+    parts: list[list[str]] = [[]]
+    room = _PART_BYTES_MAX - len(_IDENTIFY.encode(own))
+    for protocol in protocols[:_PROTOCOLS_MAX]:
+        size = len(protocol.encode()) + 3
+        if size > room and len(parts) == _PARTS_MAX:
+            break
+        if size > room:
+            parts.append([])
+            room = _PART_BYTES_MAX
+        parts[-1].append(protocol)
+        room -= size
+    return b"".join(encode_frame(_IDENTIFY.encode({**(own if part is parts[0] else {}), "protocols": part})) for part in parts)
 
 
 async def ask_identity(connection: Connection) -> Identity:

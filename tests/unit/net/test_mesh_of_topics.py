@@ -1,0 +1,138 @@
+"""Servers with several logs each, in the meshes of all of them on one connection with each other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+from mesh_support import TCP, a_host, eventually
+from network_support import memory_log, until_has
+
+from gossiplog import GossipLog
+from gossiplog.net.ground.protocol_ids import push_protocol
+from gossiplog.net.libp2p import Address, PeerKey
+from gossiplog.net.libp2p.identify import ask_identity, identify_message
+from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh_host, router_of
+from gossiplog.net.service.pubsub_host import open_pubsub_host
+from gossiplog.net.service.service import open_service
+from gossiplog.tasks.nursery import open_service_nursery
+
+TOPICS = tuple(f"room-{number}.example.com" for number in range(4))
+
+
+class Server:
+    """A mesh, and the logs that take part in it."""
+
+    def __init__(self, number: int, mesh: Mesh, nursery: trio.Nursery) -> None:
+        self.number = number
+        self.mesh = mesh
+        self.logs: dict[str, GossipLog] = {}
+        self._nursery = nursery
+        self._held: dict[str, tuple[trio.Event, trio.Event]] = {}
+
+    async def join(self, topic: str) -> GossipLog:
+        log: GossipLog = await self._nursery.start(self._hold, topic)
+        return log
+
+    async def _hold(self, topic: str, task_status: trio.TaskStatus[GossipLog]) -> None:
+        leaves, left = self._held[topic] = trio.Event(), trio.Event()
+        async with (
+            memory_log(self.number, topic) as log,
+            open_service(log, host=self.mesh.pubsub) as service,
+            self.mesh.joined(service),
+        ):
+            self.logs[topic] = log
+            task_status.started(log)
+            await leaves.wait()
+        left.set()
+
+    async def leave(self, topic: str) -> None:
+        del self.logs[topic]
+        leaves, left = self._held.pop(topic)
+        leaves.set()
+        await left.wait()
+
+    def neighbours(self, topic: str) -> list[Any]:
+        return [peer for state in self.mesh.pubsub.shared.router.state().topics if state.topic == topic for peer in state.full_message]
+
+
+@asynccontextmanager
+async def server(number: int, *topics: str, bootstrap: tuple[Address, ...] = (), **config: Any) -> AsyncIterator[Server]:
+    key, settings = PeerKey.generate(), MeshConfig(listen=(TCP,), bootstrap=bootstrap, walk_s=3600, **config)
+    async with (
+        open_pubsub_host(key.id, router_of(settings)) as pubsub,
+        open_mesh_host(pubsub, key, settings) as mesh,
+        open_service_nursery() as nursery,
+    ):
+        made = Server(number, mesh, nursery)
+        for topic in topics:
+            await made.join(topic)
+        yield made
+        for topic in list(made.logs):
+            await made.leave(topic)
+
+
+async def test_logs_come_and_go_on_a_connection_that_stays() -> None:
+    one, two, three, four = TOPICS
+    async with server(1, one, two) as left, server(2, two, three, bootstrap=left.mesh.host.announced) as right:
+        await eventually(lambda: left.neighbours(two) and right.neighbours(two))
+        (connection,) = (peering.connection for peering in left.mesh.host.peerings)
+        await until_has(right.logs[two], [await left.logs[two].append("both have it")])
+        for topic, late, early in ((one, right, left), (three, left, right)):
+            before = await early.logs[topic].append("from before the other joined")
+            log = await late.join(topic)
+            await until_has(log, [before])
+            await eventually(lambda topic=topic: left.neighbours(topic) and right.neighbours(topic))
+            await until_has(early.logs[topic], [await log.append("from after")])
+        for each in (left, right):
+            await each.join(four)
+        await until_has(right.logs[four], [await left.logs[four].append("new on both sides")])
+        for each, other in ((right, left), (left, right)):
+            await each.leave(one)
+            await eventually(lambda other=other: not other.neighbours(one))
+            await other.logs[one].append("nobody hears it")
+            # Neither may graft the other for a while, which keeps pushes and syncs from nothing.
+            again = await each.join(one)
+            await until_has(again, [await other.logs[one].append("as before")])
+        assert [peering.connection for peering in left.mesh.host.peerings] == [connection]
+        assert len(right.mesh.host.peerings) == 1
+
+
+async def test_a_log_without_anybody_gets_a_connection_beyond_the_target() -> None:
+    one, two = TOPICS[:2]
+    async with (
+        server(1, one) as first,
+        server(2, two) as second,
+        server(3, one, two, bootstrap=first.mesh.host.announced, target=1) as third,
+    ):
+        await eventually(lambda: third.neighbours(one))
+        third.mesh.discovery.book.learn(second.mesh.host.id, list(second.mesh.host.announced), teller=None)
+        third.mesh.discovery._note_spoken(second.mesh.host.id, [third.mesh.discovery._protocols[1]])
+        await eventually(lambda: third.neighbours(two))
+        assert len(third.mesh.host.peers) == 2
+
+
+async def test_what_a_server_of_many_logs_says_of_itself_is_read_by_all() -> None:
+    """Six ids a topic; rust-libp2p reads one message of 4,096 bytes, go-libp2p ten of 8 KiB and 1,024 ids."""
+    key = PeerKey.generate()
+    protocols = ["/meshsub/1.1.0", *(f"/canvas/v1/room-{number}.example.com/push" for number in range(2_000))]
+    data, lengths, ids = identify_message(key, protocols, (), b"", None), list[int](), 0
+    while data:
+        length, shift = 0, 0
+        while True:
+            byte, data = data[0], data[1:]
+            length, shift = length | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                break
+        lengths.append(length)
+        ids += data[:length].count(b"/push") + data[:length].count(b"/meshsub")
+        data = data[length:]
+    assert max(lengths) <= 4_096 and len(lengths) == 9 and 600 < ids <= 1_024
+    topics = tuple(f"room-{number}.example.com" for number in range(50))
+    async with server(1, *topics) as one, a_host() as other:
+        connection = await other.connect(one.mesh.host.id, one.mesh.host.announced)
+        with trio.fail_after(10):
+            said = await ask_identity(connection)
+        assert {push_protocol(topic) for topic in topics} <= said.protocols
