@@ -93,6 +93,7 @@ class Gossipsub(Meshsub):
         self.gossip.fulfil(message.id)
 
     def _on_publishing(self, message: Message) -> None:
+        self.gossip.fulfil(message.id)  # it may have been asked for, and came by another way than pubsub
         peers = self.gossip.idontwant_peers(message, None, self.mesh.links.get(message.topic, {}))
         if peers:
             self.out.append(SendRpc(peers, Rpc(control=Control(idontwant=(message.id,))), True))

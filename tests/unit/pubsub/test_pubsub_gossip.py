@@ -143,6 +143,17 @@ def test_kept_promises_cost_nothing():
     assert driver.score("a") >= 0
 
 
+def test_promise_of_a_message_that_we_publish_meanwhile_costs_nothing():
+    """A client pushed it to us: its copy by the mesh is no news when it comes."""
+    driver = joined("a", "b", score=ScoreParams())
+    driver.control("a", ihave=(IHave(T, (message("x").id,)),))
+    assert driver.router.gossip.promise_count == 1
+    driver.tell(Publish(message("x")))
+    assert driver.router.gossip.promise_count == 0
+    driver.run(10)
+    assert driver.score("a") >= 0
+
+
 def test_promises_are_tracked_up_to_a_limit_and_each_by_its_own_deadline():
     driver = joined("a", "b", score=ScoreParams(), promises_max=2)
     driver.control("a", ihave=(IHave(T, (b"id",)),))
