@@ -1,51 +1,32 @@
-"""Boards of notes that everybody edits at once: FastAPI in front of a log for each, server-sent events behind. `python board.py`."""
+"""Boards of notes that everybody edits at once: FastAPI with a log for each, which browsers have as well. `python board.py`."""
 
 import argparse
-import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
 import uvicorn
-from fastapi import Body, FastAPI, Query
-from fastapi.responses import FileResponse, StreamingResponse
-from pydantic import BaseModel, Field, ValidationError
+from fastapi import FastAPI
+from fastapi.responses import FileResponse
 
 import gossiplog
 from gossiplog import aio
 from gossiplog.net import HubLimits
 
-TOPIC = "board.example.com"
+LIMITS = HubLimits(creatable=("*.board.example.com",))
 RIGHTS = ("connect", "pull", "push", "create")
-Board = Annotated[str, Query(pattern="^[a-z0-9-]{1,40}$")]
-
-
-class Operation(BaseModel):
-    """What changes a board."""
-
-    op: Literal["set", "remove"]
-    note: str = Field(max_length=40)
-    text: str = Field(default="", max_length=2_000)
 
 
 def make_app(path: Path, hub: str | None = None) -> FastAPI:
-    """Make the application on a folder of logs, one for each board, connected to another server if there is one. Others connect at /log."""
-    shelves: list[aio.Shelf] = []
+    """Make the application on a folder of logs, one for each board, connected to another server if there is one."""
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        key = path.with_suffix(".pem")
-        if not key.exists():
-            gossiplog.Ed25519Signer.generate().save(key)
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            signer = gossiplog.Ed25519Signer.load(key)
-            shelf = await stack.enter_async_context(aio.shelf(path, signer=signer, most_logs=1_000))
-            limits = HubLimits(creatable=(f"*.{TOPIC}",))
-            app.mount("/log", gossiplog.asgi(shelf, limits=limits, who=lambda scope: RIGHTS))
+            shelf = await stack.enter_async_context(aio.shelf(path, most_logs=1_000))
+            app.mount("/log", gossiplog.asgi(shelf, limits=LIMITS, who=lambda scope: RIGHTS))
             if hub is not None:
                 await stack.enter_async_context(shelf.connect(hub))
-            shelves.append(shelf)
             yield
 
     app = FastAPI(lifespan=lifespan)
@@ -54,28 +35,7 @@ def make_app(path: Path, hub: str | None = None) -> FastAPI:
     async def page() -> FileResponse:
         return FileResponse(Path(__file__).with_name("board.html"))
 
-    @app.post("/operations")
-    async def append(operation: Annotated[Operation, Body()], board: Board = "main") -> str:
-        async with shelves[0].open(f"{board}.{TOPIC}", create=True) as log:
-            return (await log.append(operation.model_dump())).id
-
-    @app.get("/operations")
-    async def follow(board: Board = "main") -> StreamingResponse:
-        return StreamingResponse(events(shelves[0], f"{board}.{TOPIC}"), media_type="text/event-stream")
-
     return app
-
-
-async def events(shelf: aio.Shelf, topic: str) -> AsyncIterator[str]:
-    """Give every operation there is, then each new one. The browser goes away by cancelling this; soon the log is closed then."""
-    async with shelf.open(topic, create=True) as log, log.subscribe() as entries:
-        async for entry in entries:
-            try:
-                # On other replicas anybody may sign anything.
-                operation: Any = Operation.model_validate(entry.message.payload).model_dump()
-            except ValidationError:
-                continue
-            yield f"data: {json.dumps({'id': entry.id, 'operation': operation})}\n\n"
 
 
 def main() -> None:
