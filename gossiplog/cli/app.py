@@ -1,4 +1,4 @@
-"""The root command: it finds a command's module when that command is asked for, and turns every end into an exit code."""
+"""The root command: it imports a command's module when that command is called, and turns every outcome into an exit code."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Asking a running server over HTTP: within a time that its answer cannot stretch, at no other place than the one that was named, and
-whatever it answers is either JSON that can be shown or an error of the command's."""
+"""Asking a running server over HTTP: within a time that the server cannot stretch, and only at the place that was named. Any answer is
+either JSON that is safe to show, or an error of the command's.
+"""
 
 from __future__ import annotations
 
@@ -187,7 +188,7 @@ class Asker:
         return record
 
     def nonsense(self, what: str, reason: str = "") -> Failure:
-        """Return the error for an answer that is none; whatever listens there may say anything."""
+        """Return the error for an answer that makes no sense: anything may listen there."""
         text = f"{self.server.url} answered something else when asked for {self.base}{what}" + (f": {reason}" if reason else "")
         return Failure(text, hint="is that a server of logs?", code=ExitCode.NETWORK, kind="protocol")
 

@@ -19,7 +19,7 @@ _OF_ENVIRONMENT = f"{__name__}.environment"
 
 
 class ConfiguredCommand(click.Command):
-    """A command with `config_option`. What it is given counts before the environment, which counts before the file."""
+    """A command with `config_option`. The command line takes precedence over the environment, and that over the file."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -44,7 +44,7 @@ def read_config(command: click.Command, file: str | None) -> dict[str, Any]:
     """Read a file; return what it says by the names of `configurable`.
 
     Raises:
-        Failure: It cannot be read, or says what nothing would come of.
+        Failure: It cannot be read, or has a key that would have no effect.
     """
     if file is None:
         return {}

@@ -1,4 +1,4 @@
-"""How an entry looks: a line of JSON, a row of a table, a paragraph."""
+"""Showing an entry: as a line of JSON, a row of a table, or a paragraph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, and what each error is called and advised on the terminal and under `--json`."""
+"""How a command ends: exit codes, and the name and advice of each error, on the terminal and under `--json`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The log that a server writes, on stderr: a line an event, as text or as JSON.
 
-Nothing that is said there is longer than `TEXT_CHARS_MAX`: errors name what others sent, and an application's may quote it.
+No text in it is longer than `TEXT_CHARS_MAX`, because errors name what others sent, and an application's may quote it.
 """
 
 from __future__ import annotations

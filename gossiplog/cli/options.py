@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share: a log, its place, who lets us into a server, and how to print."""
+"""Arguments and options that several commands share: a log, its place, what lets us into a server, and how to print."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a command writes: data on stdout as a table or as JSON lines, everything else on stderr.
 
-Whatever people read passes `shown` at the last moment, and whatever programs read `escaped`: text that came from a log, a file's name or
-a peer's answer must neither speak to the terminal nor turn around what stands beside it.
+Whatever people read passes `shown` at the last moment, and whatever programs read `escaped`: text from a log, a file's name or a peer's
+answer must neither control the terminal nor reorder the text beside it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From what a user writes for a log to its store."""
+"""Opening the store that a user names by a path or a URL."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def open_store(
 
 
 def check_writable(location: str) -> None:
-    """Check what can be told from outside of a log that is to be written to, which of one in a database is nothing.
+    """Check from outside whether a log can be written to. Of a log in a database nothing can be told.
 
     Raises:
         StoreError: It lies in a file that is not there, is none of ours, or that this user may not write to.

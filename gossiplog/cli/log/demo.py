@@ -1,4 +1,4 @@
-"""`demo`: the main job on two real logs in a temporary folder, from the first append to a forgery that is found out."""
+"""`demo`: the main job on two real logs in a temporary folder, from the first append to a forgery that is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fsck` and `replay`: check what is stored against what it should be, and build again what follows from it."""
+"""`fsck` and `replay`: check what is stored, and rebuild what follows from it."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ __all__ = ["Healing"]
 
 @dataclass
 class Healing:
-    """What is done to heal one log, and what came of it.
+    """The healing of one log, and its results.
 
     Attributes:
         set_aside: Entries that the repair set aside, to wait for what the replica brings.
@@ -45,7 +45,7 @@ class Healing:
 
     @property
     def code(self) -> ExitCode:
-        """How the command ends, as far as this is concerned."""
+        """The exit code, as far as healing decides it."""
         return ExitCode.DONE if self.is_clean and not self.waiting else ExitCode.INTEGRITY
 
     @property

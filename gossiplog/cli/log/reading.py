@@ -78,7 +78,7 @@ def log(
 
 
 def _is_by(entry: Entry, author: str) -> bool:
-    """Whether this did signed an entry; what is damaged so that nobody can tell is taken for a yes, so that it is reported."""
+    """Whether this did signed an entry; an entry too damaged to tell counts as a yes, so that it is reported."""
     try:
         return entry.signature.public_key.endswith(author)
     except DecodeError:

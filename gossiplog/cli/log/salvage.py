@@ -1,4 +1,4 @@
-"""`salvage`: get out of a damaged log what is left of it."""
+"""`salvage`: save what is left of a damaged log."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def _key_of(id: str | None) -> bytes | None:
 
 
 async def _check_file_parents(findings: AsyncGenerator[BrokenRule, None]) -> AsyncGenerator[BrokenRule, None]:
-    """Turn a finding down whose parents are not among the good entries of the file; what comes before its parents is judged last."""
+    """Reject findings whose parents are not among the good entries of the file. Entries that come before their parents are judged last."""
     from ...entry import decode_id
 
     with FileParents() as parents:
@@ -250,7 +250,7 @@ async def _check_file_parents(findings: AsyncGenerator[BrokenRule, None]) -> Asy
 
 
 async def _check_parents(log: GossipLog, findings: AsyncGenerator[BrokenRule, None]) -> AsyncGenerator[BrokenRule, None]:
-    """Turn a finding down whose parents are not in the log; one look-up for many entries."""
+    """Reject findings whose parents are not in the log, with one look-up for many entries."""
     batch: list[BrokenRule] = []
     async with aclosing(findings):
         async for finding in findings:

@@ -47,7 +47,7 @@ def keep_together() -> bool:
 
 
 def trimmer() -> Callable[[], None] | None:
-    """Return what gives freed memory back, or None where the C library is not glibc."""
+    """Return the function that gives freed memory back; None if the C library is not glibc."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):

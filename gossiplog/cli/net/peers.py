@@ -90,7 +90,7 @@ def _show(asker: Asker, out: Output) -> None:
 
 
 def _cells(link: Mapping[str, Any]) -> tuple[str, ...]:
-    """Show a connection; the reference tells of a peer no more than its name."""
+    """Show a connection. The reference implementation tells only a peer's name."""
     counts, since = link.get("counts", {}), link.get("since")
     return (
         clean(str(link.get("kind", ""))),

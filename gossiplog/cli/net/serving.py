@@ -38,7 +38,7 @@ __all__ = ["BucketOptions", "GlassOptions", "MeshOptions", "ServePlan", "Serving
 
 @dataclass(frozen=True, slots=True)
 class GlassOptions:
-    """What the command line says of looking in."""
+    """The options of the server's page and facts."""
 
     dashboard: bool = False
     may_append: bool = False
@@ -105,7 +105,7 @@ class GlassOptions:
 
 @dataclass(frozen=True, slots=True)
 class MeshOptions:
-    """What the command line says of the mesh; multiaddrs unread."""
+    """The options of the mesh; multiaddrs are not parsed yet."""
 
     listen: tuple[str, ...]
     bootstrap: tuple[str, ...]
@@ -180,7 +180,7 @@ class MeshOptions:
 
 @dataclass(frozen=True, slots=True)
 class BucketOptions:
-    """What the command line says of the buckets that logs are published in.
+    """The options of the buckets that logs are published in.
 
     Attributes:
         urls: With `{topic}` for a log's topic.
@@ -260,7 +260,7 @@ class ServePlan:
 
 @dataclass(frozen=True, slots=True)
 class ShelfOptions:
-    """What the command line says of a folder of logs."""
+    """The options of a folder of logs."""
 
     folder: str
     most_open: int

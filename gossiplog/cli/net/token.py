@@ -1,4 +1,4 @@
-"""`token`: make what lets a client in."""
+"""`token`: make a token that lets a client in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the requests of `fsck` are in memory. A log in memory is checked by tests, not by users: its pages cost O(n) each."""
+"""The answers to requests of `fsck`, in memory. A log in memory is checked by tests, not by users: its pages cost O(n) each."""
 
 from __future__ import annotations
 

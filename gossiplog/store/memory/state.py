@@ -1,4 +1,4 @@
-"""What a log in memory consists of, and what each request of a plan is there."""
+"""The state of a log in memory, and its answers to requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ANSWERS", "WRITES", "MemoryState"]
 
 
 class MemoryState:
-    """What a log in memory consists of, without any task: the simulator's replicas have one each.
+    """The state of a log in memory, without any task: each of the simulator's replicas has one.
 
     Entries are only ever added, so a snapshot shares everything but the tree and the heads, and hides what has a later `seq`.
     """

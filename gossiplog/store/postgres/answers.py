@@ -1,4 +1,4 @@
-"""What each request of a plan that reads is in PostgreSQL: one prepared statement, and so one round trip, whatever it asks for."""
+"""The answers to requests that read, in PostgreSQL: each takes one prepared statement, and so one round trip."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ async def _connect(url: PostgresUrl, is_pooled: bool) -> Connection:
 
 
 def _connect_s(url: PostgresUrl) -> float | None:
-    """How long connecting may take: as the URL or PGCONNECT_TIMEOUT says, where libpq has 0 and less for without end."""
+    """How long connecting may take: as the URL or PGCONNECT_TIMEOUT says, where 0 or less means without end, as for libpq."""
     text = str(url.connection.get("connect_timeout", os.environ.get("PGCONNECT_TIMEOUT", "")))
     try:
         chosen = int(text)

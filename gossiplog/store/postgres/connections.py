@@ -102,7 +102,7 @@ class Connections:
         pool.release(connection)
 
     def end_later(self, pool: Pool, connection: Connection) -> None:
-        """Do so while the caller goes on."""
+        """As `end`, while the caller goes on."""
         if connection.is_closed() or not connection.is_in_transaction():
             pool.release(connection)
             return
@@ -166,7 +166,7 @@ async def open_connections(url: PostgresUrl, durability: Durability, sizes: Pool
 
 
 async def _give_up_if_cancelled(connections: Connections, is_over: trio.Event) -> None:
-    """Wait until a log is closed. Where it is cancelled, what a server does not answer must not keep it open for a minute."""
+    """Wait until a log is closed. If that is cancelled, a server that does not answer must not keep it open for a minute."""
     try:
         await is_over.wait()
     except trio.Cancelled:

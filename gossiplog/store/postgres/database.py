@@ -1,4 +1,4 @@
-"""The log in its database, as the asyncio thread has it: connections, transactions, and what is done when the server goes away."""
+"""The log in its database, as the asyncio thread sees it: connections, transactions, and what to do when the server goes away."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ class Database:
                 return connection
 
     async def _name_writer(self, call: TrioCall | None, error: GossipLogError) -> GossipLogError:
-        """Put who has it into the error of a lock that was waited for in vain, if that can be found out."""
+        """Name the holder in the error of a lock that was waited for in vain, if the holder can be found out."""
         if not isinstance(error, LogBusy):
             return error
         with contextlib.suppress(GossipLogError, *DATABASE_ERRORS):
@@ -312,7 +312,7 @@ class Database:
         return error
 
     async def _send(self, script: str) -> None:
-        """Execute a script, beside the connection that writes, which the next transaction wants; what becomes of it matters to nobody."""
+        """Execute a script beside the connection that writes, which the next transaction needs. Its outcome is ignored."""
         with contextlib.suppress(GossipLogError, *DATABASE_ERRORS):
             connection = await self._connections.readers.acquire(None)
             try:

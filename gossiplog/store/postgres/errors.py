@@ -34,7 +34,7 @@ class DatabaseFailed(Exception):
 
 
 def is_lost(error: BaseException) -> bool:
-    """Tell whether the connection is gone, so that nobody knows what became of a COMMIT that was sent."""
+    """Tell whether the connection is gone, which leaves the outcome of a COMMIT unknown."""
     code = getattr(error, "sqlstate", None)
     if code is not None:
         return code.startswith("08") or code in _LOST_CODES

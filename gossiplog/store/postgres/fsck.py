@@ -1,4 +1,4 @@
-"""What the requests of `fsck` that read are in PostgreSQL."""
+"""The answers to requests of `fsck` that read, in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ _INDEXES = """
 
 
 async def _defects(fetch: Any, request: fsck_requests.ReadDefects) -> list[str]:
-    """Check the indexes against their tables, where the extension amcheck is installed and we may use it; it raises at what it finds."""
+    """Check the indexes against their tables, where the extension amcheck is installed and we may use it. It raises when it finds a
+    defect.
+    """
     for (check,) in await fetch(_AMCHECK):
         for index, _ in await fetch(_INDEXES, fetch.schema, request.limit):
             await fetch(f"SELECT {check}($1::bigint::regclass, true)", index)

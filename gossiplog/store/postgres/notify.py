@@ -1,7 +1,7 @@
 """NOTIFY after our commits, and LISTEN for those of other processes, so that their followers need not look for themselves.
 
 A notification is sent after the commit, not within it: a transaction that has one holds a lock of the whole server while it is flushed to
-disk, so the logs of one server would wait for each other. One that is lost, with its process, is made up for by polling.
+disk, so the logs of one server would wait for each other. If one is lost with its process, polling makes up for it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Heard:
         self._is_due = False
 
     def on_notification(self, connection: Connection, pid: int, channel: str, payload: str) -> None:
-        """Wake, unless it is our own commit, or we did just now."""
+        """Wake, unless the commit is our own, or we have just woken."""
         if payload == self._token:
             return
         if self._gap is not None:

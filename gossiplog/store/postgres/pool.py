@@ -88,7 +88,7 @@ class Pool:
         self._serve()
 
     async def close(self) -> None:
-        """Close all connections, those in use when they are given back or after 2 s. Whoever waits gets a ClosedError."""
+        """Close all connections, those in use when they are given back or after 2 s. Waiting callers get a ClosedError."""
         self._turn_away()
         for opener in list(self._openers):
             opener.cancel()

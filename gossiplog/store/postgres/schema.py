@@ -1,8 +1,8 @@
 """The schema that a log lies in: whether it is a log of ours, what we may do with it, and how it is made and migrated.
 
-Each log has a schema of its own, `gossiplog_NAME`, rather than a column in tables that all share. So rights are granted log by log, a
-log is dropped, dumped and measured as a whole and migrated while others are written to, and no row or index carries the log's
-number. What it costs is the catalogue: 25 rows of pg_class a log, which thousands of logs in one database do not mind.
+Each log has a schema of its own, `gossiplog_NAME`, rather than a column in tables that all share. So rights are granted log by log, a log
+is dropped, dumped and measured as a whole and migrated while others are written to, and no row or index carries the log's number. The cost
+is in the catalogue: 25 rows of pg_class a log, which thousands of logs in one database do not mind.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Schema:
 
 
 async def find_writer(connection: Connection, schema: Schema) -> str | None:
-    """Say who holds the lock of those who write: what it calls itself, and its server process; None if nobody does any more."""
+    """Say which process holds the lock of writers: its application name, and its server process; None if none does any more."""
     statement = """
         SELECT format('%s (server process %s)', coalesce(nullif(application_name, ''), 'somebody'), pid)
         FROM pg_locks JOIN pg_stat_activity USING (pid)
@@ -78,7 +78,7 @@ async def find_writer(connection: Connection, schema: Schema) -> str | None:
 
 
 async def open_schema(connection: Connection, url: PostgresUrl, topic: str | None, *, create: bool, read_only: bool) -> Schema:
-    """Check that the log is there and can be used as it is wanted, make it if that is wanted, and migrate it if that is needed.
+    """Check that the log exists and can be used as requested; create it if requested, and migrate it if needed.
 
     Raises:
         LogNotFound, ForeignFile, DamagedLog, NewerVersion, TopicMismatch, ReadOnlyLog, LocalProtocolError: As `PostgresStore.open`.

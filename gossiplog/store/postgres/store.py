@@ -62,7 +62,7 @@ class PostgresStore:
 
         Args:
             url: See `PostgresUrl.parse`.
-            topic: What the log's topic must be; None for whatever it is. Needed to create.
+            topic: The topic that the log must have; None for any. Needed to create.
             create: Create the log if there is none of that name.
             durability: For the commits of this process: `full` is synchronous_commit=on, the others are off; there is nothing in between.
 

@@ -37,7 +37,7 @@ class Abandoned(Exception):
 
 
 class TrioCall:
-    """One call from trio. What is under way for it is not interrupted, but a wait for something to begin, and a read that hangs."""
+    """One call from trio. Work under way for it is not interrupted, except for a wait to begin, and a read that hangs."""
 
     __slots__ = ("_interrupt", "_is_cancelled", "_is_interrupted", "_raise_cancel", "_task", "_token", "_waiting")
 
@@ -66,7 +66,7 @@ class TrioCall:
             self._waiting = None
 
     async def run(self, work: Coroutine[Any, Any, T], discard: Callable[[T], object]) -> T:
-        """Run something that may be given up, and is cancelled then; what came of it all the same is discarded.
+        """Run something that may be given up. It is cancelled then, and its result, if there is one, is discarded.
 
         Raises:
             Abandoned: The caller was cancelled.
@@ -83,7 +83,7 @@ class TrioCall:
 
     @contextmanager
     def interrupted_by(self, interrupt: Callable[[], object]) -> Iterator[None]:
-        """Have something called that makes the block fail, soon after the caller was cancelled, which then is all that it gets."""
+        """Call something that makes the block fail, soon after the caller was cancelled; the caller gets only the cancellation."""
         self._interrupt = interrupt
         if self._is_cancelled:
             self._interrupt_late(interrupt)
