@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -19,7 +19,9 @@ from gossiplog.broadcast.spreading import PUBLISHED_BYTES_MAX
 from gossiplog.codec import pcf
 from gossiplog.entry import sign_entry
 from gossiplog.net.libp2p import Address, PeerKey
-from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh
+from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh, open_mesh_host, router_of
+from gossiplog.net.service.pubsub_host import open_pubsub_host
+from gossiplog.net.service.service import open_service
 from gossiplog.pubsub.actions import SendRpc
 from gossiplog.pubsub.params import MESH_PARAMS
 from gossiplog.pubsub.policy import hash_data
@@ -119,6 +121,51 @@ def message_of(data: bytes) -> Message:
 
 def event(entry: Entry) -> bytes:
     return encode_event(Insert(entry.key, entry.value))
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+async def test_five_topics_take_one_connection_and_one_stream_each_way(program: str, direction: str) -> None:
+    """In four of them both are, in the fifth they only publish, by fan-out, until they join it."""
+    topics = [f"room-{number}.example.com" for number in range(5)]
+    key, config = PeerKey.generate(), MeshConfig(listen=(Address.parse(LISTEN),), walk_s=3600)
+    async with run_program(program) as theirs, AsyncExitStack() as stack:
+        pubsub = await stack.enter_async_context(open_pubsub_host(key.id, router_of(config)))
+        mesh = await stack.enter_async_context(open_mesh_host(pubsub, key, config))
+        logs = dict[str, GossipLog]()
+        for topic in topics:
+            logs[topic] = await stack.enter_async_context(gossiplog.open(":memory:", topic=topic, signer=Ed25519Signer.generate()))
+            service = await stack.enter_async_context(open_service(logs[topic], host=pubsub))
+            await stack.enter_async_context(mesh.joined(service))
+        peer = await connect(mesh, theirs, direction)
+
+        async def theirs_in(joined: list[str]) -> bool:
+            states = pubsub.shared.router.state().topics
+            return {state.topic for state in states if peer in state.full_message} == set(joined)
+
+        async def exchange_in(topic: str, seed: bytes) -> None:
+            ours = await logs[topic].append("from here")
+            await until(lambda: has(theirs, [event(ours)]))
+            await receive_in(topic, seed)
+
+        async def receive_in(topic: str, seed: bytes) -> None:
+            entry = chain([seed], topic=topic)[0]
+            await theirs.ask("publish", topic=topic, data=event(entry).hex())
+            await until(lambda: logs[topic].has(entry.id))
+
+        for topic in topics[:4]:
+            await theirs.ask("startPubsub", topic=topic)
+        await until(lambda: theirs_in(topics[:4]))
+        for topic in topics[:4]:
+            await exchange_in(topic, b"\x01")
+        await receive_in(topics[4], b"\x02")
+        await theirs.ask("startPubsub", topic=topics[4])
+        await until(lambda: theirs_in(topics))
+        for topic in topics:
+            await exchange_in(topic, b"\x03")
+        assert len(mesh.host.peerings) == 1
+        assert [link.streams for link in pubsub.peers[peer].links] == [1]
+        assert pubsub.shared.blamed.peers.counts() == {}
+        assert all(score is None or score.total >= 0 for score in (each.score for each in pubsub.shared.router.state().peers))
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

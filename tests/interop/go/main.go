@@ -49,6 +49,7 @@ type node struct {
 	host   host.Host
 	pubsub *pubsub.PubSub
 	topic  *pubsub.Topic
+	topics map[string]*pubsub.Topic
 
 	turn       sync.Mutex
 	received   []string
@@ -59,7 +60,7 @@ type node struct {
 }
 
 func main() {
-	n := &node{identified: map[string]map[string]any{}}
+	n := &node{identified: map[string]map[string]any{}, topics: map[string]*pubsub.Topic{}}
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 64<<20)
 	answers := json.NewEncoder(os.Stdout)
@@ -95,7 +96,12 @@ func (n *node) answer(r request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return nil, n.topic.Publish(context.Background(), data)
+		// Without a subscription it goes out by fan-out.
+		topic, err := n.join(r.Topic)
+		if err != nil {
+			return nil, err
+		}
+		return nil, topic.Publish(context.Background(), data)
 	case "endStreams":
 		return n.endStreams(r.How), nil
 	case "state":
@@ -152,7 +158,21 @@ func (n *node) start(r request) (any, error) {
 	return nil, nil
 }
 
+func (n *node) join(name string) (*pubsub.Topic, error) {
+	topic, ok := n.topics[name]
+	var err error
+	if !ok {
+		topic, err = n.pubsub.Join(name)
+		n.topics[name] = topic
+	}
+	return topic, err
+}
+
+// Begin with pubsub in a topic, or join one more.
 func (n *node) startPubsub(r request) error {
+	if n.pubsub != nil {
+		return n.subscribe(r.Topic)
+	}
 	signing := pubsub.StrictNoSign
 	// By default it drops what comes faster than 32 messages at a time, and what is published before a mesh has formed goes to nobody.
 	options := []pubsub.Option{pubsub.WithValidateQueueSize(queue), pubsub.WithFloodPublish(true), pubsub.WithMessageIdFn(func(m *pb.Message) string {
@@ -179,10 +199,18 @@ func (n *node) startPubsub(r request) error {
 		return err
 	}
 	n.pubsub = ps
-	if n.topic, err = ps.Join(r.Topic); err != nil {
+	if n.topic, err = n.join(r.Topic); err != nil {
 		return err
 	}
-	messages, err := n.topic.Subscribe(pubsub.WithBufferSize(queue))
+	return n.subscribe(r.Topic)
+}
+
+func (n *node) subscribe(name string) error {
+	topic, err := n.join(name)
+	if err != nil {
+		return err
+	}
+	messages, err := topic.Subscribe(pubsub.WithBufferSize(queue))
 	if err != nil {
 		return err
 	}
