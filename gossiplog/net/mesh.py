@@ -151,7 +151,8 @@ class Mesh:
             del self.services[topic]
             for protocol in handlers:
                 del self.handlers[protocol]
-            self.host.on_handlers_changed()
+            if self.services:
+                self.host.on_handlers_changed()
             uses = [served.uses[topic] for served in self._served.values() if topic in served.uses]
             for scope, _ in uses:
                 scope.cancel()

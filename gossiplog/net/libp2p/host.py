@@ -312,8 +312,12 @@ class Host:
         try:
             with trio.move_on_after(INTRODUCTION_S):
                 stream = await connection.open_stream(IDENTIFY_PUSH_PROTOCOLS)
-                await self._answer_identify(connection, stream)
-                stream.close_sending()
+                try:
+                    await self._answer_identify(connection, stream)
+                    stream.close_sending()
+                except BaseException:
+                    stream.reset()
+                    raise
         except GossipLogError as error:
             note("a peer does not hear what is new", level=logging.DEBUG, peer=connection.peer, reason=str(error))
 

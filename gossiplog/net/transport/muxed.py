@@ -397,7 +397,10 @@ class MuxedConnection:
         is_done = False
         try:
             protocol = await stream.answer(self._handlers, trio.current_time() + NEGOTIATION_S)
-            await self._handlers[protocol](self, stream)
+            handler = self._handlers.get(protocol)
+            if handler is None:
+                raise StreamReset(f"{protocol} is not served any more")
+            await handler(self, stream)
             is_done = True
         except Exception as error:
             self._on_failed(stream, error)
