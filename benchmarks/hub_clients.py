@@ -22,9 +22,9 @@ import time
 from array import array
 from urllib.parse import urlsplit
 
-__all__: list[str] = []
+__all__ = ["MARK", "connect", "message", "muxed"]
 
-_MARK = re.compile(rb"#@(\d+),(\d+)@#")
+MARK = re.compile(rb"#@(\d+),(\d+)@#")
 _WINDOW_BYTES = 15 * 2**20
 _PING_S = 10.0
 _TAIL_BYTES = 64
@@ -32,11 +32,11 @@ _DATA, _WINDOW, _PING = 0, 1, 2
 _SYN = 1
 
 
-def _muxed(kind: int, flags: int, stream: int, length: int) -> bytes:
+def muxed(kind: int, flags: int, stream: int, length: int) -> bytes:
     return struct.pack(">BBHII", 0, kind, flags, stream, length)
 
 
-def _message(data: bytes) -> bytes:
+def message(data: bytes) -> bytes:
     """A binary WebSocket message from a client, under a mask of zeros."""
     size = len(data)
     head = bytes((0x82, 0x80 | size)) if size < 126 else struct.pack(">BBH", 0x82, 0x80 | 126, size)
@@ -47,7 +47,7 @@ def _line(text: str) -> bytes:
     return bytes((len(text) + 1,)) + text.encode() + b"\n"
 
 
-def _connect(host: str, port: int, path: str, topic: str) -> socket.socket:
+def connect(host: str, port: int, path: str, protocol: str) -> socket.socket:
     sock = socket.create_connection((host, port))
     request = f"GET {path or '/'} HTTP/1.1\r\nhost: {host}\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
     sock.sendall(request.encode() + b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
@@ -56,9 +56,9 @@ def _connect(host: str, port: int, path: str, topic: str) -> socket.socket:
         answer += sock.recv(4096)
     if b" 101 " not in answer.split(b"\r\n")[0]:
         raise SystemExit(f"the hub said {answer!r}")
-    proposal = _line("/multistream/1.0.0") + _line(f"/canvas/v1/{topic}/push")
-    sock.sendall(_message(_muxed(_WINDOW, _SYN, 1, _WINDOW_BYTES) + _muxed(_DATA, 0, 1, len(proposal)) + proposal))
-    while b"/push\n" not in answer:
+    proposal = _line("/multistream/1.0.0") + _line(protocol)
+    sock.sendall(message(muxed(_WINDOW, _SYN, 1, _WINDOW_BYTES) + muxed(_DATA, 0, 1, len(proposal)) + proposal))
+    while protocol.encode() + b"\n" not in answer:
         answer += sock.recv(4096)
     sock.setblocking(False)
     return sock
@@ -69,7 +69,7 @@ def _main() -> None:
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
-    socks = [_connect(parts.hostname, parts.port, parts.path.format(n), topic.format(n)) for n in range(count + deaf)]
+    socks = [connect(parts.hostname, parts.port, parts.path.format(n), f"/canvas/v1/{topic.format(n)}/push") for n in range(count + deaf)]
     poll = select.epoll()
     for sock in socks[:count]:
         poll.register(sock.fileno(), select.EPOLLIN)
@@ -87,7 +87,7 @@ def _main() -> None:
             next_ping, pings = now + _PING_S, pings + 1
             for sock in socks:
                 with contextlib.suppress(OSError):
-                    sock.send(_message(_muxed(_PING, _SYN, 0, pings)))
+                    sock.send(message(muxed(_PING, _SYN, 0, pings)))
         for fd, _ in poll.poll(0.2):
             index = by_fd[fd]
             try:
@@ -101,7 +101,7 @@ def _main() -> None:
             at = time.monotonic_ns()
             data = tails[index] + data
             last = 0
-            for mark in _MARK.finditer(data):
+            for mark in MARK.finditer(data):
                 number, sent = mark.groups()
                 latencies.append((at - int(sent)) / 1e6)
                 orders[index] += int(number) < received[index]
