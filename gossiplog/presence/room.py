@@ -55,7 +55,7 @@ OWED_MAX = 4_096
 """Statements that wait for a peer which takes nothing; the oldest gives way."""
 AUTHOR_PER_S, AUTHOR_BURST = 30.0, 60
 CLIENT_PER_S, CLIENT_BURST = 200.0, 400
-RELAY_PER_S, RELAY_BURST = 4_000.0, 8_000
+RELAY_PER_S, RELAY_BURST = 2_000.0, 4_000
 """Of hubs and of peers in a mesh, who bring what many authors state."""
 OVER_MAX = 1_000
 """Frames over a limit that a peer is forgiven, of which as many as the limit allows are forgotten again each second."""

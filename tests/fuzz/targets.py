@@ -27,6 +27,7 @@ from gossiplog.net.transport.multistream import MULTISTREAM, Offer, Proposal, en
 from gossiplog.net.transport.websocket_frames import BINARY, CLOSE, PING, FrameReader, decode_close, encode_close
 from gossiplog.net.transport.websocket_frames import encode_frame as encode_websocket_frame
 from gossiplog.net.transport.yamux import STREAMS_MAX, Flags, FrameKind, Opened, Yamux, decode_header, encode_header
+from gossiplog.presence import Departed, FrameReceived, PeerEntered, PresenceRoom, decode_frame, sign_statement
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Control, Extensions, IHave, Message, Partial, PeerRecord, Prune, Rpc, Subscription
 from gossiplog.pubsub.types import MessageId, PeerId, Topic
@@ -277,6 +278,21 @@ def fuzz_sync(data: bytes) -> None:
         assert decode(encode(message)) == message
 
 
+def fuzz_presence(data: bytes) -> None:
+    room = PresenceRoom(_ROOM)
+    room.handle(PeerEntered(PeerId("peer")), 0.0)
+    actions = room.handle(FrameReceived(PeerId("peer"), data, _ROOM_MS), 0.0)
+    # Only what is unchanged verifies.
+    assert not room.states() or data[3:] == PRESENCE_SEEDS[0][3:]
+    assert len(actions) <= 2
+    try:
+        found = decode_frame(data)
+    except DecodeError:
+        return
+    again = found.frame() if isinstance(found, Departed) else found[0].frame(found[1])
+    assert FrameDecoder().take(again) == [data]
+
+
 def fuzz_reconcile(data: bytes) -> None:
     try:
         message = reconcile.decode(data)
@@ -445,6 +461,9 @@ _RECONCILE = (
     reconcile.Result(_NODES[0], True, [ENTRIES[0].key]),
     reconcile.Refuse("no more é"),
 )
+_ROOM, _ROOM_MS = "room.example.com", 1_800_000_000_000
+_STATED = sign_statement(SIGNERS[0], bytes(8), _ROOM, _ROOM_MS, {"cursor": [5, "é"], "name": None}, 1_000)
+PRESENCE_SEEDS = tuple(FrameDecoder().take(frame)[0] for frame in (_STATED.frame(3), Departed(_STATED.id, _ROOM_MS).frame()))
 RECONCILE_SEEDS = tuple(FrameDecoder().take(reconcile.encode(message))[0] for message in _RECONCILE)
 
 TARGETS = (
@@ -471,6 +490,7 @@ TARGETS = (
     Target("key-file", fuzz_key_file, tuple(signer.to_pem() for signer in SIGNERS)),
     Target("sync", fuzz_sync, SYNC_SEEDS),
     Target("reconcile", fuzz_reconcile, RECONCILE_SEEDS),
+    Target("presence", fuzz_presence, PRESENCE_SEEDS),
     Target("rpc", fuzz_rpc, RPC_SEEDS),
     Target("archive", fuzz_archive, (b"\n".join(map(entry_to_line, ENTRIES)), b"\n".join(entry.value.hex().encode() for entry in ENTRIES))),
     *(Target(*each) for each in (*LIBP2P_TARGETS, *TLOG_TARGETS)),

@@ -113,7 +113,7 @@ def test_goodbye_ends_a_session_and_goes_to_the_others() -> None:
     room = seat("a", "b")
     bring(room, "a", make(ANN, 1, {"cursor": 1, "name": "Ann"}))
     goodbye = make(ANN, 2, {}, 0)
-    assert sent(bring(room, "a", goodbye, 1.0), "b") == [goodbye]
+    assert sent(bring(room, "a", goodbye, 1.0, age_ms=5), "b") == [goodbye]
     assert room.states() == {}
     bring(room, "b", make(ANN, 1, {"cursor": 1, "name": "Ann"}), 2.0)
     assert room.states() == {}
@@ -150,6 +150,8 @@ def test_a_lost_connection_takes_its_authors_along_and_brings_them_back_unsigned
     assert sent(actions, "b") == [Departed(one.id, two.seq)]
     assert room.states() == {}
     room.handle(PeerEntered("c"), 1.5)
+    bring(room, "c", Statement(two.id, two.seq, 60_000, two.signature, two.states), 1.9)
+    assert room.states() == {}, "only the very same statement brings it back"
     actions = bring(room, "c", one, 2.0) + bring(room, "c", two, 2.0)
     assert room.states() == {ANN.did: {"name": "Ann", "cursor": 2}}
     assert sent(actions, "b") == [one, two]
@@ -243,6 +245,13 @@ def test_a_flood_costs_the_flooder_alone() -> None:
     assert OVER_MAX + CLIENT_BURST <= 2_000
 
 
+def test_a_client_brings_so_many_statements_whoever_states_them() -> None:
+    room = seat("a")
+    for number in range(CLIENT_BURST + 50):
+        bring(room, "a", make(author(number % 20), number, {"x": number}))
+    assert max(states["x"] for states in room.states().values()) == CLIENT_BURST - 1
+
+
 def test_a_client_brings_so_many_authors_and_no_more() -> None:
     room = seat("a", "b")
     room.handle(PeerEntered("mesh"), 0.0)
@@ -264,8 +273,10 @@ def test_a_full_room_takes_place_from_who_brought_most() -> None:
     bring(room, "a", make(ANN, 1, {"cursor": 1}), 2.0)
     assert room.states()[ANN.did] == {"cursor": 1}
     assert room.sizes()["sessions"] == SESSIONS_MAX
+    room.handle(TimePassed(), 100.0)
+    assert room.sizes()["sessions"] == 0
     for number in range(MARKS_MAX + 10):
-        now = 3.0 + number / 1_000
+        now = 100.0 + number / 500
         bring(room, "mesh", make(author(10_000 + number % 700), number, {"x": 1}, session=number.to_bytes(8, "big")), now)
         bring(room, "mesh", make(author(10_000 + number % 700), number + 1, {}, 0, session=number.to_bytes(8, "big")), now)
     assert room.sizes()["marks"] == MARKS_MAX
