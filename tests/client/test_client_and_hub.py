@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import trio
+from client_support import node
 from interop_support import Reference
 from mesh_support import eventually
 from network_support import PATIENCE_S, memory_log, signer
@@ -12,6 +14,7 @@ from network_support import PATIENCE_S, memory_log, signer
 from gossiplog import GossipLog
 
 TOPIC = "client.example.com"
+CLIENT = Path(__file__).parents[2] / "gossiplog" / "web" / "client" / "client.js"
 
 
 async def open_client(client: Reference, name: str, number: int = 7) -> None:
@@ -165,3 +168,22 @@ async def test_presence_goes_both_ways_is_over_in_time_and_comes_back_with_the_c
 
 async def eventually_shows(log: GossipLog, states: dict[str, Any]) -> None:
     await eventually(lambda: log.presence.states == states, PATIENCE_S)
+
+
+async def test_what_nobody_looks_at_is_said_in_the_console() -> None:
+    program = """
+        const { open, signerFromSeed } = await import(process.argv[1])
+        const apply = () => { throw new Error("a fault in apply") }
+        const log = await open("t.example", { storage: "memory", signer: await signerFromSeed(new Uint8Array(32)), apply })
+        log.connect(process.argv[2])
+        await new Promise((over) => setTimeout(over, 300))
+        await log.append(1)
+        await log.append(2)
+        process.exit()
+    """
+    async with memory_log(1, "other.example") as log, log.listen("127.0.0.1:0") as hub:
+        command = [node(), "--no-warnings", "--experimental-websocket", "--input-type=module", "-e", program, str(CLIENT), hub.urls[0]]
+        ran = await trio.run_process(command, capture_stdout=True, capture_stderr=True)
+    lines = ran.stderr.decode().splitlines()
+    assert [line.partition(": ")[2] for line in lines if "apply" in line] == ["apply raised, so entries are set aside: a fault in apply"], "once"
+    assert any(hub.urls[0] in line for line in lines), lines

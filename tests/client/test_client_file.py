@@ -17,7 +17,7 @@ from gossiplog.web.client_file import ENTRY, client_module, client_sources
 from gossiplog.web.shortening import shortened
 
 CLIENT = Path(__file__).parents[2] / "gossiplog" / "web" / "client"
-BYTES_MAX = 63_000
+BYTES_MAX = 64_000
 TRY = """
 const { open, signerFromSeed } = await import(process.argv[1])
 const log = await open("t.example", { storage: "memory", signer: await signerFromSeed(new Uint8Array(32)) })

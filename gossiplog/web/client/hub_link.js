@@ -13,7 +13,7 @@ import { Reconciliation, Unreconciled, putAside } from "./reconcile.js"
 import { Sketch } from "./sketch.js"
 
 /** @typedef {import("./client.js").HubLink} TypedHubLink What client.d.ts says of it. */
-/** @typedef {import("./reconcile.js").Source & { topic: string, presence: import("./presence.js").Presence, keysSince: (seq: number, limit: number) => Promise<Uint8Array[]>, tell: (told: import("./tabs.js").Told) => void, alone: <T>(what: string, act: () => Promise<T>, signal: AbortSignal) => Promise<T> }} LogView */
+/** @typedef {import("./reconcile.js").Source & { topic: string, presence: import("./presence.js").Presence, keysSince: (seq: number, limit: number) => Promise<Uint8Array[]>, tell: (told: import("./tabs.js").Told) => void, warn: (text: string) => void, alone: <T>(what: string, act: () => Promise<T>, signal: AbortSignal) => Promise<T> }} LogView */
 /** What the hub does not take. @typedef {{ rule: string, reason: string, ids: string[] }} Refused */
 
 const RETRY_FIRST_S = 0.5
@@ -170,7 +170,11 @@ export class HubLink {
 	#tellChanged() {
 		const { isConnected, error, refused } = this
 		this.log.tell({ url: this.url, status: { isConnected, error, refused } })
-		this.onchange?.()
+		if (this.onchange !== null) return this.onchange()
+		// Nobody looks at the link.
+		if (error !== null) this.log.warn(`${this.url}: ${error}`)
+		const last = refused[refused.length - 1]
+		if (last) this.log.warn(`${this.url} does not take entries: ${last.rule}: ${last.reason}`)
 	}
 
 	/** @param {number} seconds @returns {Promise<void>} */
@@ -196,7 +200,7 @@ export class HubLink {
 		const ended = /** @type {Promise<never>} */ (new Promise((_, reject) => (fail = reject)))
 		ended.catch(() => {})
 		const opened = new Promise((resolve) => (socket.onopen = resolve))
-		socket.onclose = ({ code, reason }) => fail(new ClosedError(reason || `the connection ended (${code})`))
+		socket.onclose = ({ code, reason }) => fail(new ClosedError(reason || (this.isConnected ? `the connection ended (${code})` : "no hub answers there, or it does not let this page in")))
 		const muxer = new Muxer((bytes) => socket.readyState === WebSocket.OPEN && socket.send(/** @type {Uint8Array<ArrayBuffer>} */ (bytes)), (stream) => void this.#serve(stream).catch(() => stream.reset()))
 		let heardAt = Date.now()
 		socket.onmessage = ({ data }) => {

@@ -9,7 +9,7 @@ import { StorageError, inWords } from "./errors.js"
 /** @typedef {{ seq: number, key: Uint8Array, value: Uint8Array }} Row */
 /** An entry that is in the log since this insertion. @typedef {{ seq: number, entry: Entry }} Stored */
 /** @typedef {"new" | "known" | "orphan"} Fate */
-/** What one insertion came to. @typedef {{ fates: Fate[], stored: Stored[] }} Insertion */
+/** What one insertion came to. @typedef {{ fates: Fate[], stored: Stored[], aside: { id: string, reason: string }[] }} Insertion */
 /**
  * A transaction of a store, open for reading and writing.
  * @typedef {object} Transaction
@@ -71,7 +71,7 @@ export async function insert(transaction, entries, apply) {
 	/** @type {Writes} */
 	const writes = { rows: [], headsAdded: [], headsRemoved: [], state: new Map(), aside: [] }
 	/** @type {Insertion} */
-	const insertion = { fates: [], stored: [] }
+	const insertion = { fates: [], stored: [], aside: writes.aside }
 	const added = new Map()
 	for (const entry of entries) {
 		const name = toHex(entry.key)

@@ -10,7 +10,6 @@ import { Presence } from "./presence.js"
 import { OneTab, Tabs } from "./tabs.js"
 
 /** @typedef {import("./client.js").Log} TypedLog What client.d.ts says of it. */
-/** @typedef {import("./insertion.js").Stored} Stored */
 /** @typedef {import("./reconcile.js").Verdict} Verdict */
 /** @typedef {{ did: string, codec?: string, sign: (data: Uint8Array) => Promise<Uint8Array> | Uint8Array }} AnySigner */
 /** @typedef {{ after?: string, before?: string, reverse?: boolean, limit?: number }} Range */
@@ -18,6 +17,7 @@ import { OneTab, Tabs } from "./tabs.js"
 /** Heads that an append takes as parents at most; the next one takes the rest. */
 const APPENDED_PARENTS_MAX = 256
 const READ_AT_ONCE = 256
+const WARNINGS_MAX = 32
 
 /**
  * Open a log.
@@ -46,6 +46,8 @@ export class Log {
 	/** What runs now, so that closing waits for it. @type {Set<Promise<unknown>>} */
 	#running = new Set()
 	#isClosed = false
+	/** @type {Set<string>} */
+	#warned = new Set()
 	/** The other tabs, as presence sees them. */
 	#others = { send: (/** @type {Uint8Array[]} */ presence) => void (presence.length && this.#tabs.tell({ presence })) }
 
@@ -69,8 +71,7 @@ export class Log {
 				if (this.signer === undefined) throw new GossipLogError("the log was opened without a signer")
 				const parents = (await this.#store.heads()).slice(0, APPENDED_PARENTS_MAX)
 				const entry = await signEntry(this.signer, this.topic, parents, payload)
-				const { stored } = await this.#store.insert([entry], this.#apply, true)
-				this.#onStored(stored, null)
+				this.#onInserted(await this.#store.insert([entry], this.#apply, true), null)
 				return entry
 			}),
 		)
@@ -181,6 +182,8 @@ export class Log {
 			take: (values) => this.#run(() => this.#take(values, link())),
 			/** @param {import("./tabs.js").Told} told */
 			tell: (told) => this.#tabs.tell(told),
+			/** @param {string} text */
+			warn: (text) => this.#warn(text),
 			/** @template T @param {string} what @param {() => Promise<T>} act @param {AbortSignal} signal */
 			alone: (what, act, signal) => this.#tabs.alone(what, act, signal),
 		}
@@ -208,24 +211,33 @@ export class Log {
 		const good = verdicts.filter(({ outcome }) => outcome === "accept")
 		const entries = good.map(({ entry }) => /** @type {Entry} */ (entry))
 		entries.sort((one, other) => compare(one.key, other.key))
-		const { fates, stored } = await this.#store.insert(entries, this.#apply, false)
-		const fateOf = new Map(entries.map((entry, index) => [entry, fates[index]]))
+		const insertion = await this.#store.insert(entries, this.#apply, false)
+		const fateOf = new Map(entries.map((entry, index) => [entry, insertion.fates[index]]))
 		for (const verdict of good) {
 			const fate = fateOf.get(/** @type {Entry} */ (verdict.entry))
 			verdict.isNew = fate === "new"
 			if (fate === "orphan") Object.assign(verdict, { outcome: "ignore", rule: "parents", reason: "its parents are not here" })
 		}
-		this.#onStored(stored, from)
+		for (const { outcome, rule, reason } of verdicts) if (outcome === "ignore" && rule !== "parents") this.#warn(`entries are left out, with all that is built upon them: ${rule}: ${reason}`)
+		this.#onInserted(insertion, from)
 		return verdicts
 	}
 
-	/** Tell of what this tab has stored; where another one has stored something before it, of that as well. @param {Stored[]} stored @param {HubLink | null} from */
-	#onStored(stored, from) {
+	/** Tell of what this tab has stored; where another one has stored something before it, of that as well. @param {import("./insertion.js").Insertion} insertion @param {HubLink | null} from */
+	#onInserted({ stored, aside }, from) {
+		for (const { reason } of aside) this.#warn(`apply raised, so entries are set aside: ${reason}`)
 		if (!stored.length) return
 		const last = stored[stored.length - 1].seq
 		this.#tabs.tell({ stored: last })
 		if (stored[0].seq === this.#told + 1) this.#tell(last, stored.map(({ entry }) => entry), from)
 		else if (last > this.#told) this.#run(() => this.#catchUp()).catch(reportError)
+	}
+
+	/** Write to the browser's console what nobody else would hear: once each, and not without end. @param {string} text */
+	#warn(text) {
+		if (this.#warned.size >= WARNINGS_MAX || this.#warned.has(text)) return
+		this.#warned.add(text)
+		console.warn(`gossiplog, ${this.topic}: ${text}`)
 	}
 
 	/** Tell of what other tabs have stored. */
