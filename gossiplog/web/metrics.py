@@ -111,7 +111,7 @@ class _Figures(Collector):
 
     def keep(self, topic: str, service: Service) -> None:
         """Keep what was counted of a log that is closed."""
-        if self._hub.shelf is not None:
+        if self._hub.shelf is not None and topic in self._hub.shelf.logs.open_topics:
             for family in _figures({topic: (service, None)}):
                 if family.type in _COUNTED:
                     family.samples += self._kept.get(family.name, ())
@@ -149,7 +149,8 @@ def _together(family: Metric, topics: Set[str]) -> Metric:
     found: dict[tuple[str, tuple[tuple[str, str], ...]], Sample] = {}
     for sample in family.samples:
         if sample.labels.get("topic") in topics:
-            sample = sample._replace(labels=sample.labels | {"topic": "*"})
+            # Each log may have a bucket of its own, too.
+            sample = sample._replace(labels=sample.labels | dict.fromkeys(sample.labels.keys() & {"topic", "bucket"}, "*"))
         key = (sample.name, tuple(sorted(sample.labels.items())))
         if (before := found.get(key)) is not None:
             combine = max if family.name.endswith("_timestamp_seconds") else add

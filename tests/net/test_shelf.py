@@ -1,8 +1,11 @@
 """A shelf: logs that open when they are used, on a server and without one."""
 
 import asyncio
+import gc
 import json
 import os
+import random
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +14,7 @@ from urllib.parse import quote
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 import gossiplog
 import gossiplog.aio
@@ -267,6 +271,42 @@ async def test_what_was_counted_of_a_log_stays_counted_when_it_is_closed_and_the
         stored = sum(value for name, value in now.items() if name.startswith("gossiplog_verdicts_total{") and 'way="push"' in name)
         assert now['gossiplog_commit_duration_seconds_count{topic="*"}'] >= 5, "those of the closed ones are missing"
         assert stored >= 1
+
+
+@pytest.mark.slow
+def test_memory_stays_flat_over_a_day_in_which_logs_open_and_close(tmp_path: Path) -> None:
+    """Three logs of forty every five minutes, of which eight may be open at a time, on a clock that jumps."""
+    clock, rng = MockClock(rate=1.0), random.Random(7)
+    objects: list[int] = []
+    resident: list[int] = []
+
+    async def main() -> None:
+        async with gossiplog.shelf(tmp_path, signer=SIGNER, durability="off", most_open=8) as shelf, shelf.listen("127.0.0.1:0") as hub:
+            url, openings = f"ws://127.0.0.1:{hub.port}", 0
+            for minute in range(0, 24 * 60, 5):
+                for topic in rng.sample([f"room-{number}" for number in range(40)], 3):
+                    openings += topic not in shelf.logs.open_topics
+                    async with shelf.open(topic, create=True) as log:
+                        if minute % 10 == 0:
+                            await log.append(minute)
+                if minute % 60 == 0:
+                    assert (await get(url, "/room-0/api/clock"))[0] in (200, 404)
+                    assert (await get(url, "/metrics"))[0] == 200
+                clock.jump(300)
+                await trio.lowlevel.checkpoint()
+                if minute % 240 == 235:
+                    gc.collect()
+                    objects.append(len(gc.get_objects()))
+                    resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+            while shelf.logs.open_topics:
+                clock.jump(60)
+                await trio.to_thread.run_sync(time.sleep, 0.01)
+            assert openings > 600 and hub.services == {} and hub.apis == {} and hub.allowances == {}
+
+    trio.run(main, clock=clock)
+    # What is open at a moment differs; two objects of each opening would be more.
+    assert objects[-1] < objects[1] + 1_000, objects
+    assert resident[-1] < resident[1] + 4_000_000, resident
 
 
 async def test_an_asgi_server_of_asyncio_serves_a_shelf(tmp_path: Path) -> None:

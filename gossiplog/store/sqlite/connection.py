@@ -9,7 +9,7 @@ later aiosqlite adds a fourth.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,6 +34,9 @@ class TrioConnection(aiosqlite.Connection):
         # The thread must not keep a process alive whose event loop is gone.
         self._thread.daemon = True
 
+    def __await__(self) -> Generator[Any, None, TrioConnection]:
+        return self._open().__await__()
+
     async def call(self, function: Callable[..., T], *args: Any) -> T:
         """Run `function(connection, *args)` in the connection's thread, in one hop, and return or raise what it does."""
         result: T = await self._execute(function, self._conn, *args)
@@ -54,12 +57,17 @@ class TrioConnection(aiosqlite.Connection):
         finally:
             self._connection = None
             self._tx.put_nowait((None, lambda: aiosqlite.core._STOP_RUNNING_SENTINEL))
-            self._thread.join()
+            with trio.CancelScope(shield=True):
+                await _elsewhere(self._thread.join)
 
     async def _execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not self._running or self._connection is None:
             raise ValueError("connection closed")
         return await self._hop(partial(fn, *args, **kwargs))
+
+    async def _open(self) -> TrioConnection:
+        await _elsewhere(self._thread.start)
+        return await self._connect()
 
     async def _connect(self) -> TrioConnection:
         if self._connection is None:
@@ -81,6 +89,14 @@ class TrioConnection(aiosqlite.Connection):
         future = _TrioFuture(function, then)
         # aiosqlite asks nothing of a future but `get_loop`, `done` and the two that set it.
         self._tx.put_nowait((future, future.run))  # type: ignore[arg-type]
+
+
+async def _elsewhere(function: Callable[[], None]) -> None:
+    """Wait for a thread to begin or to end, but not in the event loop: where the machine is busy that takes ten milliseconds.
+
+    It has a place among threads of its own, for those that have all others may be waiting for this.
+    """
+    await trio.to_thread.run_sync(function, limiter=trio.CapacityLimiter(1))
 
 
 def _refuse_cancel(_: object) -> trio.lowlevel.Abort:
