@@ -358,6 +358,8 @@ class Discovery:
                 await trio.sleep(_TICK_S / 10)
             await trio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
             self._walk_dials = max(_WALK_DIALS_MIN, self._target - len(self._host.peers))
+            if not self._protocols:
+                continue  # the last log has left meanwhile
             # One topic at a time, in turns.
             protocol = self._protocols[self._rounds % len(self._protocols)]
             self._rounds += 1

@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import trio
 from mesh_support import TCP, a_host, eventually
 from network_support import memory_log, until_has
 
 from gossiplog import GossipLog
+from gossiplog.net.discovery import discovery
 from gossiplog.net.ground.protocol_ids import push_protocol
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.libp2p.identify import ask_identity, identify_message
@@ -60,7 +62,7 @@ class Server:
 
 @asynccontextmanager
 async def server(number: int, *topics: str, bootstrap: tuple[Address, ...] = (), **config: Any) -> AsyncIterator[Server]:
-    key, settings = PeerKey.generate(), MeshConfig(listen=(TCP,), bootstrap=bootstrap, walk_s=3600, **config)
+    key, settings = PeerKey.generate(), MeshConfig(listen=(TCP,), bootstrap=bootstrap, **{"walk_s": 3600, **config})
     async with (
         open_pubsub_host(key.id, router_of(settings)) as pubsub,
         open_mesh_host(pubsub, key, settings) as mesh,
@@ -98,6 +100,17 @@ async def test_logs_come_and_go_on_a_connection_that_stays() -> None:
             await until_has(again, [await other.logs[one].append("as before")])
         assert [peering.connection for peering in left.mesh.host.peerings] == [connection]
         assert len(right.mesh.host.peerings) == 1
+
+
+async def test_a_server_whose_last_log_leaves_waits_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_TICK_S", 0.02)
+    topic = TOPICS[0]
+    async with server(1, topic) as left, server(2, topic, bootstrap=left.mesh.host.announced, walk_s=0.02) as right:
+        await eventually(lambda: right.mesh.discovery.walks)
+        await right.leave(topic)
+        await trio.sleep(0.1)
+        log = await right.join(topic)
+        await until_has(log, [await left.logs[topic].append("here again")])
 
 
 async def test_a_log_without_anybody_gets_a_connection_beyond_the_target() -> None:
