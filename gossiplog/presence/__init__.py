@@ -1,6 +1,6 @@
 """What is true only now of those who have a log open: signed, told to whoever is there, and never stored.
 
-`PresenceRoom` is the pure machine of one log: `handle(event, now) -> list[RoomAction]`. It decides which state of whom is the newest, when
+`PresenceRoom` is the pure machine of one log: `handle(event, now)` returns its actions. It decides which state of whom is the newest, when
 it is over, who is told, and who tells too much.
 
 Source: docs/spec/presence.md.
@@ -8,10 +8,7 @@ Source: docs/spec/presence.md.
 
 from .messages import (
     FRAME_BYTES_MAX,
-    NAME_CHARS_MAX,
-    NAMES_MAX,
     SESSION_BYTES,
-    STATES_BYTES_MAX,
     TTL_MS_MAX,
     Departed,
     Statement,
@@ -24,11 +21,9 @@ from .room import (
     MembersRead,
     PeerBlocked,
     PeerEntered,
-    PeerFree,
     PeerGone,
     PresenceChanged,
     PresenceRoom,
-    RoomAction,
     RoomEvent,
     SendFrames,
     StatementMade,
@@ -37,10 +32,7 @@ from .room import (
 
 __all__ = [
     "FRAME_BYTES_MAX",
-    "NAMES_MAX",
-    "NAME_CHARS_MAX",
     "SESSION_BYTES",
-    "STATES_BYTES_MAX",
     "TTL_MS_MAX",
     "Departed",
     "FaultyPeer",
@@ -48,11 +40,9 @@ __all__ = [
     "MembersRead",
     "PeerBlocked",
     "PeerEntered",
-    "PeerFree",
     "PeerGone",
     "PresenceChanged",
     "PresenceRoom",
-    "RoomAction",
     "RoomEvent",
     "SendFrames",
     "Statement",

@@ -19,7 +19,7 @@ Source: docs/spec/presence.md.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, TypeAlias, assert_never
@@ -35,7 +35,6 @@ __all__ = [
     "MembersRead",
     "PeerBlocked",
     "PeerEntered",
-    "PeerFree",
     "PeerGone",
     "PresenceChanged",
     "PresenceRoom",
@@ -91,16 +90,10 @@ class PeerGone:
 
 @dataclass(frozen=True, slots=True)
 class PeerBlocked:
-    """What was sent to a peer waits to be written; nothing more is sent before `PeerFree`."""
+    """What was sent to a peer waits to be written, and nothing more is sent; or it waits no longer."""
 
     peer: PeerId
-
-
-@dataclass(frozen=True, slots=True)
-class PeerFree:
-    """All that was sent to a peer is written."""
-
-    peer: PeerId
+    is_blocked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +124,7 @@ class TimePassed:
     """It is `PresenceRoom.next_at`, or later."""
 
 
-RoomEvent: TypeAlias = PeerEntered | PeerGone | PeerBlocked | PeerFree | FrameReceived | StatementMade | MembersRead | TimePassed
+RoomEvent: TypeAlias = PeerEntered | PeerGone | PeerBlocked | FrameReceived | StatementMade | MembersRead | TimePassed
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +180,9 @@ class _News:
     made: float
     until: float = inf
     states: dict[str, Any] = field(default_factory=dict)
+
+    def order(self) -> tuple[int, bytes]:
+        return self.said.seq, self.session.id
 
     def is_current(self) -> bool:
         is_newest = not self.session.is_away and any(self.session.newest.get(name) is self for name in self.states)
@@ -250,9 +246,9 @@ class PresenceRoom:
                 self._on_entered(event, now)
             case PeerGone(id):
                 self._on_gone(id, now)
-            case PeerBlocked(id) | PeerFree(id):
+            case PeerBlocked(id, is_blocked):
                 if id in self._peers:
-                    self._peers[id].is_blocked = isinstance(event, PeerBlocked)
+                    self._peers[id].is_blocked = is_blocked
                     self._send_owed(id, now)
             case MembersRead(dids):
                 self._members = dids
@@ -270,20 +266,22 @@ class PresenceRoom:
 
     def value(self, did: str, name: str) -> Any:
         """Return what an author is by a name: the newest of all of its sessions; None for nothing."""
-        found = [(each.seq, session.id, news) for session, news, each in self._named(did, name)]
-        return max(found, key=lambda each: each[:2])[2].states[name] if found else None
-
-    def _named(self, did: str, name: str) -> Iterator[tuple[_Session, _News, Statement]]:
+        found: _News | None = None
         for session in self._of_author.get(did, ()):
             news = None if session.is_away else session.newest.get(name)
-            if news is not None and isinstance(news.said, Statement) and news.states[name] is not None:
-                yield session, news, news.said
+            if news is not None and news.states[name] is not None and (found is None or news.order() > found.order()):
+                found = news
+        return None if found is None else found.states[name]
 
     def states(self) -> dict[str, dict[str, Any]]:
         """Return what is true now: for each author, by names. O(sessions)."""
-        named = {did: {name: None for each in sessions for name in each.newest} for did, sessions in self._of_author.items()}
-        found = {did: {name: value for name in names if (value := self.value(did, name)) is not None} for did, names in named.items()}
-        return {did: states for did, states in found.items() if states}
+        states: dict[str, dict[str, Any]] = {}
+        for session in self._sessions.values():
+            for name in session.newest:
+                value = self.value(session.did, name)
+                if value is not None:
+                    states.setdefault(session.did, {})[name] = value
+        return states
 
     def sizes(self) -> dict[str, int]:
         """Return how much is kept, by what."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from ...broadcast import Misbehaved, PeerKind
 from ...errors import ClosedError, DecodeError, StreamReset
-from ...presence import FRAME_BYTES_MAX, FrameReceived, PeerBlocked, PeerEntered, PeerFree, PeerGone
+from ...presence import FRAME_BYTES_MAX, FrameReceived, PeerBlocked, PeerEntered, PeerGone
 from ...pubsub.types import PeerId
 from ..ground.journal import note
 from ..ground.protocol_ids import presence_protocol
@@ -88,7 +88,7 @@ class PresenceStreams:
         async def take_later(body: bytes) -> None:
             take(body)
 
-        return PushStream(stream, take_later, take, FRAME_BYTES_MAX, lambda: self._presence.tell(PeerFree(peer.id)))
+        return PushStream(stream, take_later, take, FRAME_BYTES_MAX, lambda: self._presence.tell(PeerBlocked(peer.id, is_blocked=False)))
 
     def send(self, peers: Sequence[PeerId], data: bytes) -> None:
         """Send frames to each of these peers. One that has to wait for them is sent no more until they are written."""

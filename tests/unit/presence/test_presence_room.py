@@ -16,7 +16,6 @@ from gossiplog.presence import (
     MembersRead,
     PeerBlocked,
     PeerEntered,
-    PeerFree,
     PeerGone,
     PresenceRoom,
     SendFrames,
@@ -200,7 +199,7 @@ def test_a_peer_that_reads_nothing_is_owed_the_newest_alone() -> None:
     for number in range(50):
         bring(room, "a", make(ANN, number, {"cursor": number}), 0.1 * number)
         room.handle(TimePassed(), 0.1 * number + GATHER_S)
-    assert sent(room.handle(PeerFree("slow"), 10.0), "slow") == [make(ANN, 49, {"cursor": 49})]
+    assert sent(room.handle(PeerBlocked("slow", is_blocked=False), 10.0), "slow") == [make(ANN, 49, {"cursor": 49})]
 
 
 def test_a_hub_is_sent_no_more_than_it_takes_from_a_client() -> None:
