@@ -15,31 +15,7 @@ from ...limits import TokenBucket
 from ...log.requests import ReadCount
 from ...plan import ask
 from ...pubsub.types import PeerId
-from ...pull import (
-    CROSSING,
-    HEARD_S,
-    RESUME_S,
-    Aftermath,
-    AwaitServed,
-    Dealings,
-    ForgetSketch,
-    OpenStream,
-    Over,
-    Pull,
-    Pulled,
-    PullEvent,
-    PullStep,
-    Ready,
-    Rest,
-    RunSession,
-    Speaks,
-    StreamOpened,
-    Viewed,
-    ViewSketch,
-    Way,
-    after_merkle,
-    after_reconciliation,
-)
+from ...pull import CROSSING, HEARD_S, RESUME_S, Aftermath, Dealings, after_merkle, after_reconciliation, machine
 from ...reconcile import Reconciled, Reconciliation, Served, messages, serve
 from ...sketch import Sketch
 from ...sync.events import Session
@@ -116,7 +92,7 @@ class Syncs:
         self._turns: dict[PeerId, deque[Callable[[], None]]] = {}
         self._slots = SessionSlots[PeerId]()
         self._buckets: dict[PeerId, TokenBucket] = {}
-        self._speaks: dict[PeerId, tuple[SimWire, Speaks, Dealings]] = {}
+        self._speaks: dict[PeerId, tuple[SimWire, machine.Speaks, Dealings]] = {}
         # Streams on which the client does not know yet that its session was cut short, and what to do once it knows.
         self._unheard: dict[Stream, Callable[[], None]] = {}
 
@@ -141,11 +117,11 @@ class Syncs:
         self._sketch.add([PHANTOM])
         self.is_spoilt = self.was_spoilt = True
 
-    def _known(self, wire: SimWire, peer: PeerId) -> tuple[Speaks, Dealings]:
+    def _known(self, wire: SimWire, peer: PeerId) -> tuple[machine.Speaks, Dealings]:
         """Return the knowledge about the peer on this connection."""
         known = self._speaks.get(peer)
         if known is None or known[0] is not wire:
-            known = self._speaks[peer] = (wire, Speaks(in_parts=False), Dealings())
+            known = self._speaks[peer] = (wire, machine.Speaks(in_parts=False), Dealings())
         return known[1:]
 
     # Streams that we open
@@ -154,7 +130,7 @@ class Syncs:
         """Pull from a peer, and tell the machine how it went."""
         owner, wire = self._owner, self._owner.wires[action.peer]
         speaks, dealings = self._known(wire, action.peer)
-        pull = Pull(
+        pull = machine.Pull(
             action.source,
             speaks,
             dealings,
@@ -164,32 +140,32 @@ class Syncs:
         )
         self._take(action, wire, pull, pull.start(owner.local_now()), None)
 
-    def _take(self, action: StartSync, wire: SimWire, pull: Pull, step: PullStep, stream: Stream | None) -> None:
+    def _take(self, action: StartSync, wire: SimWire, pull: machine.Pull, step: machine.PullStep, stream: Stream | None) -> None:
         """Carry out one step of a pull and continue it, now or later. `stream` is the one opened last."""
         owner = self._owner
         match step:
-            case ViewSketch():
-                event: PullEvent = Viewed(self._view())
-            case OpenStream(ways):
+            case machine.ViewSketch():
+                event: machine.PullEvent = machine.Viewed(self._view())
+            case machine.OpenStream(ways):
                 # The peer's answer shows whether it speaks the protocol.
-                way = Way.RECONCILE if Way.RECONCILE in ways else Way.TREE
+                way = machine.Way.RECONCILE if machine.Way.RECONCILE in ways else machine.Way.TREE
                 is_open = owner.wires.get(action.peer) is wire
                 if is_open:
-                    stream = owner.new_stream(RECONCILE if way is Way.RECONCILE else MERKLE)
-                event = StreamOpened(way if is_open else None)
-            case RunSession(session):
+                    stream = owner.new_stream(RECONCILE if way is machine.Way.RECONCILE else MERKLE)
+                event = machine.StreamOpened(way if is_open else None)
+            case machine.RunSession(session):
                 assert stream is not None
                 self._run(action, wire, pull, session, stream)
                 return
-            case ForgetSketch():
+            case machine.ForgetSketch():
                 self._sketch, self.is_spoilt = Sketch(), False
-                event = Ready()
-            case AwaitServed():
+                event = machine.Ready()
+            case machine.AwaitServed():
                 self._take_turn(action.peer, lambda: self._on_served(action, wire, pull, stream))
                 return
-            case Rest():
+            case machine.Rest():
                 raise AssertionError("the schedule resumes")
-            case Pulled():
+            case machine.Pulled():
                 assert stream is not None or not pull.is_begun
                 self._finish(action, pull, stream or (MERKLE, owner.id, 0))
                 return
@@ -197,12 +173,12 @@ class Syncs:
                 assert_never(step)
         self._take(action, wire, pull, pull.handle(event, owner.local_now()), stream)
 
-    def _run(self, action: StartSync, wire: SimWire, pull: Pull, session: Session, stream: Stream) -> None:
+    def _run(self, action: StartSync, wire: SimWire, pull: machine.Pull, session: Session, stream: Stream) -> None:
         owner, world = self._owner, self._owner.world
 
         def done() -> None:
             del self._clients[stream]
-            step = pull.handle(Over(owner.wires.get(action.peer) is not wire), owner.local_now())
+            step = pull.handle(machine.Over(owner.wires.get(action.peer) is not wire), owner.local_now())
             if stream[0] == RECONCILE:
                 # A session that received nothing has no outcome.
                 self._observer.on_reconciled(owner, action.peer, pull.outcome or Reconciled())
@@ -220,12 +196,12 @@ class Syncs:
         if self._late.random() < world.faults.cut_short:
             world.after(CUT_SHORT_S * self._late.random(), world.break_stream, wire, stream)
 
-    def _on_served(self, action: StartSync, wire: SimWire, pull: Pull, stream: Stream | None) -> None:
+    def _on_served(self, action: StartSync, wire: SimWire, pull: machine.Pull, stream: Stream | None) -> None:
         """This pull now has the turn with the peer, so no session of the peer is being served."""
         self._leave_turn(action.peer)
-        self._take(action, wire, pull, pull.handle(Ready(), self._owner.local_now()), stream)
+        self._take(action, wire, pull, pull.handle(machine.Ready(), self._owner.local_now()), stream)
 
-    def _finish(self, action: StartSync, pull: Pull, stream: Stream) -> None:
+    def _finish(self, action: StartSync, pull: machine.Pull, stream: Stream) -> None:
         _, dealings = self._known_of(action.peer)
         result = pull.result
         if result.ending is Ending.ABORTED and not self._owner.spec.resumes:
@@ -244,7 +220,7 @@ class Syncs:
         else:
             tell()
 
-    def _known_of(self, peer: PeerId) -> tuple[Speaks, Dealings]:
+    def _known_of(self, peer: PeerId) -> tuple[machine.Speaks, Dealings]:
         return self._speaks[peer][1:]
 
     def _view(self) -> _View:
