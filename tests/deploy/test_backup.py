@@ -26,7 +26,7 @@ WAIT_S = 60
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_gossiplog: None) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("GOSSIPLOG_KEY_DIR", str(tmp_path / "keys"))
@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def ran(*args: str, code: int = 0) -> list[Any]:
     """Run a command, and return what it says in JSON."""
-    done = subprocess.run([sys.executable, "-m", "gossiplog", *args, "--json"], capture_output=True, text=True, check=False, timeout=WAIT_S)
+    done = subprocess.run(["gossiplog", *args, "--json"], capture_output=True, text=True, check=False, timeout=WAIT_S)
     assert done.returncode == code, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

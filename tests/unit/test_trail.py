@@ -219,7 +219,7 @@ def test_a_disk_that_is_full_costs_the_program_nothing_and_no_line_is_cut(tmp_pa
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_processes_write_files_of_their_own_and_all_are_one_history(tmp_path: Path, method: str) -> None:
+def test_processes_write_files_of_their_own_and_all_are_one_history(tmp_path: Path, method: str, warm_gossiplog: None) -> None:
     program = (
         "import multiprocessing, sys\nfrom gossiplog.trail import Trail\nfrom gossiplog.entry import Ed25519Signer\n"
         "def work(n):\n"
@@ -242,11 +242,9 @@ def test_processes_write_files_of_their_own_and_all_are_one_history(tmp_path: Pa
     said = {json.dumps(entry.payload.get("number", entry.payload["kind"])): entry for entry in entries(tmp_path)}
     assert all(said[str(n)].message.parents == (said['"before"'].id,) for n in range(4)), "after what the parent had written"
     collected = b"".join(path.read_bytes() for path in sorted(files, reverse=True))
+    subprocess.run(["gossiplog", "init", str(tmp_path / "all.db"), "--topic", TOPIC], capture_output=True, check=True)
     ran = subprocess.run(
-        [sys.executable, "-m", "gossiplog", "init", str(tmp_path / "all.db"), "--topic", TOPIC], capture_output=True, check=True
-    )
-    ran = subprocess.run(
-        [sys.executable, "-m", "gossiplog", "import", str(tmp_path / "all.db"), "-", "--json"],
+        ["gossiplog", "import", str(tmp_path / "all.db"), "-", "--json"],
         input=collected,
         capture_output=True,
         check=True,

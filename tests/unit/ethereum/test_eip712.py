@@ -257,13 +257,13 @@ async def test_a_changed_byte_of_an_entry_that_cannot_be_verified_is_damage(mixe
         assert any(each.kind == "entry" and each.where == "seq 3" for each in report.findings)
 
 
-def test_commands_say_which_variable_is_missing_and_lose_nothing(mixed, monkeypatch, tmp_path) -> None:
+def test_commands_say_which_variable_is_missing_and_lose_nothing(mixed, monkeypatch, tmp_path, warm_gossiplog) -> None:
     monkeypatch.chdir(tmp_path)
     data = mixed.read_bytes()
 
     def run(*arguments: str) -> Any:
         # A process of its own: what a command accepts is set once.
-        command = [sys.executable, "-m", "gossiplog", *arguments, "--json"]
+        command = ["gossiplog", *arguments, "--json"]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "GOSSIPLOG_SCHEMES": ""})
 
     assert json.loads(run("fsck", "mixed.db").stdout)["unsupported"] == 2
