@@ -86,14 +86,14 @@ class Judge:
 
 
 @cache
-def found(name: str, signers: tuple[Ed25519Signer, ...]) -> list[Entry]:
+def found(name: str, signers: tuple[Ed25519Signer, ...], role: str = "write") -> list[Entry]:
     """Make the policy of the first of these signers, and grants to the others, each the parent of the next."""
     policy = Policy((signers[0].did,), salt=bytes(16))
     topic = policy.topic(name)
     entries = [policy.entry(topic)]
     for signer in signers[1:]:
         parents = [entries[-1].key]
-        said = pcf.encode(encode_said(Grant(signer.did, "write", signers[0].did)))
+        said = pcf.encode(encode_said(Grant(signer.did, role, signers[0].did)))
         entries.append(sign_entry(signers[0], topic, next_clock(parents), parents, said))
     return entries
 

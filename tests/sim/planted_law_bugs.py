@@ -15,6 +15,7 @@ from gossiplog.entry.validation import Outcome, Rule, Verdict
 from gossiplog.log import applying as applying_module
 from gossiplog.log.applying import ApplyFailure
 from gossiplog.log.commit import _Batch
+from gossiplog.log.membership import Membership
 from gossiplog.log.past import Past, find_entry
 from gossiplog.log.requests import Quarantined, WriteQuarantine
 from gossiplog.plan import Plan, ask
@@ -61,6 +62,23 @@ def refuse_what_apply_refuses(apply_commit: Any) -> Any:
     return broken
 
 
+def keep_what_is_void(finish: Any) -> Any:
+    def broken(self: Any, new: Any) -> Plan[Any]:
+        changed = yield from finish(self, new)
+        changed.lost = []
+        return changed
+
+    return broken
+
+
+def spare_what_is_here(find_outside: Any) -> Any:
+    def broken(self: Any, revocation: Any, new: Any) -> Plan[list[bytes]]:
+        yield from ()
+        return []
+
+    return broken
+
+
 def reject_what_is_refused(judge: Any) -> Any:
     def broken(self: Any, entry: Any, is_retry: bool) -> Plan[Verdict]:
         verdict: Verdict = yield from judge(self, entry, is_retry)
@@ -96,6 +114,8 @@ LAW_BUGS: Sequence[PlantedBug] = (
     PlantedBug(6, "refusals are offences", "IGNORE counts as REJECT", around(_Batch, "_judge", reject_what_is_refused)),
     PlantedBug(6, "refusals are for show", "what is refused is stored", around(_Batch, "_find_refusal", store_what_is_refused)),
     PlantedBug(6, "the past is the whole log", "the answer depends on the order of arrival", instead(Past, "get", ask_the_whole_log)),
+    PlantedBug(44, "the void has effects", "what was applied before it became void stays", around(Membership, "finish", keep_what_is_void)),
+    PlantedBug(44, "removals spare what is here", "arrival decides what is void", around(Membership, "_find_outside", spare_what_is_here)),
 )
 """A `seed` below 300 catches each."""
 

@@ -18,8 +18,8 @@ from gossiplog.pubsub.types import MessageId
 from gossiplog.sim.check.byzantine import Byzantine, Vice
 from gossiplog.sim.check.disk import Crash, Disk
 from gossiplog.sim.check.invariants import Invariants
-from gossiplog.sim.check.log_on_disk import TOPIC, Validator
-from gossiplog.sim.check.plan import ReplicaSpec
+from gossiplog.sim.check.log_on_disk import Validator
+from gossiplog.sim.check.plan import TOPIC, ReplicaSpec
 from gossiplog.sim.check.replica import SimReplica
 from gossiplog.sim.check.world import LinkFaults, SimWorld
 from gossiplog.store.memory.state import MemoryState

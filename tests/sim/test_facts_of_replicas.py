@@ -14,8 +14,8 @@ from gossiplog.pubsub.params import EpisubParams, GossipsubParams
 from gossiplog.pubsub.routers.episub import Episub
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.sim.check.invariants import Invariants
-from gossiplog.sim.check.log_on_disk import TOPIC, Validator
-from gossiplog.sim.check.plan import ReplicaSpec
+from gossiplog.sim.check.log_on_disk import Validator
+from gossiplog.sim.check.plan import TOPIC, ReplicaSpec
 from gossiplog.sim.check.replica import SimReplica
 from gossiplog.sim.check.world import LinkFaults, SimWorld
 

@@ -52,7 +52,7 @@ from ...sync.server import SyncServer
 from ...sync.wire import decode_response, encode_event, encode_response
 from ...tree.memory import MemoryTree
 from ...tree.node import Node, ReadNodes, ReadRoot, ReadRuns
-from .log_on_disk import TOPIC
+from .cheating import cheat
 from .observer import Stream
 from .replica import SimReplica
 from .sessions import END, Server, SimulatedSession
@@ -66,6 +66,7 @@ HEARD_MAX = 500
 SPAM_MAX = 12
 """The most RPCs of spam sent to one peer at a time."""
 ECHO_SHARE = 0.5
+CHEAT_SHARE = 0.7
 ECHOES_MAX = 5
 
 
@@ -118,6 +119,8 @@ class Byzantine(SimReplica):
         self._evil = random.Random(f"evil {self._seed} {self.spec.number}")
         self._heard: list[bytes] = []
         self._met: deque[MessageId] = deque(maxlen=HEARD_MAX)
+        # In a log with members it has another key, which nobody else has let in.
+        self._keys = (self.signer, Ed25519Signer(random.Random(f"second key {self._seed} {self.spec.number}").randbytes(32)))
 
     def start(self) -> None:
         """Start, and begin to misbehave."""
@@ -132,6 +135,14 @@ class Byzantine(SimReplica):
         self.world.after(PERIOD_S * (0.5 + self._evil.random()), self._misbehave, epoch)
         peers = list(self.wires)
         if not peers:
+            return
+        if self.log.membership is not None and self._evil.random() < CHEAT_SHARE:
+            entry = cheat(self._evil, self._keys, self.spec.topic, self.state)
+            self._observer.on_signed(self, [entry])
+            self._inject(self._evil.sample(peers, self._evil.randint(1, len(peers))), _insert(entry))
+            if self._evil.random() < ECHO_SHARE:
+                # Its own log may refuse it; and from then on it is told of, and synced.
+                self.log.insert([entry], lambda _: None)
             return
         match self._evil.choice(self.vices):
             case Vice.EQUIVOCATE:
@@ -156,7 +167,7 @@ class Byzantine(SimReplica):
                 self._spam([peer for peer in peers if self.wires[peer].kind_for(self) is PeerKind.MESH])
             case Vice.FICKLE:
                 for wire in [wire for wire in self.wires.values() if wire.kind_for(self) is PeerKind.MESH]:
-                    self.world.send_rpc(wire, self, Rpc(control=Control(prune=(Prune(Topic(TOPIC), (), 1),))))
+                    self.world.send_rpc(wire, self, Rpc(control=Control(prune=(Prune(Topic(self.spec.topic), (), 1),))))
             case Vice.ECHO | Vice.CENSOR | Vice.LIE | Vice.GAPS | Vice.MUTE:
                 pass
 
@@ -164,7 +175,7 @@ class Byzantine(SimReplica):
         has_overlay = self.shared.router.state().router == "episub"
         for peer in peers:
             for _ in range(self._evil.randint(1, SPAM_MAX)):
-                rpc = spam(self._evil, Topic(TOPIC), peers, self._met, has_overlay=has_overlay)
+                rpc = spam(self._evil, Topic(self.spec.topic), peers, self._met, has_overlay=has_overlay)
                 self.world.send_rpc(self.wires[peer], self, rpc)
 
     def on_rpc(self, wire: SimWire, rpc: Rpc) -> None:
@@ -197,7 +208,7 @@ class Byzantine(SimReplica):
 
     def _inject(self, peers: Sequence[PeerId], data: bytes) -> None:
         """Send a message without its own machine: by pubsub to servers, by push to others."""
-        message = Message(MessageId(sha256(data).digest()), Topic(TOPIC), data)
+        message = Message(MessageId(sha256(data).digest()), Topic(self.spec.topic), data)
         for peer in peers:
             wire = self.wires[peer]
             if wire.kind_for(self) is PeerKind.MESH and self._evil.random() < 0.8:
@@ -214,7 +225,7 @@ class Byzantine(SimReplica):
         """Make a genuine entry without storing or sending it."""
         if parents is None:
             parents = self.state.answer(ReadHeads(8))
-        entry = sign_entry(self.signer, TOPIC, next_clock(parents), parents, pcf.encode(payload))
+        entry = sign_entry(self.signer, self.spec.topic, next_clock(parents), parents, pcf.encode(payload))
         self._observer.on_signed(self, [entry])
         return entry
 
@@ -224,7 +235,7 @@ class Byzantine(SimReplica):
         parents: list[bytes] = self.state.answer(ReadHeads(3))
         clock, payload = next_clock(parents), pcf.encode(evil.randbytes(6))
         flavour = evil.randrange(7)
-        codec, topic, key = "dag-cbor", TOPIC, None
+        codec, topic, key = "dag-cbor", self.spec.topic, None
         if flavour == 0:
             clock += 1 + evil.randrange(3)
         elif flavour == 1:
@@ -404,7 +415,7 @@ class Stranger(SimReplica):
             return
         low, high = sorted(self._whim.sample(range(len(keys)), 2))
         payload = pcf.encode({"re": encode_id(keys[high])})
-        entry = sign_entry(self.signer, TOPIC, next_clock([keys[low]]), [keys[low]], payload)
+        entry = sign_entry(self.signer, self.spec.topic, next_clock([keys[low]]), [keys[low]], payload)
         self._observer.on_signed(self, [entry])
         self.log.insert([entry], lambda _: None)
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,12 +21,14 @@ from ...broadcast import PeerKind
 from ...codec import pcf
 from ...pubsub import params as pubsub_params
 from ...pubsub.registry import make_router
+from ...testing.membership import found
 from .byzantine import Byzantine, Stranger, Vice, append_answer
+from .cheating import random_said
 from .disk import Crash, Trouble
 from .invariants import Invariants, Violation
 from .log_on_disk import Validator
-from .plan import ReplicaSpec, draw_params, draw_plan, draw_spec
-from .replica import SimReplica
+from .plan import TOPIC, ReplicaSpec, draw_params, draw_plan, draw_spec
+from .replica import SimReplica, signer_of
 from .world import LinkFaults, SimWorld
 
 __all__ = ["CheckReport", "SeedFailure", "SeedOutcome", "check_seed", "run_check"]
@@ -60,6 +63,8 @@ TROUBLE_S, LATE_S = 4.0, 2.0
 BURST_MAX = 12
 """The most appends during that time. Several come at once, so they share commits, and some commits fail because of one append."""
 ELSEWHERE_MAX = 8
+MEMBERS_MAX = 12
+"""The most that a founder says of members."""
 POISON_SHARE = 0.3
 """The share of answers on which their authors' own applications raise."""
 LATE_CLIENTS = 0.5
@@ -159,7 +164,11 @@ class _Run:
         self.watch = Invariants()
         self.seed = seed
         self.world = SimWorld(seed, LinkFaults())
-        validator = Validator()
+        correct, total = plan.servers + plan.clients, plan.servers + plan.clients + plan.byzantine
+        signers = tuple(signer_of(seed, number) for number in range(total + plan.has_guest))
+        founding = tuple(found(TOPIC, signers, "admin")) if plan.has_members else ()
+        self.watch.genuine.update({entry.key: entry.value for entry in founding})
+        validator = Validator(founding[0].topic if founding else TOPIC)
         params = draw_params(plan, rng)
         if isinstance(params, pubsub_params.MeshsubParams):
             self.watch.routers.mesh = params
@@ -168,9 +177,8 @@ class _Run:
         self.replicas: list[SimReplica] = []
         self.guests: list[SimReplica] = []
         self.strangers: list[Stranger] = []
-        correct, total = plan.servers + plan.clients, plan.servers + plan.clients + plan.byzantine
         for number in range(total + plan.has_guest):
-            spec = draw_spec(plan, number, rng)
+            spec = replace(draw_spec(plan, number, rng), founding=founding)
             if number < correct:
                 replica = SimReplica(self.world, spec, new_router, validator, self.watch, seed)
                 self.replicas.append(replica)
@@ -202,6 +210,7 @@ class _Run:
         self._plan_faults()
         self._plan_trouble()
         self._plan_other_processes()
+        self._plan_members()
         self._plan_wrong_sketches()
         while world.now < plan.active_s:
             self._step()
@@ -368,6 +377,20 @@ class _Run:
             for _ in range(rng.randint(1, ELSEWHERE_MAX)):
                 payloads = [pcf.encode({"elsewhere": rng.random()}) for _ in range(rng.randint(1, 3))]
                 self.world.at(0.5 + (self.plan.active_s - 0.5) * rng.random(), replica.append_elsewhere, payloads)
+
+    def _plan_members(self) -> None:
+        """Have the founder remove others, honest ones too, and let them in again."""
+        rng, plan = random.Random(f"members {self.seed}"), self.plan
+        dids = [replica.signer.did for replica in (*self.byzantine, *self.replicas[1:])]
+        for _ in range(rng.randint(3, MEMBERS_MAX) if plan.has_members else 0):
+            # Byzantine ones are removed more often than their number would have it.
+            among = dids if rng.random() < 0.5 else dids[: plan.byzantine]
+            self.world.at(1.0 + (plan.active_s - 1.0) * rng.random(), self._say_of_members, rng, among)
+
+    def _say_of_members(self, rng: random.Random, dids: Sequence[str]) -> None:
+        founder = self.replicas[0]
+        if founder.is_up and founder.log.membership is not None:
+            founder.append([random_said(rng, founder.state, founder.signer.did, dids)])
 
     def _plan_wrong_sketches(self) -> None:
         """Have the sketches of some replicas name an entry that their logs do not have."""

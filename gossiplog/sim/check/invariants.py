@@ -23,6 +23,7 @@
 | a peer that announces entries that do not exist is synced with less and less | every sync |
 | the log does not depend on `apply`: entries it raises on are in the log, set aside, and hinder nothing | every recovery, the end |
 | entries that the access rule refuses are in no log, and no peer is blamed for them | every commit, verdict, sync and ban, samples |
+| what does not belong is not stored, what is void follows from the log alone and is not applied (`cheating`) | every recovery, the end |
 | all have the same root and ids | the end |
 
 Source: docs/spec/simulator.md, "The whole log under faults".
@@ -35,6 +36,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Concatenate, NoReturn, ParamSpec
 
+from ...access import is_control
 from ...broadcast import Action, Ban, OpenPush, PeerKind, Push, StartSync
 from ...entry.message import Entry
 from ...entry.message_id import decode_id
@@ -52,6 +54,7 @@ from ...sync.rpc import HEADS_MAX, Insert, Update
 from ...sync.wire import decode_event
 from ...tree.memory import MemoryTree
 from ...tree.node import Node, leaf_hash
+from .cheating import judge_anew, read_void
 from .law import NAME, Role, find_poison, reference_of, role_of
 from .observer import NO_TOKEN, Stream, Violation
 from .pulling import PullingInvariants
@@ -446,6 +449,8 @@ class Invariants:
                 if key not in union:
                     self._fail("no acknowledged append lost", replica, f"{key.hex()} is nowhere")
             lacking = len(union - self._keys[replica.id])
+            if replica.spec.founding:
+                self._law.check_members(replica)
             if lacking:
                 self._fail("same root and ids everywhere", replica, f"{lacking} of {len(union)} entries are missing for good")
 
@@ -486,7 +491,7 @@ class LawInvariants:
 
     def on_refused(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
         """Check entries that a correct replica's access rule itself refused, not because of a parent."""
-        for entry in entries:
+        for entry in () if replica.spec.founding else entries:
             if not self._is_refused(entry):
                 self._fail("what the access rule allows is not refused", replica, f"{entry.id} of {entry.author}")
 
@@ -496,11 +501,16 @@ class LawInvariants:
         if run_plan(_first_quarantined(), state.answer):
             self._fail("nothing that apply raises about is quarantined", replica, "the quarantine is not empty")
         applied = run_plan(find_applied(NAME), state.answer)
-        if applied is None:
+        if applied is None or (replica.log.application is None and not applied.version):
+            # In the second case the tables are built anew by the next process that has the application: something in them is void.
             return
         if applied.behind is not None and replica.log.application is not None and not replica.log.is_behind:
             self._fail("no application is stopped", replica, f"it has got to {applied.behind} of {len(keys)} entries")
         keys, did = keys[: applied.behind], replica.signer.did
+        if replica.spec.founding:
+            # Neither control entries nor what is void.
+            void = read_void(state, keys)
+            keys = [key for key in keys if key not in void and not is_control(Entry(key, self._genuine[key]))]
         expected = self._poison.intersection(keys)
         if role_of(did) is Role.BROKEN:
             expected.update(key for key in keys if self._authors[key] != did)
@@ -508,9 +518,20 @@ class LawInvariants:
         if aside != expected:
             detail = f"{len(aside)} entries set aside, {len(expected)} cannot be applied"
             self._fail("what cannot be applied is set aside, and nothing else", replica, detail)
-        if state.rows != [key for key in keys if key not in expected]:
+        rows, written = state.rows, [key for key in keys if key not in expected]
+        if rows != written and not (replica.spec.founding and sorted(rows) == sorted(written)):
             detail = f"{len(state.rows)} rows of {len(keys) - len(expected)} entries"
             self._fail("all other entries are applied, once, in their order", replica, detail)
+
+    def check_members(self, replica: SimReplica) -> None:
+        """Judge what a correct replica holds once more, in another order, and compare what is void."""
+        values = replica.state.values
+        refused, void = judge_anew(replica.spec.topic, values)
+        if refused:
+            self._fail("what does not belong is not stored", replica, f"{refused[0]} and {len(refused) - 1} more")
+        keys = [Entry.stored(value).key for value in values]
+        if (found := read_void(replica.log.state, keys)) != void:
+            self._fail("what is void follows from the log alone", replica, f"{len(found)} are void, {len(void)} in the order of keys")
 
     def _is_refused(self, entry: Entry) -> bool:
         """Follow the edges of the graph, one after the other, to the entry referred to."""

@@ -63,7 +63,11 @@ def make_application(did: str, epoch: int) -> Application | None:
                 raise Reject(reason, id=entry.id) if entry.key[-2] % 2 else ValueError(reason)
             tx.execute("INSERT INTO applied VALUES ($1)", [entry.key])
 
-    return Application(NAME, 1, apply)
+    def undo(entries: Sequence[Entry], tx: Any) -> None:
+        for entry in entries:
+            tx.execute("DELETE FROM applied WHERE key = $1", [entry.key])
+
+    return Application(NAME, 1, apply, order_free=True, undo=undo)
 
 
 def find_poison(entry: Entry) -> str | None:

@@ -15,16 +15,17 @@ from ...log import writing
 from ...log.access import AccessRule, Void
 from ...log.application import Application
 from ...log.applying import find_applied
-from ...log.commit import AppendPayloads, Committed, InsertEntries
-from ...log.requests import Applied, WriteApplication
-from ...plan import Plan, Request, ask, run_plan
+from ...log.commit import AppendPayloads, Committed, InsertEntries, commit
+from ...log.membership import Membership
+from ...log.requests import Applied
+from ...plan import Plan, Request, run_plan
 from ...replica.applications import Applications
 from .disk import Disk
-from .tables import TablesTransaction
+from .plan import TOPIC
+from .tables import TablesTransaction, begin_anew
 
-__all__ = ["TOPIC", "LogOnDisk", "Validator"]
+__all__ = ["LogOnDisk", "Validator"]
 
-TOPIC = "check.example.com"
 FULL_AGAIN_S = 0.05
 """A caller that finds the queue full tries again after this time."""
 
@@ -35,14 +36,15 @@ Then: TypeAlias = Callable[[list[Verdict]], None]
 class Validator:
     """Validates each distinct VALUE once for all replicas of a run; the rules are a function of the bytes alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str = TOPIC) -> None:
+        self._topic = topic
         self._known: dict[bytes, Verdict] = {}
 
     def decide(self, value: bytes) -> Verdict:
         """Return the verdict of `validate` on this VALUE."""
         verdict = self._known.get(value)
         if verdict is None:
-            verdict = self._known[value] = validate(value, topic=TOPIC)
+            verdict = self._known[value] = validate(value, topic=self._topic)
         return verdict
 
 
@@ -63,6 +65,8 @@ class LogOnDisk:
         late: Draws which transactions a disk in trouble refuses, and how late it is.
         application: The application, whose tables change with each transaction; None for none.
         rule: The access rule; None allows everything.
+        topic: The log's.
+        founding: What the log begins with, if it has members.
 
     Attributes:
         state: The committed state.
@@ -83,6 +87,8 @@ class LogOnDisk:
         late: random.Random,
         application: Application | None = None,
         rule: AccessRule | None = None,
+        topic: str,
+        founding: Sequence[Entry] = (),
     ) -> None:
         self.state = disk.recover()
         self._disk = disk
@@ -95,7 +101,9 @@ class LogOnDisk:
         self._on_writing = on_writing
         self._late = late
         self.application = application
-        self._applications = Applications([] if application is None else [application])
+        self._topic = topic
+        self.membership = Membership() if founding else None
+        self._applications = Applications([] if application is None else [application], self.membership)
         self.rule = rule
         self._void = Void()
         self._machine = writing.Writing(hurries=not self._applications)
@@ -103,6 +111,8 @@ class LogOnDisk:
         self._is_acting = False
         self._is_writing = False
         self.is_behind = False
+        if founding and not self.state.values:
+            self._run_now(commit([InsertEntries(founding)], topic=topic, now=0.0, membership=self.membership))
         self._open()
 
     @property
@@ -133,7 +143,7 @@ class LogOnDisk:
             return []
         transaction = TablesTransaction(self.state)
         write = writing.Write([writing.Submitted(AppendPayloads(payloads, signer), None)], {})
-        committed, _ = transaction.run(self._group(write, Applications([]), None, Void()))
+        committed, _ = transaction.run(self._group(write, Applications([]), None, Void(), None))
         self._on_signed([entry for _, entry in committed.entries])
         self._write_now(transaction)
         self.is_behind = True
@@ -217,25 +227,32 @@ class LogOnDisk:
         self._handle(writing.Written(committed))
 
     def _plan(self, write: writing.Write) -> Plan[Committed]:
-        committed, known = yield from self._group(write, self._applications, self.rule, self._void)
+        committed, known = yield from self._group(write, self._applications, self.rule, self._void, self.membership)
         yield from self._applications.apply_commit(committed, known, write.own)
         return committed
 
-    @staticmethod
     def _group(
-        write: writing.Write, applications: Applications, rule: AccessRule | None, void: Void
+        self, write: writing.Write, applications: Applications, rule: AccessRule | None, void: Void, membership: Membership | None
     ) -> Plan[tuple[Committed, dict[str, Applied]]]:
         return writing.write_group(
-            write, topic=TOPIC, now=0.0, rule=rule, void=void, value_bytes_max=VALUE_BYTES_DEFAULT, versions=applications.versions
+            write,
+            topic=self._topic,
+            now=0.0,
+            rule=rule,
+            void=void,
+            value_bytes_max=VALUE_BYTES_DEFAULT,
+            versions=applications.versions,
+            membership=membership,
         )
 
     # Transactions with no caller waiting
 
     def _open(self) -> None:
-        """Apply entries that were stored without the application, one page per transaction."""
+        """Apply entries that were stored without the application, one page per transaction; all, if some of them count no longer."""
         for application in self._applications.find(None):
-            if self.read(find_applied(application.name)) is None:
-                self._run_now(ask(WriteApplication(Applied(application.name, application.version, 0))))
+            known = self.read(find_applied(application.name))
+            if known is None or known.version != application.version:
+                self._run_now(begin_anew(application))
             while (applied := self.read(find_applied(application.name))) is not None and applied.behind is not None:
                 self._run_now(self._applications.follow_page(application))
 

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...broadcast import Quota
+from ...entry.message import Entry
 from ...pubsub import params as pubsub_params
 from ...pubsub.params import CommonParams
 from ...sync.limits import ClientLimits
 from .world import LinkFaults
 
-__all__ = ["ReplicaSpec", "SeedPlan", "draw_params", "draw_plan", "draw_spec"]
+__all__ = ["TOPIC", "ReplicaSpec", "SeedPlan", "draw_params", "draw_plan", "draw_spec"]
+
+
+TOPIC = "check.example.com"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class ReplicaSpec:
         cuts: The share of merkle syncs that it ends early as the server, as servers do when others wait.
         resumes: It resumes a sync that was cut short by itself; otherwise only when it is told heads again.
         hangs_up: It closes its side of a sync that was cut short.
+        founding: What a log with members begins with; none in one without.
     """
 
     number: int
@@ -51,6 +56,12 @@ class ReplicaSpec:
     cuts: float = 0.0
     resumes: bool = True
     hangs_up: bool = True
+    founding: tuple[Entry, ...] = ()
+
+    @property
+    def topic(self) -> str:
+        """Its log's."""
+        return self.founding[0].topic if self.founding else TOPIC
 
 
 ANSWER_S, ENDING_S, TIMER_S = 0.3, 4.0, 0.2
@@ -64,6 +75,8 @@ KINDS, STRANGER_SEED, RECONCILE_SEED, LONG_SEED, SHARED_SEED, TROUBLE_SEED, QUOT
 messages and full queues. 7: other processes write to logs. 8: disks refuse transactions, fill up, or are late. 5: hubs have quotas for
 their clients and cut syncs short.
 """
+MEMBERS_EVERY, MEMBERS_SEED = 50, 44
+"""One seed in fifty, which has no other theme, has a log with members, some of whom cheat: 44, 94, 144, …"""
 FULL = 0.3
 """The largest share of RPCs and pushes that find a full queue in a long history."""
 LONG_S = 40.0
@@ -96,6 +109,7 @@ class SeedPlan:
     is_shared: bool
     has_disk_trouble: bool
     has_quotas: bool
+    has_members: bool
     faults: LinkFaults
     has_link_faults: bool
     notes: list[str] = field(default_factory=list)
@@ -116,6 +130,7 @@ class SeedPlan:
             "other processes" if self.is_shared else "",
             "disks in trouble" if self.has_disk_trouble else "",
             "quotas" if self.has_quotas else "",
+            "members" if self.has_members else "",
             "bad links" if self.has_link_faults else "",
             *self.notes,
         ]
@@ -124,11 +139,11 @@ class SeedPlan:
 
 def draw_plan(seed: int, rng: random.Random) -> SeedPlan:
     """Draw what a seed is like."""
-    kind = seed % KINDS
+    kind, has_members = seed % KINDS, seed % MEMBERS_EVERY == MEMBERS_SEED
     total = 3 + int(18 * rng.random() ** 2)
-    is_calm = rng.random() < 0.15 and kind not in (LONG_SEED, TROUBLE_SEED, QUOTA_SEED)
+    is_calm = rng.random() < 0.15 and not (has_members or kind in (LONG_SEED, TROUBLE_SEED, QUOTA_SEED))
     byzantine = rng.randint(1, max(1, (total - 1) // 3)) if not is_calm and rng.random() < 0.45 else 0
-    if kind == LONG_SEED:
+    if has_members or kind == LONG_SEED:
         byzantine = max(1, byzantine)
     correct = max(2, total - byzantine)
     clients = rng.randint(1, correct - 1) if rng.random() < 0.35 else 0
@@ -160,8 +175,9 @@ def draw_plan(seed: int, rng: random.Random) -> SeedPlan:
         has_reconciliation=kind == RECONCILE_SEED,
         is_long=kind == LONG_SEED,
         is_shared=kind == SHARED_SEED,
-        has_disk_trouble=kind == TROUBLE_SEED,
+        has_disk_trouble=kind == TROUBLE_SEED or (has_members and seed // MEMBERS_EVERY % 3 == 0),
         has_quotas=kind == QUOTA_SEED,
+        has_members=has_members,
         faults=faults,
         has_link_faults=has_link_faults,
         notes=["calm"] if is_calm else [],

@@ -61,14 +61,14 @@ from ...pubsub.types import PeerId, TimerToken
 from ...store.memory.state import MemoryState
 from .disk import Crash, Disk
 from .law import RULE, make_application
-from .log_on_disk import TOPIC, LogOnDisk, Validator
+from .log_on_disk import LogOnDisk, Validator
 from .observer import ReplicaObserver, Stream
 from .plan import ReplicaSpec
 from .sessions import Server
 from .syncs import Syncs
 from .world import SimWire, SimWorld
 
-__all__ = ["SimReplica", "address_of"]
+__all__ = ["SimReplica", "address_of", "signer_of"]
 
 T = TypeVar("T")
 
@@ -83,6 +83,11 @@ ADDRESSES = 3
 def address_of(peer: PeerId) -> str:
     """Return a client's address; some clients share one."""
     return f"place {int(peer.removeprefix('n')) % ADDRESSES}"
+
+
+def signer_of(seed: int, number: int) -> Ed25519Signer:
+    """Return the key of a seed's replica."""
+    return Ed25519Signer(random.Random(f"key {seed} {number}").randbytes(32))
 
 
 _NOBODY: dict[str, str] = {}
@@ -124,7 +129,7 @@ class SimReplica:
         self.id = PeerId(f"n{spec.number}")
         self.world = world
         self.spec = spec
-        self.signer = Ed25519Signer(random.Random(f"key {seed} {spec.number}").randbytes(32))
+        self.signer = signer_of(seed, spec.number)
         self.disk = Disk()
         self.is_up = False
         self.epoch = 0
@@ -160,11 +165,13 @@ class SimReplica:
             late=random.Random(f"disk {self._seed} {self.spec.number} {self.epoch}"),
             application=make_application(self.signer.did, self.epoch),
             rule=RULE if self.spec.has_rule else None,
+            topic=self.spec.topic,
+            founding=self.spec.founding,
         )
         rng = random.Random(f"replica {self._seed} {self.spec.number} {self.epoch}")
         # No entry may depend on heads being told again merely because time has passed.
         self.shared = SharedRouter(self._make_router(rng))
-        self.machine = Broadcast(self.shared, TOPIC, rng, tell_again_s=math.inf)
+        self.machine = Broadcast(self.shared, self.spec.topic, rng, tell_again_s=math.inf)
         self.wires = {}
         self.rng = rng
         self._late = random.Random(f"late {self._seed} {self.spec.number} {self.epoch}")
@@ -182,7 +189,7 @@ class SimReplica:
         self.syncs = Syncs(self, self._late, self.make_server, self._observer)
         self._observer.on_recovered(self)
         self.tell_router(Start(self.id))
-        self.tell(StartBroadcast(may_foresee=not (self.spec.has_rule or self.spec.is_shared)))
+        self.tell(StartBroadcast(may_foresee=not (self.spec.has_rule or self.spec.is_shared or self.spec.founding)))
         if not self.spec.is_durable:
             self._sync_disk()
 
@@ -471,7 +478,7 @@ class SimReplica:
 
     def _count(self) -> Allowance:
         """Count the log's entries, as a listener does when it starts."""
-        allowance = Allowance(TOPIC, _QuotaAlone(self.spec.quota or Quota()))
+        allowance = Allowance(self.spec.topic, _QuotaAlone(self.spec.quota or Quota()))
         allowance.on_read([Entry.stored(value) for value in self.state.values])
         allowance.on_all_read()
         return allowance

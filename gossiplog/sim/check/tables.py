@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...plan import Call, Plan, Request, run_plan
+from ...log.application import Application
+from ...log.requests import Applied, WriteApplication, WriteSetAside
+from ...plan import Call, Plan, Request, ask, run_plan
 from ...store.memory.state import WRITES, MemoryState
 
-__all__ = ["StateWithTable", "TablesTransaction", "WriteRow"]
+__all__ = ["StateWithTable", "TablesTransaction", "WriteRow", "begin_anew"]
 
 T = TypeVar("T")
 
@@ -19,6 +21,13 @@ class WriteRow(Request[None]):
     """Write an application's row for an entry: the entry's key."""
 
     key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EraseRows(Request[None]):
+    """Erase an application's row for an entry; all rows if the key is None."""
+
+    key: bytes | None
 
 
 class StateWithTable(MemoryState):
@@ -36,6 +45,8 @@ class StateWithTable(MemoryState):
         """See `MemoryState`."""
         if isinstance(request, WriteRow):
             self.rows.append(request.key)
+        elif isinstance(request, EraseRows):
+            self.rows = [key for key in self.rows if request.key not in (None, key)]
         else:
             super().write(request)
 
@@ -53,8 +64,8 @@ class TablesTransaction:
         return run_plan(plan, self._answer)
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Add a row; the table knows no other statement."""
-        self.writes.append(WriteRow(*parameters))
+        """Add a row, or erase one; the table knows no other statement."""
+        self.writes.append(EraseRows(*parameters) if statement.startswith("DELETE") else WriteRow(*parameters))
         return []
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -72,7 +83,14 @@ class TablesTransaction:
     def _answer(self, request: Request[Any]) -> Any:
         if isinstance(request, Call):
             return request.function(self)
-        if type(request) in WRITES:
+        if type(request) in WRITES or isinstance(request, EraseRows):
             self.writes.append(request)
             return None
         return self._state.answer(request)
+
+
+def begin_anew(application: Application) -> Plan[None]:
+    """Empty the table, so that everything is applied to it again."""
+    yield from ask(EraseRows(None))
+    yield from ask(WriteSetAside(application.name, [], None))
+    yield from ask(WriteApplication(Applied(application.name, application.version, 0)))
