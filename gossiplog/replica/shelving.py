@@ -160,7 +160,12 @@ class OpenLogs:
     def _leave(self, held: _Held) -> None:
         held.users -= 1
         held.idle_since = trio.current_time()
-        if not held.users:
+        self._give_place(held)
+
+    def _give_place(self, held: _Held) -> None:
+        """Close a log that nobody uses, if others wait for its place: whoever used it again at once would keep them from it."""
+        if self._is_idle(held) and self._left:
+            held.end.set()
             self._left.unpark()
 
     def _is_idle(self, held: _Held) -> bool:
@@ -191,6 +196,7 @@ class OpenLogs:
                 for companion in self._companions:
                     await held.tasks.start(self._accompany, held, companion)
                 held.opened.set()
+                self._give_place(held)
                 await held.end.wait()
                 held.tasks.cancel_scope.cancel()
         except Exception as error:
