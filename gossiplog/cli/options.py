@@ -32,6 +32,7 @@ __all__ = [
     "key_option",
     "log_argument",
     "output_options",
+    "processors",
     "read_identity",
     "read_token",
     "token_option",
@@ -140,6 +141,11 @@ def output_options(*, quiet: str | None = None) -> Callable[[Callable[..., R]], 
         return decorated
 
     return decorate
+
+
+def processors() -> int:
+    """How many processes can run at once here."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..pubsub.registry import ROUTERS
-from ..sim.processes import processors
 from . import session
 from .exits import ExitCode
-from .options import output_options
+from .options import output_options, processors
 from .output import Output, say
 from .progress import Progress
 

@@ -28,7 +28,7 @@ def test_part_converges_while_members_come_and_go(name: str) -> None:
 
 @pytest.mark.parametrize("name", APPLICATIONS)
 async def test_void_entries_leave_no_trace_in_a_part(name: str) -> None:
-    random, reads = Random(name), ("SELECT id FROM words_list ORDER BY id", "SELECT id FROM folder_files ORDER BY id")
+    random, reads = Random(name), [f"SELECT id FROM {table} ORDER BY id" for table in ("words_list", "folder_files", "pages_edits")]
 
     async def contents(log: gossiplog.GossipLog) -> dict[str, list[str]]:
         names = await log.query("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")

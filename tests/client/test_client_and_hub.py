@@ -185,5 +185,7 @@ async def test_what_nobody_looks_at_is_said_in_the_console() -> None:
         command = [node(), "--no-warnings", "--experimental-websocket", "--input-type=module", "-e", program, str(CLIENT), hub.urls[0]]
         ran = await trio.run_process(command, capture_stdout=True, capture_stderr=True)
     lines = ran.stderr.decode().splitlines()
-    assert [line.partition(": ")[2] for line in lines if "apply" in line] == ["apply raised, so entries are set aside: a fault in apply"], "once"
+    assert [line.partition(": ")[2] for line in lines if "apply" in line] == ["apply raised, so entries are set aside: a fault in apply"], (
+        "once"
+    )
     assert any(hub.urls[0] in line for line in lines), lines

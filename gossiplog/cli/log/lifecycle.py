@@ -13,7 +13,6 @@ import click
 from ...access import Policy
 from ...entry import is_topic
 from ...errors import GossipLogError, LogNotFound
-from ...store.places import open_place
 from ..exits import ExitCode, worst
 from ..options import LOG_OR_SHELF, Location, log_argument, output_options
 from ..output import Column, Listing, Output, clean, counted
@@ -137,6 +136,8 @@ async def _stat(log: Location, topic: str | None, out: Output) -> int:
 
 
 async def _stat_shelf(location: Location, out: Output) -> int:
+    from ...store.places import open_place
+
     place, sums, codes = open_place(location.full), Counter[str](), list[int]()
     columns = [Column("topic"), Column("entries", is_right=True), Column("heads", is_right=True), Column("bytes", is_right=True)]
 

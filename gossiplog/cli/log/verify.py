@@ -14,9 +14,8 @@ import click
 
 from ...archive import ArchiveFormat, ArchiveSource, FileParents, format_of_name
 from ...errors import DecodeError
-from ...sim.processes import processors
 from ..exits import ExitCode
-from ..options import LOG, Location, archive_options, output_options
+from ..options import LOG, Location, archive_options, output_options, processors
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
 from ..session import is_in_bucket, opened, run
