@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..tasks.nursery import first_error
 from .exits import ExitCode, describe
 from .output import Listing, Output, clean
 
@@ -44,6 +43,9 @@ class RowOutput(Output):
         Raises:
             BaseException: The error, if it is a fault of this program.
         """
+        # Imported here: `--help` does without trio.
+        from ..tasks.nursery import first_error
+
         problem = describe(first_error(error))
         if problem is None:
             raise error
