@@ -154,6 +154,8 @@ class PubsubHost:
         self.shared = SharedRouter((make_router or _make_gossipsub)(self._random))
         self.protocols = self.shared.protocols
         self.logs: dict[str, LogDriver] = {}
+        # Of those, the ones of which facts are wanted.
+        self._watched: list[LogDriver] = []
         self.peers: dict[PeerId, PubsubPeer] = {}
         self._links = Attached[_PubsubLink]()
         self.handlers: Mapping[str, Handler] = dict.fromkeys(self.protocols, self._links.handler(self._read_rpcs))
@@ -185,6 +187,19 @@ class PubsubHost:
                 await trio.sleep_forever()
             finally:
                 self._has_ended = True
+
+    def join(self, log: LogDriver) -> None:
+        """Take a log in, whose machine is about to start."""
+        self.logs[log.topic] = log
+        self._note_watched()
+
+    def leave(self, log: LogDriver) -> None:
+        """Let go of a log, whose machine has stopped."""
+        del self.logs[log.topic]
+        self._note_watched()
+
+    def _note_watched(self) -> None:
+        self._watched = [log for log in self.logs.values() if log.observer is not None]
 
     # The machines
 
@@ -218,7 +233,7 @@ class PubsubHost:
         try:
             if log is None:
                 act, actions = self.act, self.shared.handle(event, self.now())
-                for each in self.logs.values():
+                for each in self._watched:
                     each.observe(event, actions)
             else:
                 act, actions = log.act, log.machine.handle(event, self.now())

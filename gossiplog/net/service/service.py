@@ -287,14 +287,14 @@ class Service:
                 self._nursery.start_soon(self.health.run)
                 if self.driver.observer is not None:
                     self._nursery.start_soon(self.driver.observer.run, self.log, self.health.full)
-                self.host.logs[self.topic] = self.driver
+                self.host.join(self.driver)
                 self.tell(StartBroadcast(may_foresee=not (self.log.is_shared or self.log.has_rules)))
                 task_status.started()
                 try:
                     await trio.sleep_forever()
                 finally:
                     self.tell(StopBroadcast())
-                    del self.host.logs[self.topic]
+                    self.host.leave(self.driver)
                     self.driver.has_ended = True
 
     def stop(self) -> None:
