@@ -12,6 +12,7 @@ import anyio
 import pytest
 import trio
 from log_support import SIGNERS
+from postgres_support import PostgresServer
 from pycrdt import Array, Channel, Doc, Map, Provider, Text
 from pycrdt.store import YDocNotFound
 from pycrdt.websocket import YRoom
@@ -115,6 +116,26 @@ async def test_rooms_on_two_replicas_are_one_room() -> None:
         assert cells[0] == cells[1] == cells[2]
         authors = {entry.author for log in (one, other) async for entry in log.iterate()}
         assert authors == {SIGNERS[0].did, SIGNERS[1].did}
+
+
+@pytest.mark.slow
+async def test_workers_on_one_postgres_log_are_one_room(postgres: PostgresServer) -> None:
+    async with AsyncExitStack() as stack:
+        url = postgres.new_log()
+        workers = [await stack.enter_async_context(open_log(url, author=number)) for number in range(2)]
+        rooms = [await stack.enter_async_context(room_on(log)) for log in workers]
+        docs = [await stack.enter_async_context(client_of(room)) for room in rooms]
+        for number, doc in enumerate(docs):
+            text_of(doc).insert(0, f"worker {number}. ")
+        for doc in docs:
+            await until_says(doc, "worker 0", "worker 1")
+        store = await stack.enter_async_context(store_on(workers[0])("plan"))
+        loaded: Doc[Any] = Doc()
+        await store.apply_updates(loaded)
+        await until_says(loaded, "worker 0", "worker 1")
+        text_of(docs[1]).insert(0, "more. ")
+        await until_says(loaded, "more")
+        assert len(str(text_of(loaded))) == len("worker 0. worker 1. more. ")
 
 
 async def test_what_a_store_has_been_given_is_there_again(tmp_path: Path) -> None:
