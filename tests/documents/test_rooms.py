@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import anyio
@@ -20,7 +21,7 @@ from pycrdt.websocket import YRoom
 import gossiplog
 from gossiplog import Application, Policy
 from gossiplog.errors import ClosedError, LocalProtocolError
-from gossiplog.pycrdt import APPLICATION, DOCUMENTS, LogYStore, provide, read_only
+from gossiplog.pycrdt import APPLICATION, DOCUMENTS, LogYStore, provide, read_only, shared
 
 TOPIC = "rooms.example.com"
 
@@ -189,6 +190,46 @@ async def test_what_is_loaded_stays_small_and_a_large_document_is_cut() -> None:
             await DOCUMENTS.write(log, "plan", bytes(25 << 20))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+async def test_who_follows_and_who_loads_have_the_same_whatever_snapshots_were_made(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "_STANDING_MAX", 4)
+    random = Random(seed)
+    async with AsyncExitStack() as stack:
+        logs = [await stack.enter_async_context(open_log(author=number)) for number in range(3)]
+        docs: list[Doc[Any]] = []
+        for log in (*logs, *logs):
+            docs.append(Doc())
+            await stack.enter_async_context(provide(log, "plan")(docs[-1]))
+        for _ in range(120):
+            text = text_of(random.choice(docs))
+            if random.random() < 0.3 and len(text) > 2:
+                at = random.randrange(len(text) - 1)
+                del text[at : at + random.randrange(1, 3)]
+            else:
+                text.insert(random.randrange(len(text) + 1), random.choice("abcde") * random.randrange(1, 4))
+            if random.random() < 0.4:
+                await trio.testing.wait_all_tasks_blocked()
+            if random.random() < 0.3:
+                one, other = random.sample(logs, 2)
+                await one.sync(other)
+        with trio.fail_after(60):
+            while len({str(text_of(doc)) for doc in docs}) > 1:
+                for one in logs:
+                    for other in logs:
+                        if one is not other:
+                            await one.sync(other)
+                await trio.sleep(0.02)
+        standing = [await DOCUMENTS.ids(log, "plan") for log in logs]
+        assert standing[0] == standing[1] == standing[2]
+        assert len(standing[0]) < 40, "snapshots were made"
+        for log in logs:
+            doc: Doc[Any] = Doc()
+            async with provide(log, "plan")(doc) as provider:
+                await provider.synced.wait()
+            assert str(text_of(doc)) == str(text_of(docs[0]))
+
+
 async def test_members_who_read_change_nothing() -> None:
     anna, ben = SIGNERS[:2]
     options: dict[str, Any] = {"topic": TOPIC, "signer": anna, "policy": Policy([anna.did])}
@@ -232,13 +273,14 @@ async def test_edits_without_an_effect_are_followed_by_nobody() -> None:
             await other.sync(log)
             edit = {"part": "documents", "op": "edit", "document": "plan"}
             author: Doc[Any] = Doc()
-            text_of(author).insert(0, "not applied")
-            shares = await other.append({"op": "piece", "data": author.get_update()})
+            hidden: Doc[Any] = Doc()
+            text_of(hidden).insert(0, "not applied")
+            shares = await other.append({"op": "piece", "data": hidden.get_update()})
             for payload in (
                 {"update": b"\xff\xff\xff"},
                 {"update": b"\0\0", "replaces": ["0" * 32]},
-                {"update": author.get_update(), "document": "another"},
-                {"update": author.get_update(), "time": -1},
+                {"update": hidden.get_update(), "document": "another"},
+                {"update": hidden.get_update(), "time": -1},
                 {"update": b"", "pieces": [shares.id, shares.id]},
                 {"update": b"", "pieces": [ids[0]]},
             ):
@@ -247,6 +289,7 @@ async def test_edits_without_an_effect_are_followed_by_nobody() -> None:
             await DOCUMENTS.write(other, "plan", author.get_update())
             await log.sync(other)
             await until_says(doc, "kept", "good. ")
+            assert "not applied" not in str(text_of(doc))
         again: Doc[Any] = Doc()
         async with provide(log, "plan")(again) as provider:
             await provider.synced.wait()
