@@ -17,7 +17,7 @@ whoever named them. So an entry arrives if any path of peers leads to it; the fa
 
 **Invariants.**
 1. An `InsertEntry` has one `Pending` until its `Inserted`; what the router asked about it is answered once, then or when it is foreseen.
-2. An entry is passed on at most once by each way, and never back to a peer that is known to have brought it.
+2. An entry is passed on at most once by each way, and never back to a peer that is known to have brought it since its stream was opened.
 3. Nothing is passed on that was neither foreseen nor accepted and new; what was foreseen and then failed is followed by our heads.
 4. Whoever brings what no replica may accept is blamed for each piece of it, also after it has left, and nobody else is. Faults of our own
    disk, orphans and rules of ours blame nobody.
