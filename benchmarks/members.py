@@ -11,6 +11,7 @@ import argparse
 import os
 import random
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -135,14 +136,16 @@ async def remove(count: int, folder: Path) -> list[Figure]:
         values, begun = [entry.value for entry in void[number]], len(resets)
         if not is_known:
             await log.insert_many(values)
-        with Stopwatch() as watch:
-            await log.insert(revocation.value)
-            if is_known:
-                await log.insert_many(values)
+        # Not what verifies signatures in other processes.
+        spent = -time.process_time()
+        await log.insert(revocation.value)
+        if is_known:
+            await log.insert_many(values)
+        spent += time.process_time()
         ((counted,),) = await log.query("SELECT number FROM counted")
         assert counted == count // 1_000 * 1_000, counted
         assert not (await log.standing(void[number][0].id)).counts
-        return watch.cpu_s, len(resets) - begun
+        return spent, len(resets) - begun
 
     figures = []
     for number, (what, is_known, more) in enumerate(

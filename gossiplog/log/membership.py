@@ -51,6 +51,8 @@ __all__ = ["Changed", "Membership", "read_values"]
 _PAGE = 1_000
 _DID_AT_MAX = 32
 """Where in a VALUE its author begins at most: after two heads of arrays and the name of the scheme."""
+_FAR = 64
+"""Clocks that a walk goes down rather than ask about an ancestor."""
 _READ_AHEAD = 64
 """Entries that a walk reads at once."""
 
@@ -382,8 +384,11 @@ class Membership:
         floor = decode_id(said.node) if said.node not in members.policy.founders else self._policy_key
         if said.keep == ():
             return (yield from _find_by(dids, floor, new))
+        keep = new[revocation.key].parent_keys if said.keep is None else list(map(decode_id, said.keep))
         heap: list[tuple[int, bytes]] = []
-        # Keys in the heap, and whether they are kept; and how many are not.
+        # The same without what is known to be kept, and perhaps with some of it.
+        left: list[tuple[int, bytes]] = []
+        # Keys that wait in the heap, and whether they are kept; and how many are not.
         is_kept: dict[bytes, bool] = {}
         outside = 0
 
@@ -392,26 +397,40 @@ class Membership:
             for key in keys:
                 known = is_kept.get(key)
                 if known is None and key > floor:
-                    heappush(heap, (-int.from_bytes(key), key))
+                    place = -int.from_bytes(key), key
+                    heappush(heap, place)
                     is_kept[key] = kept
-                    outside += not kept
+                    if not kept:
+                        heappush(left, place)
+                        outside += 1
                 elif known is False and kept:
                     is_kept[key] = True
                     outside -= 1
 
         push(new, False)
         push((yield from ask(ReadHeads())), False)
-        push(new[revocation.key].parent_keys if said.keep is None else map(decode_id, said.keep), True)
+        push(keep, True)
         found: list[bytes] = []
         values: dict[bytes, bytes] = {}
         while outside:
-            _, key = heappop(heap)
+            while is_kept.get(left[0][1]) is not False:
+                heappop(left)
+            while heap[0][1] not in is_kept:
+                heappop(heap)
+            key = heap[0][1]
+            if is_kept[key] and clock_of(key) > clock_of(left[0][1]) + _FAR:
+                # Rather than to walk down what is kept to an old branch, ask whether that is an ancestor of it.
+                key = left[0][1]
+                if (yield from is_behind(key, keep, new)):
+                    push([key], True)
+                    continue
             kept = is_kept.pop(key)
             outside -= not kept
             entry = new.get(key)
             if entry is None:
                 if key not in values:
-                    values = yield from read_values([key, *[each for _, each in heap[:_READ_AHEAD] if each not in new]])
+                    ahead = heap if kept else left
+                    values = yield from read_values([key, *[each for _, each in ahead[:_READ_AHEAD] if each not in new and each != key]])
                 entry = Entry(key, values[key])
             if not kept and entry.author in dids and not access.is_control(entry):
                 found.append(key)
