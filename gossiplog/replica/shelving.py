@@ -82,6 +82,10 @@ class OpenLogs:
         """The topics of the logs that are open, or about to be."""
         return list(self._held)
 
+    def has(self, topic: str) -> bool:
+        """Whether a log is open, or about to be."""
+        return topic in self._held
+
     @asynccontextmanager
     async def use(self, topic: str, *, create: bool = False) -> AsyncIterator[Replica]:
         """Use a log for the length of a block.

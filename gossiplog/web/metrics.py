@@ -111,7 +111,7 @@ class _Figures(Collector):
 
     def keep(self, topic: str, service: Service) -> None:
         """Keep what was counted of a log that is closed."""
-        if self._hub.shelf is not None and topic in self._hub.shelf.logs.open_topics:
+        if self._hub.shelf is not None and self._hub.shelf.logs.has(topic):
             for family in _figures({topic: (service, None)}):
                 if family.type in _COUNTED:
                     family.samples += self._kept.get(family.name, ())

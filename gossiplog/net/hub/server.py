@@ -217,7 +217,7 @@ class Hub:
         Raises:
             Refused: There is none, or it cannot be opened now; the error's `status` is that of HTTP.
         """
-        if topic in self.services and (self.shelf is None or topic not in self.shelf.logs.open_topics):
+        if topic in self.services and (self.shelf is None or not self.shelf.logs.has(topic)):
             yield self.services[topic]
             return
         if self.shelf is None or not is_topic(topic):
