@@ -10,14 +10,13 @@ import trio.testing
 from log_support import SIGNERS, all_of, assert_whole, opened
 
 from gossiplog import GossipLog
-from gossiplog.store.postgres import database as postgres_database
 from gossiplog.store.postgres import transactions as postgres_transactions
 
 
 def set_turn(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr(postgres_transactions, "TURN_S", seconds)
     # On a busy machine, too, whoever goes on is one who does.
-    monkeypatch.setattr(postgres_database, "RETURN_S", 1.0)
+    monkeypatch.setattr(postgres_transactions, "RETURN_S", 1.0)
 
 
 async def append_for_ever(log: GossipLog) -> None:
