@@ -31,7 +31,7 @@ async def show_ready(hub: Hub, request: Request) -> Response:
 
     async with trio.open_nursery() as nursery:
         for topic, service in hub.services.items():
-            if hub.shelf is None or topic not in hub.shelf.logs.open_topics:
+            if hub.shelf is None or not hub.shelf.logs.has(topic):
                 nursery.start_soon(look, topic, service)
     if not reasons:
         return PlainTextResponse("ready\n")
