@@ -12,6 +12,8 @@ import logging
 import time
 from collections.abc import Sequence
 
+import trio
+
 from ...broadcast import Misbehaved, PeerKind
 from ...errors import ClosedError, DecodeError, StreamReset
 from ...presence import FRAME_BYTES_MAX, FrameReceived, PeerBlocked, PeerEntered, PeerGone
@@ -52,7 +54,17 @@ class PresenceStreams:
             stream.reset()
             return
         self._presence.use()
-        await self._run(link, stream)
+        ended = trio.Event()
+
+        async def run(link: PeerConnection) -> None:
+            try:
+                await self._run(link, stream)
+            finally:
+                ended.set()
+
+        # The connection may go on without the log.
+        link.start(run)
+        await ended.wait()
 
     async def _run(self, link: PeerConnection, stream: Stream) -> None:
         """Read what a peer states and passes on, until the stream ends; what came by its last stream goes with that."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 from mesh_support import TCP, a_host, eventually
-from network_support import memory_log, until_has
+from network_support import memory_log, signer, until_has
 
 from gossiplog import GossipLog
 from gossiplog.net.discovery import discovery
@@ -99,6 +99,26 @@ async def test_logs_come_and_go_on_a_connection_that_stays() -> None:
             again = await each.join(one)
             await until_has(again, [await other.logs[one].append("as before")])
         assert [peering.connection for peering in left.mesh.host.peerings] == [connection]
+        assert len(right.mesh.host.peerings) == 1
+
+
+async def test_presence_of_each_log_is_its_own_and_goes_and_comes_with_it() -> None:
+    one, two = TOPICS[:2]
+    async with server(1, one, two) as left, server(2, one, two, bootstrap=left.mesh.host.announced) as right:
+        me, other = signer(1).did, signer(2).did
+        for topic in (one, two):
+            await left.logs[topic].presence.set({"at": topic}, ttl_s=60)
+            await right.logs[topic].presence.set({"at": topic}, ttl_s=60)
+        for each in (left, right):
+            for topic in (one, two):
+                there = {me: {"at": topic}, other: {"at": topic}}
+                await eventually(lambda each=each, topic=topic, there=there: each.logs[topic].presence.states == there)
+        await right.leave(one)
+        await eventually(lambda: left.logs[one].presence.states == {me: {"at": one}})
+        assert set(left.logs[two].presence.states) == {me, other}
+        await (await right.join(one)).presence.set({"at": "again"}, ttl_s=60)
+        await eventually(lambda: left.logs[one].presence.states == right.logs[one].presence.states)
+        assert left.logs[one].presence.states == {me: {"at": one}, other: {"at": "again"}}
         assert len(right.mesh.host.peerings) == 1
 
 
