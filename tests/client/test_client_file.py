@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
-from collections import Counter
 from pathlib import Path
 
 import pytest
+from build_client import build, head, install_tools
 from client_support import node
 from network_support import fetch, memory_log
 from page_support import served
 
-from gossiplog.web.client_file import ENTRY, client_module, client_sources
-from gossiplog.web.shortening import shortened
+from gossiplog.web.client_file import client_module
 
 CLIENT = Path(__file__).parents[2] / "gossiplog" / "web" / "client"
-BYTES_MAX = 64_000
+BYTES_MAX = 60_000
 TRY = """
 const { open, signerFromSeed } = await import(process.argv[1])
 const log = await open("t.example", { storage: "memory", signer: await signerFromSeed(new Uint8Array(32)) })
@@ -34,73 +32,21 @@ def run(module: str, folder: Path) -> str:
 def test_the_one_module_does_what_its_modules_do(tmp_path: Path) -> None:
     (tmp_path / "client.mjs").write_text(client_module())
     made = run(str(tmp_path / "client.mjs"), tmp_path)
-    assert made == run(str(CLIENT / ENTRY), tmp_path)
+    assert made == run(str(CLIENT / "client.js"), tmp_path)
     assert made.endswith(" hello")
 
 
-TRICKY = r"""
-// a comment: don't
-const numbers = [1, 2, 3], divided = numbers.length / 2 / 3, text = "// not /* one */"
-const label = `${numbers.map((value) => `<${value}>`).join("")} ${{ value: divided }.value} \\`
-let total = 0
-class Tally extends Map {
-	#count = 0
-	static made = numbers.length
-	size2 = divided
-	get value() { return this.#count }
-	add(value, { by = 1, ...others } = {}) {
-		this.#count += by /* each */ + +others.more - -1
-		return value ? this.#count : { value, by, total: by }
-	}
-	async *each(value) {
-		yield* value
-	}
-}
-const tally = new Tally()
-for (const value of numbers) {
-	if (value > 2) { total = value } else tally.add(value, { by: value, more: "4" })
-	switch (value) {
-		case total: {
-			swap([1, 2])
-			const value = /[/"']+\/g/.test(text)
-			total += value ? 1 : 10
-		}
-	}
-}
-function swap([left, right], key = "left") {
-	const { [key]: found = left, right: other = right } = { left, right }
-	return { found, other, async left(value) { return value } }
-}
-const swapped = swap([1, 2])
-let each = []
-for await (const value of tally.each([7, 8])) each.push(value)
-const result = JSON.stringify({ label, total, size: tally.size2, made: Tally.made, value: tally.value, swapped, each, none: tally.add(0) })
-"""
-
-
-def test_shorter_text_means_the_same(tmp_path: Path) -> None:
-    (tmp_path / "whole.mjs").write_text(TRICKY + "export { result }")
-    (tmp_path / "short.mjs").write_text(short := shortened(TRICKY, ["result"]))
-    printed = [
-        subprocess.run(
-            [node(), "-e", f"import('./{name}.mjs').then(({{ result }}) => console.log(result))"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for name in ("whole", "short")
-    ]
-    assert printed[0] == printed[1] and '"none":{"value":0,"by":1' in printed[0]
-    assert len(short) < 0.7 * len(TRICKY)
-
-
-def test_the_one_module_is_small_and_has_every_module_once() -> None:
-    assert set(client_sources()) == {path.name for path in CLIENT.glob("*.js")}
+def test_the_one_module_is_small_and_built_of_the_modules_as_they_are() -> None:
     assert len(client_module().encode()) <= BYTES_MAX
-    declared = re.compile(r"^(?:export )?(?:async )?(?:const|let|function\*?|class) (\w+)", re.MULTILINE)
-    names = Counter(name for source in client_sources().values() for name in declared.findall(source))
-    assert [name for name, count in names.items() if count > 1] == []
+    assert client_module().partition("\n")[0] == head(), "run tests/support/build_client.py"
+
+
+@pytest.mark.slow
+def test_whoever_builds_it_again_gets_the_same() -> None:
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    install_tools()
+    assert client_module() == build()
 
 
 async def test_a_server_serves_it_to_any_page() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from build_client import install_tools
 
 pytestmark = pytest.mark.slow
 FOLDER = Path(__file__).parent
@@ -18,13 +18,7 @@ def installed() -> None:
     """Install what package-lock.json names, unless it is there."""
     if shutil.which("npm") is None:
         pytest.skip("node and npm are not installed")
-    lock, mark = FOLDER / "package-lock.json", FOLDER / "node_modules" / ".installed"
-    # Several processes of one run of pytest may come here.
-    with (FOLDER / ".gitignore").open() as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        if not mark.exists() or mark.read_bytes() != lock.read_bytes():
-            subprocess.run(["npm", "ci"], cwd=FOLDER, check=True, stdin=subprocess.DEVNULL)
-            mark.write_bytes(lock.read_bytes())
+    install_tools()
 
 
 def check(project: Path) -> subprocess.CompletedProcess[str]:
