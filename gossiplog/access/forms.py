@@ -25,23 +25,6 @@ from ..entry.rules import is_topic
 from ..entry.signing import Ed25519Signer, sign_entry
 from ..errors import DecodeError, LocalProtocolError
 
-__all__ = [
-    "DID_CHARS",
-    "FOUNDERS_MAX",
-    "IDS_MAX",
-    "ROLES",
-    "Admit",
-    "Grant",
-    "Policy",
-    "Revoke",
-    "Said",
-    "encode_said",
-    "has_policy",
-    "is_control",
-    "parse_policy",
-    "parse_said",
-]
-
 FOUNDERS_MAX = 16
 IDS_MAX = 1_024
 """Ids in one list of a revocation or an admission."""

@@ -13,8 +13,6 @@ from hashlib import sha256
 from ..entry.signing import Ed25519Signer
 from ..errors import LocalProtocolError
 
-__all__ = ["CODE_BYTES", "encode_code", "invitation_signer"]
-
 CODE_BYTES = 10
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Crockford's base32: what looks alike is read alike."""

@@ -27,8 +27,6 @@ from ..entry.message_id import encode_id
 from .forms import Admit, Grant, Policy, Revoke, Said, named_in
 from .views import IndexSet, View
 
-__all__ = ["LEVELS_MAX", "ControlEntry", "MemberNode", "Members"]
-
 LEVELS_MAX = 16
 """Nodes on a path, the founder's among them."""
 _SETS_MAX = 64

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from ..errors import DecodeError
 
-__all__ = ["NOTHING", "IndexSet", "View", "decode_view", "encode_view"]
-
 
 class IndexSet(NamedTuple):
     """A set of whole numbers from 0 on; equal sets are equal tuples.

@@ -18,19 +18,6 @@ from ..codec.varint import encode_varint
 from ..errors import DecodeError
 from .records import BLOCK_BYTES_MAX, BinaryReader, Record
 
-__all__ = [
-    "CAR_PREFIX",
-    "CID_BYTES",
-    "CarHeader",
-    "add_foreign",
-    "car_block",
-    "car_cid",
-    "car_header",
-    "describe_foreign",
-    "read_car",
-    "read_car_header",
-]
-
 # The library dag-cbor reads other blocks of a CAR and headers of another form, only to describe them.
 _BYTES_MAX = 64 * 1024
 """The most bytes of a block that are described. The library takes up to a second for a mebibyte."""

@@ -22,8 +22,6 @@ from .records import BLOCK_BYTES_MAX, LINE_BYTES_MAX, BinaryReader, Record, read
 if TYPE_CHECKING:
     from ..entry.message import Entry
 
-__all__ = ["DEPTH_MAX", "cbor_to_value", "entry_to_line", "line_to_value", "read_json_lines", "record_to_value"]
-
 DEPTH_MAX = pcf.DEPTH_MAX + 2
 """The line itself adds two levels to the payload's."""
 _SMALL = frozenset({"clock", "codec", "parents", "publicKey", "signature", "topic"})

@@ -6,8 +6,6 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 
-__all__ = ["FileParents"]
-
 _CACHE_KIB = 16 * 1024
 _KEY_BYTES = 20
 

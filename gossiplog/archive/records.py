@@ -11,8 +11,6 @@ from typing import Protocol
 
 from ..codec.framing import VALUE_BYTES_MAX
 
-__all__ = ["BLOCK_BYTES_MAX", "LINE_BYTES_MAX", "BinaryReader", "Record", "read_hex_values", "read_lines"]
-
 BLOCK_BYTES_MAX = VALUE_BYTES_MAX
 """No VALUE is larger."""
 LINE_BYTES_MAX = 25 * 1024 * 1024

@@ -20,8 +20,6 @@ from .records import BinaryReader, Record, read_hex_values
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["EXPANDED_BYTES_MAX", "EXPANSION_MAX", "ArchiveFormat", "ArchiveSource", "format_of_name", "read_archive", "sniff"]
-
 EXPANSION_MAX = 100
 """A compressed file may grow by this factor; beyond that it is taken for a bomb. Source: docs/spec/limits.md."""
 EXPANDED_BYTES_MAX = 1024**3

@@ -18,19 +18,6 @@ from ..tasks.pages import bounded
 from ..tree.node import leaf_hash
 from .payload import payload_text
 
-__all__ = [
-    "BATCH_BYTES",
-    "BATCH_ROWS",
-    "COLUMNS",
-    "DEFAULT_COLUMNS",
-    "Page",
-    "SourceRow",
-    "arrow_schema",
-    "ids_of",
-    "paged",
-    "to_batches",
-]
-
 BATCH_ROWS = 2_048
 BATCH_BYTES = 16 * 1024 * 1024
 """What one record batch may take: a VALUE may have 4 MiB."""

@@ -14,8 +14,6 @@ from ..log.requests import ReadLeaves, ReadPage
 from ..plan import Plan, ask
 from .columns import BATCH_BYTES, BATCH_ROWS, Page, arrow_schema, to_batches
 
-__all__ = ["EXPORT_COLUMNS", "BatchReader", "KeyBounds", "ParquetFile"]
-
 EXPORT_COLUMNS = ("id", "key", "clock", "topic", "author", "parents", "payload", "value", "seq", "branch")
 """The default columns: `value` is the entry, byte for byte, and the rest is for queries."""
 _GROUP_ROWS = 65_536

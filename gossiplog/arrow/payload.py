@@ -10,8 +10,6 @@ from typing import Any
 from ..codec import dag_json, pcf
 from ..codec.cid import UnknownLink
 
-__all__ = ["flat_items", "joined", "payload_text", "value_text"]
-
 _PLAIN = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 _SIMPLE = {0xF4: "false", 0xF5: "true", 0xF6: "null"}
 _UNUSUAL_KEYS = frozenset({b"\x61/", b"\x69__proto__"})

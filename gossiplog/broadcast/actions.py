@@ -17,26 +17,6 @@ from ..pubsub.types import PeerId
 from ..sync.source import Source
 from .allowance import Bringer
 
-__all__ = [
-    "Action",
-    "AskLog",
-    "Ban",
-    "BatchDecided",
-    "ClosePush",
-    "EntriesAppended",
-    "EntryDecided",
-    "EntryForeseen",
-    "InsertBatch",
-    "InsertEntry",
-    "OpenPush",
-    "Push",
-    "PushRefused",
-    "SpreadingAction",
-    "StartSync",
-    "Unwelcome",
-    "VerifyBatch",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class AskLog:

@@ -19,8 +19,6 @@ from ..entry.message import Entry
 from ..entry.validation import Outcome, Rule, Verdict
 from ..errors import DecodeError
 
-__all__ = ["MAY_NOT_PUSH", "Allowance", "Bringer", "Quota", "Wait"]
-
 METERS_MAX = 65_536
 MINUTE_S = 60.0
 COUNTING_S = 5

@@ -38,8 +38,6 @@ from .spreading import Spreading
 from .state import BroadcastState
 from .wanted_syncs import SYNC_TIMER
 
-__all__ = ["LOG_TIMERS", "Broadcast"]
-
 LOG_TIMERS = frozenset((LEARN_TIMER, PUSH_TIMER, AGAIN_TIMER, SYNC_TIMER))
 """The timers of a log's machine; any other that it asks for is the router's."""
 

@@ -18,8 +18,6 @@ from collections.abc import Collection, Iterable
 from ..entry.message import Entry
 from ..entry.validation import Verdict
 
-__all__ = ["CertainEntries"]
-
 HEADS_MAX = 1_024
 """In a log with more heads than these, entries wait for the commit."""
 

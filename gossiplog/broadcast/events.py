@@ -20,34 +20,6 @@ from ..pubsub.types import PeerId
 from ..sync.result import SyncResult
 from .allowance import Bringer
 
-__all__ = [
-    "Appended",
-    "BatchBrought",
-    "BatchInserted",
-    "BatchVerified",
-    "Connected",
-    "Disconnected",
-    "EntriesCommitted",
-    "Event",
-    "Foreseen",
-    "Inserted",
-    "LogAnswered",
-    "Misbehaved",
-    "NotStored",
-    "PeerKind",
-    "PubsubChanged",
-    "PushChanged",
-    "PushClosed",
-    "PushDropped",
-    "PushOpened",
-    "PushReceived",
-    "SpreadingEvent",
-    "StartBroadcast",
-    "StopBroadcast",
-    "SyncFinished",
-    "SyncServed",
-]
-
 
 class PeerKind(Enum):
     """What a connection is good for. Source: docs/spec/sync.md, "Mode A" and "Mode B"."""

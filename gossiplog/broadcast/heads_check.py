@@ -9,8 +9,6 @@ from .offences import RejectedIds
 from .peers import Peer
 from .wanted_syncs import Asker, missing
 
-__all__ = ["HeadsCheck"]
-
 
 class HeadsCheck:
     """Ask our log about the heads of each peer's latest update, one question a peer at a time.

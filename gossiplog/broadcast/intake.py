@@ -57,8 +57,6 @@ from .allowance import Bringer
 from .certain_entries import HEADS_MAX, CertainEntries
 from .events import BatchBrought, BatchInserted, BatchVerified, EntriesCommitted, NotStored
 
-__all__ = ["LEARN_TIMER", "LEARN_TOKEN", "FairQueue", "Intake"]
-
 T = TypeVar("T")
 
 BATCH_ENTRIES = 256

@@ -9,8 +9,6 @@ from ..limits import TokenBucket
 from ..pubsub.types import PeerId
 from .peers import Peer
 
-__all__ = ["Blame", "Offences", "RejectedIds"]
-
 REJECTED_MAX = 100_000
 OFFENDERS_MAX = 4_096
 OFFENCES_MAX = 5

@@ -18,8 +18,6 @@ from ..pubsub.types import MessageId, PeerId
 from .allowance import Bringer
 from .wanted_syncs import Asker, missing
 
-__all__ = ["MESSAGES_MAX", "ORPHANS_BYTES_MAX", "ORPHANS_MAX", "OUT_FOR_GOOD", "PEER_BYTES_MAX", "PEER_ORPHANS_MAX", "Orphan", "Orphans"]
-
 ORPHANS_MAX = 256
 """Orphans that are kept or being tried again. For one more, the oldest of whoever brought the most bytes is dropped."""
 ORPHANS_BYTES_MAX = 2**20

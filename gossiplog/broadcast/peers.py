@@ -8,8 +8,6 @@ from ..limits import Backoff
 from ..pubsub.types import PeerId
 from .events import Connected, PeerKind
 
-__all__ = ["PUSHED_MAX", "Peer"]
-
 TRUSTED_MIN = 20
 """New entries that a peer has brought when it is no stranger any more."""
 

@@ -13,8 +13,6 @@ from .actions import InsertEntry, SpreadingAction
 from .allowance import Bringer
 from .peers import Peer
 
-__all__ = ["ARRIVALS_MAX", "Arrival", "Pending", "PendingInserts"]
-
 ARRIVALS_MAX = 1_024
 """Entries whose arrival is remembered, the latest."""
 SOURCES_MAX = 8

@@ -21,8 +21,6 @@ from .peers import Peer
 from .pending import Arrival
 from .wanted_syncs import Asker
 
-__all__ = ["AGAIN_TIMER", "BY_PUSH", "PUSH_TIMER", "Pushes"]
-
 BY_PUSH = (PeerKind.CLIENT, PeerKind.HUB)
 """Who get entries by pushes alone."""
 NOBODY: Mapping[PeerId, int] = MappingProxyType({})

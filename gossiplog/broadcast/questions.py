@@ -9,8 +9,6 @@ from ..plan import Plan
 from ..pubsub.types import PeerId
 from .actions import AskLog, SpreadingAction
 
-__all__ = ["Questions"]
-
 
 class Questions:
     """The questions that are not answered yet.

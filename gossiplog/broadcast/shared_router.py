@@ -24,8 +24,6 @@ from .events import PeerKind, PubsubChanged
 from .offences import Blame
 from .peers import Peer
 
-__all__ = ["SharedEvent", "SharedRouter"]
-
 SharedEvent: TypeAlias = PubsubEvent | PubsubChanged
 """What the router is told, by the driver or by a log's machine."""
 

@@ -81,8 +81,6 @@ from .shared_router import SharedRouter
 from .state import BroadcastState
 from .wanted_syncs import SYNC_TIMER, WantedSyncs
 
-__all__ = ["PUBLISHED_MAX", "Spreading"]
-
 PUBLISHED_BYTES_MAX = 56 * 1024 - 256
 """The largest message that is published: with its topic it fits a frame that every implementation takes (`WireLimits.out_bytes_max`)."""
 PUBLISHED_MAX = 200

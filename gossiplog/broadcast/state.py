@@ -9,8 +9,6 @@ from ..pubsub.router import RouterState
 from ..pubsub.types import PeerId
 from .events import PeerKind
 
-__all__ = ["BroadcastState"]
-
 
 @dataclass(frozen=True, slots=True)
 class BroadcastState:

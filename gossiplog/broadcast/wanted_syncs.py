@@ -17,8 +17,6 @@ from ..sync.schedule import ACTIVE_MAX, PEERS_MAX, Left, ScheduleEvent, SyncEnde
 from ..sync.source import Source
 from .actions import SpreadingAction, StartSync
 
-__all__ = ["KEYS_MAX", "SYNC_TIMER", "Asker", "WantedSyncs", "missing"]
-
 SYNC_TIMER = TimerToken("broadcast.sync")
 
 KEYS_MAX = 1_000

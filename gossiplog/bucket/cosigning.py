@@ -20,8 +20,6 @@ from ..tlog.witness import SIZE_TYPE, AddCheckpoint
 from .reading import drive, read_head
 from .storage import Storage
 
-__all__ = ["WITNESS_S", "AskWitness", "Cosigned", "WitnessPlace", "cosign_published"]
-
 WITNESS_S = 5.0
 """How long all witnesses together are waited for."""
 _WITNESSES_MAX = 32

@@ -21,8 +21,6 @@ from .take import read_checkpoints
 if TYPE_CHECKING:
     from ..replica.log import Replica
 
-__all__ = ["prove"]
-
 _AHEAD = 16
 
 

@@ -16,8 +16,6 @@ import trio
 from ..errors import BucketError, LogBusy
 from ..store.sqlite.lock import WriterLock
 
-__all__ = ["Folder", "read_plain", "replace_file"]
-
 T = TypeVar("T")
 
 _DRAFTS = "drafts"

@@ -26,8 +26,6 @@ from .folder import read_plain, replace_file
 if TYPE_CHECKING:
     from ..replica.log import Replica
 
-__all__ = ["Kept", "Signed", "Step", "TakenState"]
-
 T = TypeVar("T")
 
 _STEPS_MAX = 16

@@ -16,8 +16,6 @@ import trio
 
 from ..errors import BucketError
 
-__all__ = ["Objects"]
-
 T = TypeVar("T")
 
 _THREADS = 32

@@ -25,8 +25,6 @@ from .take import Taken, take
 if TYPE_CHECKING:
     from ..replica.log import Replica
 
-__all__ = ["EXCHANGE_S", "BucketPeer", "Exchanged", "exchange", "keep_exchanging", "peers_of"]
-
 EXCHANGE_S = 5.0
 """How often a bucket is looked at, unless its user says otherwise."""
 _PAUSE_MAX_S = 60.0

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from ..replica.log import Replica
     from .cosigning import Cosigned
 
-__all__ = ["Published", "publish"]
-
 _PAGE = 1_000
 _STEP_ENTRIES = 65_536
 _STEP_BYTES = 32 * 1024 * 1024

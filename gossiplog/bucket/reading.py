@@ -18,20 +18,6 @@ from ..tlog.segment import INDEX_BYTES_MAX, SEGMENT_WIDTH, Frame, parse_index, s
 from ..tlog.tiles import TILE_WIDTH, Reading, Tile, Tiles, tile_path
 from .storage import Storage, read_whole
 
-__all__ = [
-    "BUNDLED_BYTES",
-    "MissingObject",
-    "OpenSegment",
-    "drive",
-    "frame_bytes",
-    "is_of_tree",
-    "open_segment",
-    "read_bundle",
-    "read_head",
-    "read_segment",
-    "read_tile",
-]
-
 T = TypeVar("T")
 
 BUNDLED_BYTES = 2 + 52

@@ -37,8 +37,6 @@ from .reading import BUNDLED_BYTES, MissingObject, OpenSegment, drive, frame_byt
 from .storage import Storage
 from .take import kind_of, publishers_of
 
-__all__ = ["BucketPlace", "Extent", "Leaves", "TreeRead", "extents", "look", "read_extent"]
-
 _SEGMENTS = 12
 _SEGMENTS_COMPARED = 64
 """Of an extent that has to be compared with other trees, whose leaves are read for each: 30 MB of leaves in memory."""

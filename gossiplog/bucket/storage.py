@@ -12,8 +12,6 @@ from urllib.parse import quote, urlsplit
 from ..errors import BucketError, LocalProtocolError
 from ..tlog.note import is_publisher
 
-__all__ = ["Storage", "in_place", "is_bucket", "is_published", "open_storage", "read_whole"]
-
 _SCHEMES = frozenset({"file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https"})
 _OURS = frozenset({"s3", "gs", "az", "azure", "http", "https"})
 

@@ -13,8 +13,6 @@ from ..arrow.export import EXPORT_COLUMNS
 from .scan import BucketPlace, Extent, Leaves, extents, look, read_extent
 from .storage import Storage, open_storage
 
-__all__ = ["bucket_to_arrow", "fault_pages", "read_pages"]
-
 
 def bucket_to_arrow(
     place: str | os.PathLike[str],

@@ -37,8 +37,6 @@ from .storage import Storage
 if TYPE_CHECKING:
     from ..replica.log import Replica
 
-__all__ = ["Fault", "Taken", "TakenFrom", "kind_of", "publishers_of", "read_checkpoints", "take"]
-
 _ATTEMPTS = 3
 _PUBLISHERS_MAX = 10_000
 _FAULTS_MAX = 100

@@ -22,8 +22,6 @@ from ..tlog.note import CHECKPOINT_BYTES_MAX, COSIGNATURE, Note, Origin, Verifie
 from ..tlog.witness import AddCheckpoint, WitnessRefusal, judge
 from .folder import read_plain, replace_file
 
-__all__ = ["Cosigner"]
-
 _ORIGINS_MAX = 100_000
 
 

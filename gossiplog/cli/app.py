@@ -16,8 +16,6 @@ from ..version import VERSION
 from .exits import ExitCode, Failure, Problem, describe
 from .output import clean, escaped, has_colour, say, shown
 
-__all__ = ["COMMANDS", "root"]
-
 COMMANDS = {
     "init": "log.lifecycle:init",
     "key": "keys:key",

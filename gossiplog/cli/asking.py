@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..net.hub.asking import HttpAnswer
     from ..net.hub.client import HubUrl
 
-__all__ = ["JSON_BYTES_MAX", "Asker", "Said", "ask_server", "certificate_of", "read_json", "said"]
-
 JSON_BYTES_MAX = 16 * 2**20
 """What a server of 10,000 connections says of its peers."""
 _ANSWER_S = 10.0

@@ -21,8 +21,6 @@ from .session import run
 if TYPE_CHECKING:
     from ..gossip_log import GossipLog
 
-__all__ = ["bench"]
-
 _TOPIC = "bench.gossiplog"
 _PAYLOAD_BYTES = 200
 _APPENDERS = 64

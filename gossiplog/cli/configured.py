@@ -12,8 +12,6 @@ from click.core import ParameterSource
 
 from .exits import ExitCode, Failure
 
-__all__ = ["PREFIX", "ConfiguredCommand", "config_option", "configurable", "read_config", "source_of"]
-
 PREFIX = "GOSSIPLOG_"
 _OF_ENVIRONMENT = f"{__name__}.environment"
 

@@ -11,8 +11,6 @@ from .output import Column, Listing, Output, clean
 if TYPE_CHECKING:
     from ..entry.message import Entry
 
-__all__ = ["ENTRY_COLUMNS", "ID_CHARACTERS", "add_entry", "entry_cells", "payload_text", "short_did"]
-
 ID_CHARACTERS = 16
 """How much of an id a table shows: at least 56 bits of it are hash as long as clocks are below 128, and 40 up to 2 million."""
 _PREVIEW_CHARACTERS = 400

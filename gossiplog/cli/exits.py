@@ -10,8 +10,6 @@ import click
 
 from .. import errors
 
-__all__ = ["ExitCode", "Failure", "Problem", "describe", "worst"]
-
 
 class ExitCode(enum.IntEnum):
     """What the shell sees. Scripts depend on these numbers; none is ever given another meaning."""

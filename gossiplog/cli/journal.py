@@ -13,8 +13,6 @@ import time
 from ..errors import shortened
 from .output import clean, escaped, shown
 
-__all__ = ["LOG_FORMATS", "TEXT_CHARS_MAX", "write_journal"]
-
 LOG_FORMATS = ("text", "json")
 TEXT_CHARS_MAX = 4_096
 """Of a message, of a field, and of a traceback."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..entry.signing import Ed25519Signer
     from ..keyring import Keyring
 
-__all__ = ["key"]
-
 _KEY_FILE_BYTES_MAX = 64 * 1024
 
 _name_argument = click.argument("name")

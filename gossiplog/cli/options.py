@@ -18,27 +18,6 @@ from .output import Output
 if TYPE_CHECKING:
     from ..entry.signing import Signer
 
-__all__ = [
-    "DURABILITIES",
-    "LOG",
-    "LOG_OR_SHELF",
-    "Location",
-    "archive_options",
-    "client_tls",
-    "complete_key",
-    "exchange_key_option",
-    "id_argument",
-    "identity_option",
-    "key_option",
-    "log_argument",
-    "output_options",
-    "processors",
-    "read_identity",
-    "read_token",
-    "token_option",
-    "witness_option",
-]
-
 
 class Location(str):
     """A log's place. As text, in messages and records, it is what may be shown; `full` is what to open.

@@ -17,8 +17,6 @@ from typing import Any, TextIO
 
 import click
 
-__all__ = ["Column", "Listing", "Output", "clean", "counted", "cut", "escaped", "has_colour", "is_unicode", "say", "shown", "wrap"]
-
 _MEASURED_ROWS = 200
 """A table's columns are as wide as the first rows ask for; later rows go out as they come."""
 _WRAPPED_MIN = 30

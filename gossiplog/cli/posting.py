@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from ..net.hub.asking import HttpAnswer
 
-__all__ = ["Poster", "is_server_url"]
-
 _SCHEMES = ("ws", "wss", "http", "https")
 _ANSWER_S = 30.0
 _PARENTS_MAX = 256

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
-__all__ = ["Progress"]
-
 _DELAY_S = 1.0
 _EVERY = 64
 """The clock is read once in this many steps."""

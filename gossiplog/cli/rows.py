@@ -8,8 +8,6 @@ from typing import Any
 from .exits import ExitCode, describe
 from .output import Listing, Output, clean
 
-__all__ = ["RowOutput"]
-
 
 class RowOutput(Output):
     """What a command says of one log of many: its record becomes a row, and its notes begin with the topic.

@@ -14,8 +14,6 @@ from .options import Location
 if TYPE_CHECKING:
     from ..gossip_log import Application, GossipLog
 
-__all__ = ["damage_hint", "is_in_bucket", "load_application", "load_authorize", "opened", "resolve", "run"]
-
 T = TypeVar("T")
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ..sim.scenario import Scenario
     from ..sim.simsub.reproduce import RunReport
 
-__all__ = ["check", "sim"]
-
 router_option = click.option("--router", type=click.Choice(ROUTERS), help="A router other than the scenario's.")
 nodes_option = click.option("--nodes", type=click.IntRange(2), help="A number of nodes other than the scenario's.")
 set_option = click.option(

@@ -12,8 +12,6 @@ import re
 
 from ..errors import DecodeError
 
-__all__ = ["decode_base32hex", "encode_base32hex", "encode_base32hex_ascii"]
-
 _BYTES = 20
 _CHARS = 32
 _ALPHABET = b"0123456789abcdefghijklmnopqrstuv"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ..errors import DecodeError
 
-__all__ = ["ALPHABET", "decode_base58", "encode_base58"]
-
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _DIGITS = {char: digit for digit, char in enumerate(ALPHABET)}
 

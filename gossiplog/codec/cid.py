@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from multiformats.multicodec import Multicodec
     from multiformats.multihash import Multihash
 
-__all__ = ["Link", "UnknownLink", "check_cid", "is_link", "link_from_bytes", "link_from_text", "link_text", "link_to_bytes"]
-
 _V0_PREFIX = b"\x12\x20"
 _V0_BYTES = 34
 _DAG_PB = 0x70

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from ..errors import DecodeError
 
-__all__ = ["CLOCK_MAX", "decode_clock", "encode_clock"]
-
 CLOCK_MAX = 2**53 - 1
 """The highest clock: JavaScript's highest safe integer."""
 

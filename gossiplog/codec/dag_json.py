@@ -20,8 +20,6 @@ from ..errors import DecodeError, EncodeError
 from .cid import is_link, link_from_text, link_text, link_to_bytes
 from .javascript import SAFE_INTEGER_MAX, float_text, reserved_map, utf16_order
 
-__all__ = ["DEPTH_MAX", "decode", "encode"]
-
 DEPTH_MAX = 1024
 """Levels of arrays and maps, as in PCF."""
 

@@ -15,8 +15,6 @@ from ..errors import DecodeError
 from .base58 import ALPHABET, decode_base58, encode_base58
 from .varint import decode_padded_varint, encode_varint
 
-__all__ = ["DID_CHARS_MAX", "ED25519_CODE", "decode_did", "encode_did"]
-
 ED25519_CODE = 0xED
 """The multicodec of a raw Ed25519 public key."""
 DID_CHARS_MAX = 512

@@ -8,8 +8,6 @@ from __future__ import annotations
 from ..errors import DecodeError
 from .varint import encode_varint
 
-__all__ = ["FRAME_BYTES_MAX", "VALUE_BYTES_MAX", "FrameDecoder", "FrameTooLong", "encode_frame"]
-
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 VALUE_BYTES_MAX = FRAME_BYTES_MAX - 10
 """The largest VALUE that can be synced: alone in an answer it fills a frame of the reference's. The reference can make a longer one, but it

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["SAFE_INTEGER_MAX", "float_text", "reserved_map", "utf16_order"]
-
 SAFE_INTEGER_MAX = 2**53 - 1
 """Integral numbers between this and its negative are integers in the reference, however they were written."""
 

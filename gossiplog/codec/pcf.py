@@ -27,20 +27,6 @@ from .cid import UnknownLink, check_cid, is_link, link_from_bytes, link_to_bytes
 from .framing import VALUE_BYTES_MAX
 from .javascript import SAFE_INTEGER_MAX, reserved_map
 
-__all__ = [
-    "DEPTH_MAX",
-    "ENCODED_BYTES_MAX",
-    "NotPortable",
-    "TooDeep",
-    "check",
-    "check_map",
-    "check_readable",
-    "decode",
-    "decode_shared",
-    "encode",
-    "item_header",
-]
-
 # Writing
 APPEND_DEPTH_MAX = 64
 """Levels of arrays and maps that we write; far more are read."""

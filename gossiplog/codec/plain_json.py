@@ -14,8 +14,6 @@ from typing import Any, NoReturn
 
 from ..errors import DecodeError
 
-__all__ = ["DEPTH_MAX", "decode"]
-
 DEPTH_MAX = 64
 _INTEGER_MAX = 2**63
 _DIGITS_MAX = 19

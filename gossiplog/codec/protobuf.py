@@ -19,8 +19,6 @@ from typing import Any
 from ..errors import DecodeError, EncodeError
 from .varint import encode_varint
 
-__all__ = ["REPEATED_MAX_DEFAULT", "Field", "Kind", "Schema"]
-
 REPEATED_MAX_DEFAULT = 1024
 
 _VARINT = 0

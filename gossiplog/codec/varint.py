@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from ..errors import DecodeError
 
-__all__ = ["VARINT_BYTES_MAX", "decode_padded_varint", "decode_varint", "encode_varint"]
-
 VARINT_BYTES_MAX = 9
 """The longest varint of the specification: 63 bits."""
 _PADDED_BYTES_MAX = 147

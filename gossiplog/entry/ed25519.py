@@ -16,19 +16,6 @@ from typing import TypeAlias
 from nacl import bindings as sodium
 from nacl.exceptions import BadSignatureError
 
-__all__ = [
-    "PUBLIC_KEY_BYTES",
-    "SEED_BYTES",
-    "SIGNATURE_BYTES",
-    "is_sound_key",
-    "key_pair",
-    "sign",
-    "verify",
-    "verify_fully",
-    "verify_signed",
-    "verify_strictly",
-]
-
 PUBLIC_KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 SEED_BYTES = 32

@@ -22,16 +22,6 @@ from ..errors import DecodeError
 from . import rules
 from .message_id import KEY_BYTES, clock_of, message_key
 
-__all__ = [
-    "Envelope",
-    "build_value",
-    "parse_envelope",
-    "signature_and_signed_bytes",
-    "signed_bytes",
-    "skim",
-    "skim_key",
-]
-
 _USUAL_HEAD = b"\x85\x83\x68dag-cbor\x78\x38did:key:z6Mk"
 """A tuple of five, a signature tuple of three over dag-cbor, and the beginning of an Ed25519 did:key of 56 characters."""
 _TUPLES = b"\x85\x83"

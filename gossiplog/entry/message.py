@@ -18,8 +18,6 @@ from .standing import Standing
 if TYPE_CHECKING:
     from ..codec.cid import Link
 
-__all__ = ["Entry", "Message", "Payload", "Signature"]
-
 Payload: TypeAlias = "bool | int | float | str | bytes | list[Payload] | dict[str, Payload] | Link | None"
 
 

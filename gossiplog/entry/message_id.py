@@ -15,8 +15,6 @@ from hashlib import sha256
 from ..codec.base32hex import decode_base32hex, encode_base32hex
 from ..codec.clock import decode_clock, encode_clock
 
-__all__ = ["ID_CHARS", "ID_PATTERN", "KEY_BYTES", "clock_of", "decode_id", "encode_id", "is_id", "is_prefix", "message_key"]
-
 KEY_BYTES = 20
 ID_CHARS = 32
 ID_PATTERN = re.compile(r"[0-9a-v]{32}")

@@ -11,26 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ..codec.clock import CLOCK_MAX
+from ..codec.clock import CLOCK_MAX as CLOCK_MAX
 from ..codec.framing import VALUE_BYTES_MAX
 from ..codec.pcf import DEPTH_MAX
 from ..errors import DecodeError, LocalProtocolError
 from .message_id import clock_of
-
-__all__ = [
-    "CLOCK_MAX",
-    "NESTING_MAX",
-    "PARENTS_MAX",
-    "SNAPSHOT_CODEC",
-    "TOPIC_CHARS_MAX",
-    "VALUE_BYTES_DEFAULT",
-    "VALUE_BYTES_LIMIT",
-    "InvalidEntry",
-    "Rule",
-    "check_topic",
-    "is_topic",
-    "next_clock",
-]
 
 VALUE_BYTES_DEFAULT = 64 * 1024
 """The largest VALUE of an append of ours, unless a log is opened otherwise. What others made may have more."""

@@ -17,22 +17,6 @@ from ..errors import DecodeError, LocalProtocolError
 from . import ed25519
 from .rules import SNAPSHOT_CODEC
 
-__all__ = [
-    "CODECS",
-    "DEFAULT_SCHEMES",
-    "ED25519",
-    "SNAPSHOT",
-    "SignatureScheme",
-    "accept_schemes",
-    "accepted_schemes",
-    "extra_of",
-    "is_codec",
-    "is_ours",
-    "register_scheme",
-    "scheme_of",
-    "verify_signature",
-]
-
 CODECS = frozenset({"dag-cbor", "dag-json"})
 """How the bytes under a signature are encoded, unless a scheme has a way of its own."""
 

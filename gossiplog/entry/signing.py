@@ -20,8 +20,6 @@ from .message import Entry
 from .message_id import message_key
 from .rules import VALUE_BYTES_LIMIT
 
-__all__ = ["Ed25519Signer", "Signer", "sign_entry"]
-
 _KEY_FILE_BYTES_MAX = 64 * 1024
 
 

@@ -38,10 +38,9 @@ from typing import NamedTuple, TypeAlias
 from ..errors import DecodeError
 from .envelope import Envelope, parse_envelope, signature_and_signed_bytes
 from .message import Entry
-from .rules import VALUE_BYTES_LIMIT, InvalidEntry, Rule
+from .rules import VALUE_BYTES_LIMIT, InvalidEntry
+from .rules import Rule as Rule
 from .schemes import CODECS, ED25519, SignatureScheme, accepted_schemes, extra_of, is_codec, is_ours, scheme_of
-
-__all__ = ["CODECS", "LATER", "UNSUPPORTED", "Outcome", "Rule", "Verdict", "judge", "kept", "validate", "validate_many"]
 
 VerifyApart: TypeAlias = "Callable[[Sequence[tuple[bytes, bytes]]], bytes | None]"
 """Verifies Ed25519 signatures in another place: of each it gets the public key, and the signature with what it is over. Returns a byte for

@@ -19,8 +19,6 @@ from ..errors import DecodeError, LocalProtocolError
 from .keys import SIGNATURE_BYTES, address_of, recover, sign, uncompressed
 from .typed_data import Fields, Untypable, encode_arguments, hash_typed_data
 
-__all__ = ["ACTION", "SECP256K1_CODE", "SESSION", "Eip712Signer", "digest_of", "pkh_address", "verify_action", "verify_session_message"]
-
 ACTION = "canvas-action-eip712"
 SESSION = "canvas-session-eip712"
 SECP256K1_CODE = 0xE7

@@ -10,8 +10,6 @@ import re
 import coincurve
 from Crypto.Hash import keccak as _keccak
 
-__all__ = ["SIGNATURE_BYTES", "address_of", "checksummed", "is_address", "keccak", "recover", "sign", "uncompressed"]
-
 SIGNATURE_BYTES = 65
 """r, s, v."""
 

@@ -19,8 +19,6 @@ from .eip712 import SECP256K1_CODE, pkh_address
 from .keys import SIGNATURE_BYTES, address_of, checksummed, keccak, recover, sign
 from .typed_data import Fields, Untypable, hash_typed_data
 
-__all__ = ["Wallet", "is_session_authorised"]
-
 _TYPES: Fields = {
     "SessionData": [
         ("topic", "string"),

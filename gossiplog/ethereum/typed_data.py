@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 
 from .keys import is_address, keccak
 
-__all__ = ["Fields", "Untypable", "encode_arguments", "hash_typed_data"]
-
 Fields: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
 """For each type the names and types of its fields; the first type is that of the whole value."""
 

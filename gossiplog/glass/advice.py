@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["advice_on", "bare_reason"]
-
 _ADVICE = (
     ((" 401", " 403"), "it lets nobody in without a token that it knows: look at --token-file, or ask whoever runs it for a token"),
     ((" 404",), "it does not serve this log's topic: look at the end of its URL, /TOPIC where it serves several"),

@@ -14,22 +14,6 @@ from typing import Any, Literal, TypeAlias
 
 from .advice import advice_on, bare_reason
 
-__all__ = [
-    "HEADS_WARN",
-    "Certificate",
-    "Clock",
-    "Diagnosis",
-    "DiskSpace",
-    "LogFigures",
-    "NetworkFigures",
-    "PeerFigures",
-    "Severity",
-    "Vitals",
-    "examine",
-    "findings_from",
-    "worst",
-]
-
 HEADS_WARN = 1_000
 """The most heads that an update names; an append has at most 256 parents."""
 

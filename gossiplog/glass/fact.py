@@ -13,8 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 from ..codec import plain_json
 from ..errors import DecodeError
 
-__all__ = ["BYTES_MAX", "FACTS_MAX", "KINDS", "TEXT_CHARS_MAX", "TRACE_SCHEMA", "WAYS", "Fact", "Node", "Ring", "Since"]
-
 Node: TypeAlias = int | str
 """A node's number in the simulator, a peer id in a live network."""
 

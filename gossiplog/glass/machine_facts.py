@@ -40,8 +40,6 @@ from ..pubsub.types import MessageId, PeerId
 from ..sync.rpc import Insert, Update
 from ..sync.wire import UnknownMessage, decode_event
 
-__all__ = ["EACH_MAX", "Tell", "Witness", "short", "verdict_fact"]
-
 EACH_MAX = 16
 """A send to more peers at once, or with more ids, becomes one fact with their number, because a hub has hundreds of clients."""
 _KNOWN_MAX = 20_000

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .fact import Fact, Node
 
-__all__ = ["PAIRS_MAX", "Peerings"]
-
 PAIRS_MAX = 50_000
 """The most pairs of nodes. There is a limit because a watched server may send facts about any node."""
 _NAME_CHARS_MAX = 256

@@ -8,8 +8,6 @@ from typing import Any
 
 from .fact import Fact, Node
 
-__all__ = ["Had", "entry_way"]
-
 
 @dataclass(slots=True)
 class Had:

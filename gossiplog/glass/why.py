@@ -18,19 +18,6 @@ from ..errors import DecodeError
 from .advice import advice_on, bare_reason
 from .fact import Fact
 
-__all__ = [
-    "CAUSES",
-    "EntrySetAside",
-    "Holding",
-    "PeerLink",
-    "Scene",
-    "WhyAnswer",
-    "explain",
-    "link_from",
-    "scene_from",
-    "with_view_of_peer",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class EntrySetAside:

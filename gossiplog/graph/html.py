@@ -17,8 +17,6 @@ from importlib.resources import files
 from .layout import GraphNode
 from .palette import palette_css
 
-__all__ = ["draw_html"]
-
 _MODULES = ("palette.js", "dom.js", "lanes.js", "log_list.js", "entry_details.js", "standalone.js")
 """In an order in which each comes after those that it imports."""
 _STYLE = """

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["GraphNode", "GraphRow", "Stroke", "lay_out"]
-
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:

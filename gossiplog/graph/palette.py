@@ -10,8 +10,6 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
-__all__ = ["DARK", "LIGHT", "author_colour", "author_hue", "palette_css"]
-
 LIGHT: Mapping[str, str] = {
     "ground": "#f7f7f5",
     "surface": "#ffffff",

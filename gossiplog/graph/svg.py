@@ -8,8 +8,6 @@ from html import escape
 from .layout import GraphNode, GraphRow, lay_out
 from .palette import DARK, LIGHT, author_colour
 
-__all__ = ["draw_svg"]
-
 _ROW = 26
 _LANE = 18
 _MARGIN = 18

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from .layout import GraphNode, GraphRow, lay_out
 
-__all__ = ["LANES_MAX", "TextStyle", "draw_dot", "draw_text"]
-
 LANES_MAX = 24
 """Lanes further right are not drawn; an ellipsis stands for them."""
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8

@@ -10,8 +10,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from ..entry.message import Entry
 
-__all__ = ["ask"]
-
 T = TypeVar("T")
 P = ParamSpec("P")
 

@@ -13,8 +13,6 @@ import msgspec
 from ..entry.message import Entry
 from .part import Key, PlainTx, Readable
 
-__all__ = ["Counter"]
-
 _BY_MAX = 2**31 - 1
 """A sum of fewer than 2^32 of these fits into the 64 bits that databases have."""
 

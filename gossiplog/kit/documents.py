@@ -17,8 +17,6 @@ from ..entry.message import Entry
 from ..errors import LocalProtocolError, NotFound, Reject
 from .part import Id, Key, PlainTx, Readable, to_type
 
-__all__ = ["REPLACED_MAX", "Documents", "Edit"]
-
 REPLACED_MAX = 1_024
 """Entries that one snapshot stands for at most."""
 _PIECE_BYTES = 48 * 1024

@@ -16,8 +16,6 @@ import msgspec
 from ..entry.message import Entry
 from .part import Id, Key, PlainTx, Readable
 
-__all__ = ["CHUNK_BYTES", "Files"]
-
 CHUNK_BYTES = 48 * 1024
 """With its envelope, a chunk fits into an entry of 65,536 bytes."""
 _AT_ONCE = 8

@@ -16,8 +16,6 @@ import msgspec
 from ..entry.message import Entry
 from .part import Id, PlainTx, Readable, dump, load, plain, to_type
 
-__all__ = ["Element", "List"]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ import msgspec
 from ..entry.message import Entry
 from .part import Key, PlainTx, Readable, dump, load, plain, to_type
 
-__all__ = ["Map"]
-
 T = TypeVar("T")
 
 

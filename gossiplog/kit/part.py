@@ -18,8 +18,6 @@ from ..entry.message import Entry
 from ..errors import LocalProtocolError, Reject
 from ..log.application import Application
 
-__all__ = ["Id", "Key", "Part", "PlainTx", "Readable", "compose", "dump", "load", "plain", "to_type"]
-
 T = TypeVar("T")
 
 Key = Annotated[str, msgspec.Meta(max_length=1_024, pattern=r"\A[^\x00]*\Z")]

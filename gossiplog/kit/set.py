@@ -15,8 +15,6 @@ import msgspec
 from ..entry.message import Entry
 from .part import Key, PlainTx, Readable
 
-__all__ = ["Set"]
-
 
 class _Add(msgspec.Struct):
     element: Key

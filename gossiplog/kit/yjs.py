@@ -14,8 +14,6 @@ from hashlib import blake2b
 from ..codec.varint import decode_varint
 from ..errors import DecodeError
 
-__all__ = ["is_yjs_text", "yjs_client"]
-
 _SESSION_BITS = 20
 _GC, _DELETED, _STRING, _SKIP = 0, 1, 4, 10
 _HAS_LEFT, _HAS_RIGHT, _HAS_KEY = 128, 64, 32

@@ -15,8 +15,6 @@ from ..plan import Plan
 from .past import Past
 from .requests import Aside, ReadQuarantined
 
-__all__ = ["VOID_MAX", "AccessRule", "Authorize", "Void"]
-
 T = TypeVar("T")
 
 VOID_MAX = 65_536

@@ -17,8 +17,6 @@ from ..plan import Plan, ask
 from .page import PAGE_BYTES_MAX
 from .requests import Position, ReadLeaves, ReadLinksDown, ReadLinksTo, ReadLinksUp, ReadPositions, ReadSuccessor, ReadValues
 
-__all__ = ["AncestorQuery", "AncestorWalk", "children", "position"]
-
 
 def position(key: bytes) -> Plan[Position | None]:
     """Find an entry's branch and clock; None if the log does not have it."""

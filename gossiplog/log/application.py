@@ -12,8 +12,6 @@ from ..entry.message import Entry
 from ..errors import LocalProtocolError
 from ..plan import Plan
 
-__all__ = ["Application", "Apply", "Reset", "SyncTransaction", "is_coroutine_function"]
-
 T = TypeVar("T")
 
 Apply: TypeAlias = Callable[[Sequence[Entry], Any], Awaitable[None] | None]

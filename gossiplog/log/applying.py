@@ -18,24 +18,6 @@ from . import requests
 from .ancestry import children
 from .application import Application
 
-__all__ = [
-    "PAGE",
-    "ApplyFailure",
-    "Applying",
-    "Batch",
-    "OwnFailure",
-    "Shown",
-    "apply_entries",
-    "catch_up",
-    "expire_tables",
-    "find_applied",
-    "has_applied_children",
-    "isolate",
-    "leave_behind",
-    "read_set_aside",
-    "retry",
-]
-
 PAGE = 1_000
 """Entries that are applied at a time where many are."""
 

@@ -25,15 +25,6 @@ from .access import AccessRule, Void
 from .membership import Changed, Membership
 from .past import Past
 
-__all__ = [
-    "HEADS_MERGED_MAX",
-    "AppendPayloads",
-    "Committed",
-    "InsertEntries",
-    "commit",
-    "restore",
-]
-
 HEADS_MERGED_MAX = 256
 """An append takes at most this many heads as its parents, lowest ids first; the next one takes the rest.
 

@@ -23,8 +23,6 @@ from ..tree.node import FANOUT, HASH_BYTES, Node, ReadNodes, ReadRoot, boundary_
 from . import fsck_requests
 from .requests import BranchLink, Leaf, Position, ReadCount, ReadHeads, ReadLeaves, ReadPositions, ReadQuarantine, ReadSketch, ReadValues
 
-__all__ = ["FINDINGS_MAX", "Audit", "Finding", "FindingKind", "FsckReport"]
-
 FINDINGS_MAX = 1_000
 """Findings that a report names; the rest are counted."""
 _PAGE = 1_000

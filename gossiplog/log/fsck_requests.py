@@ -12,26 +12,6 @@ from typing import Any, NamedTuple
 from ..plan import Request
 from .requests import BranchLink, Position
 
-__all__ = [
-    "SEQ_USED_MAX",
-    "ClearDerived",
-    "LeafRow",
-    "PositionRow",
-    "ReadCursors",
-    "ReadDefects",
-    "ReadEntryRows",
-    "ReadLeafPage",
-    "ReadLinkPage",
-    "ReadLinkRows",
-    "ReadNodePage",
-    "ReadPositionPage",
-    "ReadPositionRows",
-    "ReadTableCounts",
-    "TableCounts",
-    "TakeEntries",
-]
-
-
 SEQ_USED_MAX = 1 << 48
 """A higher insertion number is damage, not the end of a log: nobody has appended so often."""
 

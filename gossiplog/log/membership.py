@@ -46,8 +46,6 @@ from .requests import (
     WriteMembers,
 )
 
-__all__ = ["Changed", "Membership", "read_values"]
-
 _PAGE = 1_000
 _DID_AT_MAX = 32
 """Where in a VALUE its author begins at most: after two heads of arrays and the name of the scheme."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-__all__ = ["PAGE_BYTES_MAX", "cut_page", "is_last_page"]
-
 R = TypeVar("R", bound=Sequence[Any])
 
 PAGE_BYTES_MAX = 8 * 1024 * 1024

@@ -13,8 +13,6 @@ from ..plan import Plan, ask
 from .ancestry import AncestorQuery
 from .requests import ReadValues
 
-__all__ = ["Past", "find_entry", "is_ancestor", "is_behind"]
-
 T = TypeVar("T")
 
 

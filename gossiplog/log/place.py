@@ -15,8 +15,6 @@ from ..errors import DecodeError, LogReplaced
 from ..plan import Plan, ask
 from .requests import Place, ReadPlace
 
-__all__ = ["LogPlace", "check_place", "find_place"]
-
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:

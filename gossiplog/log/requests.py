@@ -17,52 +17,6 @@ from typing import NamedTuple
 from ..plan import Request
 from ..tree.node import TreeChange
 
-__all__ = [
-    "Applied",
-    "Aside",
-    "BranchLink",
-    "KeptSketch",
-    "Leaf",
-    "MemberRow",
-    "Place",
-    "Position",
-    "Quarantined",
-    "ReadApplications",
-    "ReadBranchTips",
-    "ReadCount",
-    "ReadCursor",
-    "ReadHeads",
-    "ReadLeaves",
-    "ReadLinksDown",
-    "ReadLinksTo",
-    "ReadLinksUp",
-    "ReadMembers",
-    "ReadPage",
-    "ReadPlace",
-    "ReadPositions",
-    "ReadQuarantine",
-    "ReadQuarantineCount",
-    "ReadQuarantined",
-    "ReadSetAside",
-    "ReadSketch",
-    "ReadSuccessor",
-    "ReadTail",
-    "ReadTouched",
-    "ReadTouchedBy",
-    "ReadValues",
-    "ReadVoid",
-    "Row",
-    "SetAside",
-    "WriteApplication",
-    "WriteCursor",
-    "WriteEntries",
-    "WriteMembers",
-    "WriteQuarantine",
-    "WriteSetAside",
-    "WriteSketch",
-    "not_wanted",
-]
-
 
 class Leaf(NamedTuple):
     """Where an entry stands in this replica: its insertion number and its branch."""

@@ -17,8 +17,6 @@ from ..tree.node import HASH_BYTES, KEY_BYTES, LEVEL_MAX, Node, NodeRun, ReadRoo
 from . import requests
 from .fsck_requests import LeafRow, ReadEntryRows, ReadLeafPage, ReadLinkPage, ReadNodePage, ReadPositionPage
 
-__all__ = ["check_answer"]
-
 T = TypeVar("T")
 
 

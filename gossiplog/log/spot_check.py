@@ -15,8 +15,6 @@ from ..plan import Plan, ask
 from ..tree.node import Node, ReadRoot, ReadRuns, leaf_hash, node_hash
 from .requests import ReadTail
 
-__all__ = ["SpotCheck", "spot_check"]
-
 
 @dataclass(frozen=True, slots=True)
 class SpotCheck:

@@ -41,27 +41,6 @@ from .commit import AppendPayloads, Committed, InsertEntries, commit
 from .membership import Membership
 from .requests import Applied, WriteCursor
 
-__all__ = [
-    "ATTEMPTS",
-    "GROUP_ENTRIES_MAX",
-    "WAITING_MAX",
-    "Action",
-    "Answer",
-    "Ended",
-    "Event",
-    "Gather",
-    "Gathered",
-    "Report",
-    "Submitted",
-    "Tell",
-    "Unwritten",
-    "Work",
-    "Write",
-    "Writing",
-    "Written",
-    "write_group",
-]
-
 GROUP_ENTRIES_MAX = 1_000
 """A group is closed when it has so many entries; its last piece may go beyond."""
 _ENTRY_BYTES = 2**13

@@ -43,8 +43,6 @@ from .service.pubsub_host import MakeRouter, PubsubHost
 from .service.service import Service, open_service
 from .transport.stream import Connection, Handler
 
-__all__ = ["ROUTERS", "Mesh", "MeshConfig", "open_mesh", "open_mesh_host", "router_of"]
-
 _STANDING_S = 60.0
 """Whoever was here for so long without a ban is no stranger when it comes back."""
 _LEAVE_S = 10.0

@@ -26,8 +26,6 @@ from ..errors import ClosedError
 from .surface import Facade, call_of
 from .thread import TrioThread
 
-__all__ = ["serve_across"]
-
 Message: TypeAlias = MutableMapping[str, Any]
 _WINDOW_BYTES = 256 * 1024
 """What may be under way each way, and one message beyond it."""

@@ -12,8 +12,6 @@ from ..errors import ClosedError, LocalProtocolError
 from .call import PortalCall
 from .thread import TrioThread
 
-__all__ = ["BlockHost"]
-
 T = TypeVar("T")
 
 

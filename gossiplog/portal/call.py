@@ -14,8 +14,6 @@ import trio
 from ..errors import ClosedError, LocalProtocolError
 from .thread import TrioThread
 
-__all__ = ["CallOwner", "PortalCall"]
-
 T = TypeVar("T")
 
 

@@ -8,8 +8,6 @@ from typing import Generic, TypeVar
 
 import trio
 
-__all__ = ["Iteration"]
-
 T = TypeVar("T")
 
 

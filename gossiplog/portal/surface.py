@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..net.service.peers import PeerConnectionState
     from ..sync.refusals import Refused
 
-__all__ = ["Facade", "HubFacade", "LinkFacade", "LogFacade", "PresenceFacade", "SubscriptionFacade", "call_of", "inner_of", "like"]
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])

@@ -12,8 +12,6 @@ import trio
 
 from ..errors import ClosedError, LocalProtocolError
 
-__all__ = ["OpenBlock", "TrioThread", "trio_thread"]
-
 CLOSE_S = 10.0
 """What is still open when the process ends has so long to commit what was submitted; then it is cancelled."""
 

@@ -17,19 +17,6 @@ from ..entry import ed25519
 from ..entry.signing import Signer
 from ..errors import DecodeError, LocalProtocolError
 
-__all__ = [
-    "FRAME_BYTES_MAX",
-    "NAMES_MAX",
-    "NAME_CHARS_MAX",
-    "SESSION_BYTES",
-    "STATES_BYTES_MAX",
-    "TTL_MS_MAX",
-    "Departed",
-    "Statement",
-    "decode_frame",
-    "sign_statement",
-]
-
 STATES_BYTES_MAX = 1_024
 NAMES_MAX = 16
 NAME_CHARS_MAX = 64

@@ -29,22 +29,6 @@ from ..limits import TokenBucket
 from ..pubsub.types import PeerId
 from .messages import NAMES_MAX, Departed, Statement, decode_frame
 
-__all__ = [
-    "FaultyPeer",
-    "FrameReceived",
-    "MembersRead",
-    "PeerBlocked",
-    "PeerEntered",
-    "PeerGone",
-    "PresenceChanged",
-    "PresenceRoom",
-    "RoomAction",
-    "RoomEvent",
-    "SendFrames",
-    "StatementMade",
-    "TimePassed",
-]
-
 SESSIONS_MAX = 1_024
 SESSIONS_OF_CLIENT_MAX = 64
 SESSIONS_OF_AUTHOR_MAX = 8

@@ -10,22 +10,6 @@ from typing import TypeAlias
 from .rpc import Message, Rpc
 from .types import MessageId, PeerId, TimerToken, Topic
 
-__all__ = [
-    "SENT",
-    "Action",
-    "AnotherSource",
-    "Connect",
-    "Deliver",
-    "Disconnect",
-    "Fate",
-    "Probe",
-    "Published",
-    "SendRpc",
-    "SetTimer",
-    "SlowPeer",
-    "Validate",
-]
-
 
 @dataclass(slots=True)
 class SendRpc:

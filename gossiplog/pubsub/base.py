@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from .router import ScoreParts, TopicState
     from .rpc import OverlayMessage
 
-__all__ = ["RETRY", "Hooks", "PubSub"]
-
 RETRY = TimerToken("retry")
 
 

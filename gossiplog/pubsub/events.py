@@ -8,31 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
-from ..entry.validation import Outcome
+from ..entry.validation import Outcome as Outcome
 from .params import TopicScoreParams
 from .rpc import Message, Rpc
 from .types import MessageId, PeerId, TimerToken, Topic
-
-__all__ = [
-    "AppScored",
-    "ConnectFailed",
-    "Event",
-    "Outcome",
-    "PeerConnected",
-    "PeerDisconnected",
-    "PeerRecordLearned",
-    "Probed",
-    "Publish",
-    "RareEvent",
-    "RpcReceived",
-    "SendFailed",
-    "Start",
-    "Subscribe",
-    "TimerFired",
-    "TopicScored",
-    "Unsubscribe",
-    "Validated",
-]
 
 
 @dataclass(frozen=True, slots=True)

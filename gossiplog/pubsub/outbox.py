@@ -6,8 +6,6 @@ from collections import deque
 
 from .rpc import Rpc
 
-__all__ = ["Outbox"]
-
 RPCS_MAX = 256
 
 

@@ -15,21 +15,6 @@ from ..errors import LocalProtocolError
 from .protocol_ids import CHOKE, FLOODSUB, MESHSUB_1_0, MESHSUB_1_1, MESHSUB_1_2, MESHSUB_1_3
 from .types import PeerId, Topic
 
-__all__ = [
-    "MESH_PARAMS",
-    "ChokeParams",
-    "CommonParams",
-    "EpisubParams",
-    "FloodsubParams",
-    "GossipsubParams",
-    "MeshsubParams",
-    "RandomsubParams",
-    "ScoreParams",
-    "Thresholds",
-    "TopicScoreParams",
-    "require",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonParams:

@@ -11,8 +11,6 @@ from .router import PeerState, ScoreParts
 from .rpc import Extensions
 from .types import PeerId, Topic
 
-__all__ = ["Peer", "choose"]
-
 T = TypeVar("T")
 
 

@@ -16,8 +16,6 @@ from ..codec.protobuf import Field, Kind, Schema
 from .rpc import Message
 from .types import MessageId, Topic, peer_id_bytes
 
-__all__ = ["MESSAGE", "Policy", "SignaturePolicy", "hash_data"]
-
 MESSAGE = Schema(
     "Message",
     Field(1, "from", Kind.BYTES, optional=True),

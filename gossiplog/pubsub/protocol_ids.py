@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Flag, auto
 
-__all__ = ["CHOKE", "EPISUB", "FEATURES", "FLOODSUB", "MESHSUB_1_0", "MESHSUB_1_1", "MESHSUB_1_2", "MESHSUB_1_3", "RANDOMSUB", "Feature"]
-
 FLOODSUB = "/floodsub/1.0.0"
 RANDOMSUB = "/randomsub/1.0.0"
 MESHSUB_1_0 = "/meshsub/1.0.0"

@@ -11,8 +11,6 @@ from ..errors import LocalProtocolError
 from .params import ChokeParams, CommonParams, EpisubParams, FloodsubParams, GossipsubParams, MeshsubParams, RandomsubParams
 from .router import Router
 
-__all__ = ["ROUTERS", "default_params", "make_router", "register_router", "router_names"]
-
 
 class _Known(NamedTuple):
     """A router: who makes it, or the module and the name of that; and the class of its parameters."""

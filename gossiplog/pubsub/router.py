@@ -11,8 +11,6 @@ from .events import Event
 from .rpc import Extensions
 from .types import PeerId, Topic
 
-__all__ = ["NO_EXTENSIONS", "PeerState", "Router", "RouterState", "ScoreParts", "TopicState"]
-
 NO_EXTENSIONS = Extensions()
 
 

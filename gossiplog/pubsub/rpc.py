@@ -18,33 +18,6 @@ from typing import TypeAlias
 
 from .types import MessageId, PeerId, Topic
 
-__all__ = [
-    "Control",
-    "Disconnected",
-    "Draft",
-    "Extensions",
-    "ForwardJoin",
-    "GetNodes",
-    "IHave",
-    "Leaving",
-    "Message",
-    "Neighbor",
-    "NeighborKind",
-    "Nodes",
-    "OverlayMessage",
-    "Partial",
-    "PeerRecord",
-    "Prune",
-    "Rpc",
-    "Shuffle",
-    "ShuffleReply",
-    "Subscription",
-    "TreeGraft",
-    "TreeIHave",
-    "TreePrune",
-    "WalkJoin",
-]
-
 
 @dataclass(slots=True)
 class Message:

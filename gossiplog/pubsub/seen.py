@@ -8,8 +8,6 @@ from .events import Outcome
 from .rpc import Message
 from .types import MessageId, PeerId, Topic
 
-__all__ = ["Held", "Seen"]
-
 _GENERATIONS = 8
 
 

@@ -13,8 +13,6 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..errors import LocalProtocolError
 
-__all__ = ["as_toml", "overlaid"]
-
 P = TypeVar("P")
 
 

@@ -7,8 +7,6 @@ from typing import NewType
 from ..codec.base58 import decode_base58, encode_base58
 from ..errors import DecodeError
 
-__all__ = ["PEER_ID_BYTES_MAX", "MessageId", "PeerId", "TimerToken", "Topic", "peer_id_bytes", "peer_id_text"]
-
 PeerId = NewType("PeerId", str)
 """Who a peer is. On a libp2p network the base58 text of its peer id.
 

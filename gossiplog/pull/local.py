@@ -18,8 +18,6 @@ from ..sync.server import SyncServer
 from ..sync.source import Source
 from . import machine
 
-__all__ = ["InsertIntoTarget", "RunOnSource", "RunOnTarget", "SyncStep", "ViewBoth", "Work", "sync_steps"]
-
 _UNHURRIED = ServerLimits(requests_per_s=1e12, requests_burst=2**62, share_s=float("inf"), idle_s=float("inf"))
 _RESUMPTION = machine.Resumption(stuck_max=0)
 

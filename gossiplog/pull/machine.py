@@ -46,26 +46,6 @@ from ..sync.result import Ending, SyncResult
 from ..sync.source import Source
 from .serving import CROSSING, Dealings
 
-__all__ = [
-    "AwaitServed",
-    "ForgetSketch",
-    "OpenStream",
-    "Over",
-    "Pull",
-    "PullEvent",
-    "PullStep",
-    "Pulled",
-    "Ready",
-    "Rest",
-    "Resumption",
-    "RunSession",
-    "Speaks",
-    "StreamOpened",
-    "ViewSketch",
-    "Viewed",
-    "Way",
-]
-
 
 class Way(Enum):
     """What a stream is opened for; a driver has a protocol id for each."""

@@ -8,8 +8,6 @@ from ..reconcile import Served
 from ..sync.result import Ending, SyncResult
 from ..sync.server import SyncServer
 
-__all__ = ["CROSSING", "HEARD_S", "RESUME_S", "Aftermath", "Dealings", "after_merkle", "after_reconciliation"]
-
 CROSSING = "a session that the other side began is running"
 """Said on the wire, and known again by the side that hears it."""
 HEARD_S = 60.0

@@ -25,8 +25,6 @@ from ..errors import GossipLogError
 from .shared import APPLICATION
 from .store import LogYStore
 
-__all__ = ["JupyterStore"]
-
 _ASK_S = 30
 _POLL_S = 0.05
 _HAS_SYNCED = {"syncs", "syncs served"}

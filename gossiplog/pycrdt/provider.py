@@ -29,8 +29,6 @@ from pycrdt import (
 from ..kit import Documents
 from .shared import DOCUMENTS, SharedDoc
 
-__all__ = ["provide", "read_only"]
-
 Factory: TypeAlias = Callable[..., AbstractAsyncContextManager[Provider]]
 _MESSAGES_MAX = 256
 _FLUSH_S = 5

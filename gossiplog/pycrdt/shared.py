@@ -26,8 +26,6 @@ from ..errors import GossipLogError
 from ..kit import Documents, compose
 from ..kit.documents import REPLACED_MAX
 
-__all__ = ["APPLICATION", "DOCUMENTS", "SharedDoc"]
-
 DOCUMENTS = Documents("documents")
 APPLICATION = compose("documents", 1, DOCUMENTS)
 """For `open(…, app=…)`: what a log needs to hold documents."""

@@ -19,8 +19,6 @@ from pycrdt.store import BaseYStore, YDocNotFound
 from ..errors import GossipLogError, LocalProtocolError
 from .shared import DOCUMENTS, SharedDoc
 
-__all__ = ["LogYStore"]
-
 
 class LogYStore(BaseYStore):
     """Keeps a document in a log, and tells the document that it was applied to of what others write.

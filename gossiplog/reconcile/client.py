@@ -21,8 +21,6 @@ from . import messages, steps
 from .messages import Hello, More, Refuse, Result, Symbols, Values, Want
 from .steps import Give, Step, Unanswered, View
 
-__all__ = ["Reconciled", "Wishes", "reconcile"]
-
 FIRST_ESTIMATE = 8
 """Differences that are expected when nothing is known."""
 SYMBOLS_OF_SMALL, SYMBOLS_OF_LARGE = 1.45, 1.4

@@ -16,8 +16,6 @@ from ..sync import events
 from . import messages
 from .steps import Give, Receive, Step, Steps
 
-__all__ = ["Reconciliation"]
-
 T = TypeVar("T")
 
 _TALK: Final = 0

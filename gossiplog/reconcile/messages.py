@@ -18,25 +18,6 @@ from ..errors import DecodeError
 from ..sketch import ELEMENT_BYTES, SYMBOLS_MAX, Sketch, expected_count
 from ..tree.node import HASH_BYTES, KEY_BYTES, LEVEL_MAX, Node
 
-__all__ = [
-    "COUNT_MAX",
-    "FRAME_BYTES",
-    "KEYS_MAX",
-    "VALUES_MAX",
-    "Hello",
-    "Message",
-    "More",
-    "Refuse",
-    "Result",
-    "Symbols",
-    "Values",
-    "Want",
-    "decode",
-    "encode",
-    "pack",
-    "unpack",
-]
-
 COUNT_MAX = 1 << 48
 KEYS_MAX = SYMBOLS_MAX
 """Keys that one side may want, and values that it may announce: no more are found in a sketch."""

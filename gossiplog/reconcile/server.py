@@ -21,8 +21,6 @@ from . import messages, steps
 from .messages import Hello, More, Refuse, Result, Symbols, Values, Want
 from .steps import Step, Unanswered, View
 
-__all__ = ["Served", "serve"]
-
 FIRST_SYMBOLS = 64
 """What the first answer has where nothing is known: enough for some 36 differences, and to guess how many there are."""
 FIRST_SYMBOLS_MAX = 1_024

@@ -26,28 +26,6 @@ from ..tree.node import Node, ReadRoot
 from . import messages
 from .messages import FRAME_BYTES, Message, Values
 
-__all__ = [
-    "ANSWER_S",
-    "BATCH_BYTES",
-    "BATCH_ENTRIES",
-    "DIFFERENCES_MAX",
-    "SLACK",
-    "WORK_S",
-    "Give",
-    "Receive",
-    "Step",
-    "Steps",
-    "Unanswered",
-    "View",
-    "absent",
-    "give_all",
-    "give_keys",
-    "is_wholesale",
-    "key_of",
-    "read_end",
-    "receive",
-]
-
 ANSWER_S = 10.0
 """How long an answer that takes no work may take."""
 WORK_S = 60.0

@@ -29,8 +29,6 @@ from .tx import SyncTx, Tx
 if TYPE_CHECKING:
     from ..store import Store, Transaction
 
-__all__ = ["Applications", "Missed", "Rebuilt", "check_not_applying", "logger"]
-
 T = TypeVar("T")
 
 logger = logging.getLogger("gossiplog.application")

@@ -15,8 +15,6 @@ from ..plan import Plan, ask
 from ..store.base import Store
 from ..tree.node import ReadRoot
 
-__all__ = ["CopyReport", "add_records", "copy_store"]
-
 InsertMany: TypeAlias = Callable[[Sequence[bytes]], Awaitable[list[Verdict]]]
 
 _PAGE = 1_000

@@ -23,8 +23,6 @@ from ..plan import Plan, ask
 from ..store.base import Reader, Store
 from ..tasks.ordered import map_ordered
 
-__all__ = ["DAMAGE", "Verify", "as_bytes", "check", "check_and_repair", "read_around", "repair", "verify_page"]
-
 Verify: TypeAlias = Callable[[Sequence[bytes]], Awaitable[list[Verdict]]]
 """Validates VALUEs in a worker thread."""
 

@@ -46,8 +46,6 @@ from .sketching import SketchView
 from .subscription import Subscription
 from .writer import Then, Writer
 
-__all__ = ["Replica"]
-
 _CHUNK = 250
 """Values verified per hop into a worker thread."""
 _CHUNKS_PER_COMMIT = 4

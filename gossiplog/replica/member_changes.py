@@ -15,8 +15,6 @@ from ..errors import GossipLogError, LocalProtocolError
 from .applications import logger
 from .members import LogMember
 
-__all__ = ["MemberLog", "follow_members"]
-
 _LOOK_S = 5.0
 
 

@@ -10,19 +10,6 @@ from ..errors import LocalProtocolError
 from ..log.membership import Membership
 from ..plan import Plan
 
-__all__ = [
-    "AccessRecord",
-    "LogMember",
-    "choose_admit",
-    "choose_grant",
-    "choose_leave",
-    "choose_revoke",
-    "known_members",
-    "list_controls",
-    "list_members",
-    "read_policy",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class LogMember:

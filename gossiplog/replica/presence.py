@@ -34,8 +34,6 @@ from ..pubsub.types import PeerId
 from .member_changes import MemberLog, follow_members
 from .members import LogMember
 
-__all__ = ["Presence", "PresenceCarrier", "PresenceChange", "PresenceChanges"]
-
 OWN_PER_S, OWN_BURST = 25.0, 50
 """What we state of ourselves at most: less than anybody passes on of one author."""
 

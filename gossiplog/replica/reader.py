@@ -46,8 +46,6 @@ from .sketching import SketchKeeper, SketchView
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PAGE", "LogReader", "Moment"]
-
 T = TypeVar("T")
 
 PAGE = 512

@@ -27,8 +27,6 @@ from ..tree.node import ReadRoot
 from .copying import add_records
 from .fsck import DAMAGE, Verify, as_bytes, check, read_around, verify_page
 
-__all__ = ["MISSING_MAX", "REPAIRED_RULES", "SalvageReport", "salvage_store"]
-
 MISSING_MAX = 100_000
 """Missing entries that are told apart; of more a report says "at least"."""
 REPAIRED_RULES = frozenset({"damaged", "parents", "ancestor"})

@@ -20,8 +20,6 @@ from ..errors import LogNotFound, ShelfFull
 from ..tasks.nursery import first_error
 from .log import Replica
 
-__all__ = ["Companion", "OpenLog", "OpenLogs"]
-
 Companion: TypeAlias = Callable[[Any], AbstractAsyncContextManager[object]]
 """What is done with each log for as long as it is open."""
 OpenLog: TypeAlias = Callable[[str, bool], AbstractAsyncContextManager[Replica]]

@@ -14,8 +14,6 @@ import sys
 from collections.abc import Iterator
 from typing import BinaryIO
 
-__all__ = ["READY", "answer"]
-
 READY = b"\x02"
 _IDLE_S = 30.0
 _PUBLIC_KEY_BYTES = 32

@@ -23,8 +23,6 @@ from typing import IO
 
 from . import signature_process
 
-__all__ = ["Verifiers", "verifiers"]
-
 FEW = 64
 """To hand over fewer is not worth it."""
 _BEFORE_START = 2_000

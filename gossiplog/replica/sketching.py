@@ -21,8 +21,6 @@ from ..plan import Plan, ask
 from ..sketch import Sketch
 from ..store import Store
 
-__all__ = ["KEEP_ENTRIES", "SketchKeeper", "SketchView"]
-
 KEEP_ENTRIES = 8_192
 """Entries after which the sketch is kept again: adding them takes about as long as reading it. It takes 590 kB."""
 _KEEP_ON_THE_WAY = 8 * KEEP_ENTRIES

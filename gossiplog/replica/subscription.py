@@ -15,8 +15,6 @@ from ..log.place import LogPlace, check_place
 from ..log.requests import ReadTail, WriteCursor
 from ..plan import Plan, ask
 
-__all__ = ["UNACKED_MAX", "Subscription", "entries_after"]
-
 UNACKED_MAX = 10_000
 """Entries that a named follower may take without acknowledging any."""
 _PAGE = 256

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ..log.application import SyncTransaction
     from ..store import Transaction
 
-__all__ = ["SyncTx", "Tx"]
-
 T = TypeVar("T")
 
 

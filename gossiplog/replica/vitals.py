@@ -20,8 +20,6 @@ from ..log.spot_check import SpotCheck, spot_check
 from ..plan import Plan, ask
 from .reader import LogReader
 
-__all__ = ["SPOTS", "read_disk", "read_files", "read_log", "read_misplaced"]
-
 SPOTS = 64
 """Entries whose place in the tree is looked at."""
 SPOTS_S = 3.0

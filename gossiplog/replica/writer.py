@@ -24,8 +24,6 @@ from ..tasks.sleeper import Sleeper
 from ..tasks.timings import Timings
 from .applications import Applications, Missed, check_not_applying, logger
 
-__all__ = ["Then", "Writer"]
-
 Then: TypeAlias = Callable[[list[Verdict] | Exception], None]
 """Told what came of a piece of work."""
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["HeavyTail", "Latency", "Regional", "Uniform", "hash_pair", "hash_unit"]
-
 _MASK = (1 << 64) - 1
 _UNIT = 2.0**-53
 

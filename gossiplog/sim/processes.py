@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["spread_out", "uncollected"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

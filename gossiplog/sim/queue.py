@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Any, TypeAlias
 
-__all__ = ["CalendarQueue", "Event"]
-
 Event: TypeAlias = tuple[Any, ...]
 """`(time, seq, …)`: seconds, then a number unique within the run, so that the rest is never compared."""
 

@@ -18,30 +18,6 @@ from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 from ..errors import LocalProtocolError
 from ..pubsub.registry import router_names
 
-__all__ = [
-    "FAULTS",
-    "Attack",
-    "CastSpec",
-    "Churn",
-    "Fault",
-    "Kill",
-    "LatencySpec",
-    "Liar",
-    "LinkSpec",
-    "Offline",
-    "Partition",
-    "PublishSpec",
-    "Scenario",
-    "ScenarioError",
-    "Slow",
-    "TopologySpec",
-    "load_scenario",
-    "need",
-    "parse_scenario",
-    "ready_scenarios",
-    "set_key",
-]
-
 NODES_MAX = 100_000
 MESSAGES_MAX = 1_000_000
 

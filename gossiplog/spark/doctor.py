@@ -11,8 +11,6 @@ from importlib.metadata import PackageNotFoundError, version
 from ..errors import LocalProtocolError
 from .java import find_java, java_candidates
 
-__all__ = ["Check", "environment", "examine"]
-
 _EXTRA = "pip install 'gossiplog[spark]'"
 _PACKAGES = (
     ("pyspark", (4, 3), (4, 4), "Spark itself"),

@@ -12,8 +12,6 @@ from pyspark.logger import PySparkLogger
 
 from .. import errors
 
-__all__ = ["silence", "translated"]
-
 _OURS = re.compile(r"^(?:[\w.]*: )*gossiplog\.errors\.(\w+): (.+)$", re.MULTILINE)
 _NO_CLASS = re.compile(r"(?<=Class )[\w.$]+FileSystem(?= not found)|(?<=No FileSystem for scheme )\S+")
 _LINE_MAX = 500

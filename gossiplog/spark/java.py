@@ -21,8 +21,6 @@ from pathlib import Path
 
 from ..errors import LocalProtocolError
 
-__all__ = ["JAVA_OLDEST", "Java", "find_java", "java_candidates", "use_java"]
-
 JAVA_OLDEST = 17
 """Spark 4 starts on no older one."""
 _VECTOR = "--add-modules=jdk.incubator.vector"

@@ -13,8 +13,6 @@ from ..errors import LocalProtocolError
 from .java import use_java
 from .source.source import register
 
-__all__ = ["LOCAL_SETTINGS", "is_active", "is_submitted", "session"]
-
 LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

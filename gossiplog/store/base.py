@@ -16,8 +16,6 @@ from outcome import Outcome
 from ..errors import LocalProtocolError
 from ..plan import Plan
 
-__all__ = ["Durability", "Reader", "Store", "Transaction"]
-
 T = TypeVar("T")
 
 

@@ -20,8 +20,6 @@ from ..errors import ForeignFile, StoreError
 from .base import Durability
 from .open import open_store
 
-__all__ = ["LogFolder", "file_of"]
-
 _NAME_CHARS_MAX = 200
 """Room for `-journal` and the like, where names have at most 255 bytes."""
 _SUFFIX = ".db"

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from ..version import VERSION
 
-__all__ = ["load_migrations", "split_statements", "written_by"]
-
 
 @cache
 def load_migrations(dialect: str) -> list[tuple[str, str]]:

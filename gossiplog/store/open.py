@@ -11,8 +11,6 @@ from ..errors import LocalProtocolError
 from .base import Durability, Store
 from .postgres.url import PostgresUrl, is_postgres_url
 
-__all__ = ["check_writable", "open_store", "pending_migrations"]
-
 
 @asynccontextmanager
 async def open_store(

@@ -10,8 +10,6 @@ from .base import Durability
 from .folder import LogFolder
 from .postgres.url import is_postgres_url
 
-__all__ = ["ShelfPlace", "open_place"]
-
 
 class ShelfPlace(Protocol):
     """Logs beside each other, each found by its topic. A malformed topic is a `LocalProtocolError`, a place that fails a `StoreError`."""

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 from ..errors import CommitError, LocalProtocolError, StatementError
 from ..log.requests import ReadLeaves, ReadLinksDown, ReadLinksUp, ReadPositions, ReadValues
 
-__all__ = ["ASKED_FOR_APPLICATIONS", "ApplicationTables", "number_parameters"]
-
 T = TypeVar("T")
 
 ASKED_FOR_APPLICATIONS = (ReadLeaves, ReadValues, ReadPositions, ReadLinksDown, ReadLinksUp)

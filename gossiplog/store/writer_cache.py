@@ -17,8 +17,6 @@ from ..plan import Request
 from ..tree.node import SIBLINGS_WARN, Node, NodeRun, ReadRoot, ReadRuns
 from ..tree.siblings import Siblings
 
-__all__ = ["HEADS_MAX", "UNKNOWN", "WriterCache"]
-
 UNKNOWN: Final = object()
 """What `WriterCache.known` returns where the store must be asked."""
 HEADS_MAX = 256

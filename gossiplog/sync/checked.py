@@ -11,8 +11,6 @@ from ..tree.node import KEY_BYTES, Node, leaf_hash
 from .frontier import Span
 from .rpc import ChildrenResponse, Response, RootResponse, ValuesResponse
 
-__all__ = ["checked_children", "checked_entries", "checked_root"]
-
 PARTS_CHILDREN_MAX: Final = 2**20
 """Children of a node above level 1. They are looked into before the last part shows whether they have their parent's hash, which leaves
 need not prove: their values do. To grind so many honest nodes takes 34 million signatures."""

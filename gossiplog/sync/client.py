@@ -34,8 +34,6 @@ from .rpc import (
 from .source import Source
 from .wire import decode_response, encode_request
 
-__all__ = ["SyncClient"]
-
 COOLDOWN_S_MAX: Final = 300.0
 _LONG_BYTES, _LONG_NODES = 256 * 1024, 5_000
 """Of nodes, about 15 ms to decode and check; of values, 3. More takes longer than a hop into a thread is worth sparing."""

@@ -7,8 +7,6 @@ from ..log.requests import ReadQuarantined, not_wanted
 from ..plan import Plan, ask
 from ..tree.node import Node, ReadNodes, ReadRoot
 
-__all__ = ["Compared", "compare"]
-
 _READ_MAX = 5_000
 """Nodes asked for in one request to the store."""
 

@@ -20,27 +20,6 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ..plan import Plan
 
-__all__ = [
-    "Answered",
-    "Ask",
-    "Closed",
-    "Done",
-    "EntriesStored",
-    "Failed",
-    "Finish",
-    "InsertVerdict",
-    "Pause",
-    "Received",
-    "Reset",
-    "Resumed",
-    "Send",
-    "Sent",
-    "Session",
-    "SessionAction",
-    "SessionEvent",
-    "StoreEntries",
-]
-
 
 class InsertVerdict(Protocol):
     """What the machine reads of a `gossiplog.log.Verdict`."""

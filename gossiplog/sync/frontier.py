@@ -8,8 +8,6 @@ from itertools import islice
 from ..tree.check import ChildrenCheck
 from ..tree.node import Node
 
-__all__ = ["Frontier", "Span"]
-
 
 class Span:
     """A node of the source's whose children we need, and the key range `[node.key, upper)` that they lie in.

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["ClientLimits", "ServerLimits"]
-
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:

@@ -13,8 +13,6 @@ from ..codec.framing import encode_frame
 from ..entry.message_id import is_id
 from ..errors import DecodeError
 
-__all__ = ["IDS_MAX", "REFUSAL_BYTES_MAX", "TEXT_CHARS_MAX", "Refused", "decode_refusal", "encode_refusal"]
-
 IDS_MAX = 64
 REFUSAL_BYTES_MAX = 16 * 1024
 TEXT_CHARS_MAX = 512

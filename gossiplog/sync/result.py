@@ -8,8 +8,6 @@ from ..entry.message import Entry
 from ..entry.rules import Rule
 from ..errors import RemoteProtocolError, StoreError, SyncAborted
 
-__all__ = ["BROUGHT_BYTES_MAX", "BROUGHT_MAX", "KEYS_REPORTED_MAX", "Brought", "Ending", "SyncResult"]
-
 KEYS_REPORTED_MAX = 1_000
 """Keys that a result names in each of its lists; beyond it they are only counted."""
 BROUGHT_MAX, BROUGHT_BYTES_MAX = 64, 64 * 1024

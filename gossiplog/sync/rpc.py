@@ -4,25 +4,6 @@ from typing import NamedTuple, TypeAlias
 
 from ..tree.node import Node
 
-__all__ = [
-    "HEADS_MAX",
-    "KEYS_MAX",
-    "AbortResponse",
-    "ChildrenResponse",
-    "Event",
-    "GetChildren",
-    "GetNode",
-    "GetRoot",
-    "GetValues",
-    "Insert",
-    "NodeResponse",
-    "Request",
-    "Response",
-    "RootResponse",
-    "Update",
-    "ValuesResponse",
-]
-
 KEYS_MAX = 1024
 """Keys in one getValues, and so values in one answer."""
 HEADS_MAX = 1000

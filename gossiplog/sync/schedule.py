@@ -9,21 +9,6 @@ from ..limits import Backoff
 from .result import Ending, SyncResult
 from .source import Source
 
-__all__ = [
-    "ABSENT_KEYS_MAX",
-    "PEERS_MAX",
-    "BeginSession",
-    "Left",
-    "ScheduleAction",
-    "ScheduleEvent",
-    "SessionSlots",
-    "SyncEnded",
-    "SyncSchedule",
-    "SyncWanted",
-    "Tick",
-    "WakeAt",
-]
-
 ACTIVE_MAX = 4
 """Syncs of ours at a time."""
 PEERS_MAX = 1_024

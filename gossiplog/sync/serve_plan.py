@@ -12,8 +12,6 @@ from . import rpc
 from .limits import ServerLimits
 from .wire import encode_response
 
-__all__ = ["Reply", "answer"]
-
 _NODE_BYTES = KEY_BYTES + 26
 """The most that one node takes in an answer."""
 _VALUE_OVERHEAD = 5

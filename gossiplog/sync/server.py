@@ -17,8 +17,6 @@ from .rpc import AbortResponse, Request
 from .serve_plan import Reply, answer
 from .wire import decode_request, encode_response
 
-__all__ = ["SyncServer"]
-
 _BUFFER_BYTES_MAX = FRAME_BYTES_MAX + 2**20
 
 

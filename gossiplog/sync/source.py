@@ -6,8 +6,6 @@ from typing import Final, NamedTuple
 from ..tree.node import Node
 from .rpc import KEYS_MAX
 
-__all__ = ["ASIDE_MAX", "RESPONSE_BYTES", "RETRY_S", "Source"]
-
 RESPONSE_BYTES: Final = 2**18
 """The size that an answer to getValues should have: what it takes in memory, on both sides. Sixteen times as much is the protocol's limit,
 which leaves room for a bad guess."""

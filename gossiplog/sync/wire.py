@@ -15,16 +15,6 @@ from ..errors import DecodeError
 from ..tree.node import CHILDREN_MAX, HASH_BYTES, KEY_BYTES, Node
 from . import rpc
 
-__all__ = [
-    "UnknownMessage",
-    "decode_event",
-    "decode_request",
-    "decode_response",
-    "encode_event",
-    "encode_request",
-    "encode_response",
-]
-
 _VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5
 _UINT32_MAX = 2**32 - 1
 _FIELD_MAX = 2**29 - 1

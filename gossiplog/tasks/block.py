@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 from ..errors import NotOpened
 
-__all__ = ["Block", "Unopened", "block"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager
 
 import trio
 
-__all__ = ["first_error", "open_service_nursery"]
-
 
 @asynccontextmanager
 async def open_service_nursery() -> AsyncIterator[trio.Nursery]:

@@ -10,8 +10,6 @@ import trio
 
 from .nursery import open_service_nursery
 
-__all__ = ["map_ordered"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-__all__ = ["Pages", "bounded"]
-
 T = TypeVar("T")
 
 

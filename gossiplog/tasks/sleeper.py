@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import trio
 
-__all__ = ["Sleeper"]
-
 
 class Sleeper:
     """One task's sleep, from which it is woken by others of its event loop, at a third of what a `trio.Event` for each time costs.

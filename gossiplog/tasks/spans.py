@@ -14,8 +14,6 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
-__all__ = ["Attributes", "span"]
-
 Kind = Literal["append", "receive", "sync"]
 
 _TYPES = {"append": ("PRODUCER", "send"), "receive": ("CONSUMER", "process"), "sync": ("CLIENT", "receive")}

@@ -19,8 +19,6 @@ from .world import Found, HistoryWorld, Invariant, WorldFailure, WorldRules
 if TYPE_CHECKING:
     from ..log.application import Application
 
-__all__ = ["NotConvergent", "check_convergence", "check_history"]
-
 _ELSEWHERE_MAX = 50
 """Histories that are replayed in other processes as well."""
 _KIND_ELSEWHERE = "another process"

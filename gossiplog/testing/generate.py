@@ -10,8 +10,6 @@ from .history import Delivered, Rebuild
 from .poison import name_others, poisoned
 from .world import HistoryWorld, Query, signer_of
 
-__all__ = ["Author", "Operations", "generate"]
-
 _STRANGE = 0.12
 _POISONED = 0.6
 _WRITTEN = 0.5

@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-__all__ = ["ID", "Delivered", "History", "Rebuild", "Step", "Written", "map_texts", "name_ids", "render", "resolve_ids"]
-
 ID = re.compile(r"[0-9a-v]{32}")
 _NAME = re.compile(r"<entry (\d+)>")
 

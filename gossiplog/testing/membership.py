@@ -20,8 +20,6 @@ from ..store.memory.state import WRITES, MemoryState
 if TYPE_CHECKING:
     from ..entry.message import Entry
 
-__all__ = ["AUTHORS", "Judge", "Judged", "found", "say"]
-
 AUTHORS = 4
 """Authors 1 to 4 are let in from the beginning: more than any history has that was shrunk."""
 _NAME = "gossiplog.access"

@@ -16,8 +16,6 @@ from typing import Any
 from .history import History
 from .world import Found, HistoryWorld, WorldRules
 
-__all__ = ["Elsewhere", "elsewhere", "find_name", "rebuilt", "serve"]
-
 _HASH_SEEDS = ("1", "2")
 
 

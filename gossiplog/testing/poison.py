@@ -9,8 +9,6 @@ from typing import Any
 from ..entry.message_id import KEY_BYTES, encode_id
 from .history import ID, map_texts
 
-__all__ = ["POISON", "name_others", "poisoned"]
-
 _RENAMED = 0.5
 _CLOCK_MAX = 40
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from .history import Delivered, History, Step, Written, map_texts
 
-__all__ = ["shrink"]
-
 _RUNS_MAX = 1_500
 
 

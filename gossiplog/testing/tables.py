@@ -18,8 +18,6 @@ from .membership import Judge, Judged
 if TYPE_CHECKING:
     from ..entry.message import Entry
 
-__all__ = ["Aborted", "Known", "Tables", "Unrepeatable"]
-
 _Rows = list[tuple[Any, ...]]
 
 _UNREPEATABLE = (

@@ -17,8 +17,6 @@ from typing import Any
 
 from .tables import Unrepeatable
 
-__all__ = ["watching"]
-
 _CLOCKS = (time.time, time.time_ns)
 _DATES = frozenset({"now", "utcnow", "today"})
 _HASHES = {builtins.hash: "a hash that is another one in every process", builtins.id: "an address in memory"}

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..entry.message import Entry
     from ..log.application import Application
 
-__all__ = ["Found", "HistoryWorld", "Invariant", "Query", "WorldFailure", "WorldRules", "signer_of"]
-
 Query: TypeAlias = Callable[..., list[tuple[Any, ...]]]
 """`query(sql, *parameters)`: rows of one replica's tables."""
 Invariant: TypeAlias = Callable[[Query], None]

@@ -10,8 +10,6 @@ from ..codec import plain_json
 from ..errors import CannotConnect, DecodeError, RemoteProtocolError
 from ..net.transport.http_request import request
 
-__all__ = ["Refused", "ask", "ask_json"]
-
 _ANSWER_S = 20.0
 _ANSWER_BYTES_MAX = 64 * 2**20
 

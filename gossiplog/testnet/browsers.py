@@ -32,8 +32,6 @@ from ..web.http.requests import reading
 from .members import TOPIC, Member
 from .watching import Watching
 
-__all__ = ["Browsers", "open_browsers"]
-
 _ORDER_S = 10.0
 _ANSWER_S = 30.0
 _ORDERS_MAX = 64

@@ -29,8 +29,6 @@ from ..sync.rpc import Insert
 from ..sync.wire import encode_event
 from .members import TOPIC
 
-__all__: list[str] = []
-
 _PROTOCOL = "/meshsub/1.1.0"
 _AGAIN_S = 2.0
 

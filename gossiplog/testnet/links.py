@@ -22,8 +22,6 @@ from random import Random
 
 import trio
 
-__all__ = ["Conditions", "Link", "Links", "late_by"]
-
 _SEGMENT_BYTES = 1_460
 _RTO_S = 0.2
 _DUPLICATES = 3

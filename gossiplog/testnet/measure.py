@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from ..glass import Fact
 from ..sim.measure.metrics import percentile
 
-__all__ = ["Measure", "RunFigures"]
-
 _COPIES = ("gossip", "push")
 
 

@@ -18,21 +18,6 @@ from ..pubsub.tables import as_toml, overlaid
 from ..sim.routing import topology
 from ..sim.scenario import Scenario
 
-__all__ = [
-    "MEMBERS_MAX",
-    "TOPIC",
-    "Kind",
-    "Member",
-    "Neighbourhood",
-    "cast",
-    "hub_url",
-    "log_of",
-    "make_key",
-    "mesh_place",
-    "server_arguments",
-    "write_params",
-]
-
 TOPIC = "testnet.example.com"
 MEMBERS_MAX = 200
 _PORTS = range(20_000, 32_000)

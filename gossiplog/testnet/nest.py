@@ -24,8 +24,6 @@ import socket
 import sys
 from typing import Any, NoReturn
 
-__all__: list[str] = []
-
 PRELOADED = ("cli.app", "cli.net.serve", "cli.net.serving", "gossip_log", "net.mesh", "store.sqlite", "web")
 """What `gossiplog serve` imports one by one, some 1.4 s of it."""
 _PR_SET_PDEATHSIG = 1

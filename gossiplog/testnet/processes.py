@@ -17,8 +17,6 @@ import trio
 from ..errors import GossipLogError
 from ..tasks.nursery import open_service_nursery
 
-__all__ = ["Processes", "StartFailed", "open_processes"]
-
 _RECEIVE_BYTES = 65_536
 _END_S = 10.0
 

@@ -15,8 +15,6 @@ from ..sim.scenario import Liar, Scenario
 from .measure import Measure
 from .testnet import Testnet, describe
 
-__all__ = ["simulated", "write_report"]
-
 _COLOURS = ("#0072B2", "#D55E00")
 
 

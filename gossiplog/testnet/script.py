@@ -17,8 +17,6 @@ from .members import Member
 from .processes import StartFailed
 from .testnet import Testnet
 
-__all__ = ["check_scenario", "play", "settle"]
-
 _SETTLE_S = 120.0
 _LOOK_S = 0.25
 

@@ -28,8 +28,6 @@ from ..web.http.requests import reading
 from .members import TOPIC
 from .testnet import Testnet
 
-__all__ = ["Site"]
-
 _BODY_BYTES_MAX = 64 * 1024
 _VIEWS = ("network", "way", "simulator")
 """What the page can show of it; a log and its figures are on the page of each peer."""

@@ -33,8 +33,6 @@ from .members import MEMBERS_MAX, TOPIC, Member, Neighbourhood, cast, log_of, ma
 from .processes import Processes, StartFailed, open_processes
 from .watching import Watching
 
-__all__ = ["Testnet", "describe", "open_testnet"]
-
 _READY_S = 240.0
 _POLL_S = 0.05
 _WATCH_S = 0.5

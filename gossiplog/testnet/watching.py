@@ -14,8 +14,6 @@ from ..web.glass.following import FollowedServer, follow
 from .measure import Measure
 from .members import Member
 
-__all__ = ["Watching"]
-
 
 class Watching:
     """Follows members.

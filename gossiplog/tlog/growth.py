@@ -12,8 +12,6 @@ from .merkle import leaf_hash, root_of
 from .segment import SEGMENT_WIDTH, SegmentWriter, segment_path
 from .tiles import TILE_WIDTH, Tile, edge_root, edge_tiles, tile_path
 
-__all__ = ["Edge", "Growth", "leaf_of", "partial_folders"]
-
 _LEAF_LENGTH = struct.pack(">H", 52)
 
 

@@ -11,20 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 
-__all__ = [
-    "EMPTY_ROOT",
-    "HASH_BYTES",
-    "PROOF_HASHES_MAX",
-    "consistency_ranges",
-    "inclusion_ranges",
-    "is_consistent",
-    "is_included",
-    "leaf_hash",
-    "node_hash",
-    "root_of",
-    "subtrees",
-]
-
 HASH_BYTES = 32
 PROOF_HASHES_MAX = 63
 EMPTY_ROOT = sha256(b"").digest()

@@ -23,26 +23,6 @@ from ..errors import DecodeError, LocalProtocolError
 from ..tree.node import Node
 from .merkle import HASH_BYTES, PROOF_HASHES_MAX
 
-__all__ = [
-    "CHECKPOINT_BYTES_MAX",
-    "Checkpoint",
-    "Note",
-    "NoteSignature",
-    "Origin",
-    "VerifierKey",
-    "cosign",
-    "cosigned",
-    "decode_base64",
-    "encode_base64",
-    "parse_checkpoint",
-    "parse_hashes",
-    "parse_number",
-    "publisher_of",
-    "signed_checkpoint",
-    "tree_head",
-    "unsigned",
-]
-
 CHECKPOINT_BYTES_MAX = 64 * 1024
 ED25519, COSIGNATURE = 0x01, 0x04
 """The types of signatures that are verified here: a log's own, and a witness's, which contains a time."""

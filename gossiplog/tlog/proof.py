@@ -27,8 +27,6 @@ from .note import (
     parse_number,
 )
 
-__all__ = ["PROOF_BYTES_MAX", "Evidence", "Policy", "Proof", "check_proof"]
-
 _HEADER = "c2sp.org/tlog-proof@v1"
 PROOF_BYTES_MAX = VALUE_BYTES_LIMIT * 4 // 3 + CHECKPOINT_BYTES_MAX + 8_192
 _POLICY_LINES_MAX = 10_000

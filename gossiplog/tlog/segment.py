@@ -21,8 +21,6 @@ from ..entry.rules import VALUE_BYTES_LIMIT
 from ..errors import DecodeError
 from .tiles import TILE_WIDTH, index_path
 
-__all__ = ["FRAME_BYTES_MAX", "INDEX_BYTES_MAX", "SEGMENT_WIDTH", "Frame", "SegmentWriter", "parse_index", "segment_path", "unpack"]
-
 SEGMENT_WIDTH = 4_096
 FRAME_BYTES = 1024 * 1024
 FRAME_BYTES_MAX = FRAME_BYTES + 4 + VALUE_BYTES_LIMIT

@@ -14,8 +14,6 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from ..errors import DecodeError
 from .merkle import HASH_BYTES, node_hash, root_of, subtrees
 
-__all__ = ["TILE_WIDTH", "Reading", "Tile", "Tiles", "edge_root", "edge_tiles", "index_path", "tile_path"]
-
 T = TypeVar("T")
 
 TILE_WIDTH = 256

@@ -12,8 +12,6 @@ from ..errors import DecodeError
 from .merkle import EMPTY_ROOT, is_consistent
 from .note import CHECKPOINT_BYTES_MAX, Note, VerifierKey, encode_base64, parse_hashes, parse_number, tree_head
 
-__all__ = ["SIZE_TYPE", "WITNESS_REQUEST_BYTES_MAX", "AddCheckpoint", "WitnessRefusal", "judge"]
-
 SIZE_TYPE = "text/x.tlog.size"
 """The media type of an answer that says which size the witness signed last."""
 WITNESS_REQUEST_BYTES_MAX = CHECKPOINT_BYTES_MAX + 64 * 64

@@ -11,8 +11,6 @@ from blake3 import blake3
 from ..errors import LocalProtocolError
 from .node import ANCHOR_HASH, FANOUT, HASH_BYTES, Node, boundary_limit, leaf_hash
 
-__all__ = ["Root", "StreamBuilder", "build", "build_stream"]
-
 
 @dataclass(frozen=True, slots=True)
 class Root:

@@ -13,8 +13,6 @@ from blake3 import blake3
 from ..errors import LocalProtocolError, RemoteProtocolError
 from .node import ANCHOR_HASH, CHILDREN_MAX, FANOUT, HASH_BYTES, KEY_BYTES, LEVEL_MAX, Node, boundary_limit
 
-__all__ = ["ChildrenCheck", "check_children", "check_root"]
-
 _LIMIT = boundary_limit(FANOUT)
 
 

@@ -9,8 +9,6 @@ from ..errors import DamagedLog
 from ..plan import Request
 from .node import Node, NodeRun, ReadRoot, ReadRuns
 
-__all__ = ["LeafDifference", "Question", "Side", "diff", "diff_steps"]
-
 Side: TypeAlias = Literal["a", "b"]
 
 

@@ -12,8 +12,6 @@ from ..plan import Request
 from .builder import build_stream
 from .node import ANCHOR_HASH, Node, NodeRun, ReadNodes, ReadRoot, ReadRuns, TreeChange
 
-__all__ = ["MemoryTree"]
-
 _CHUNK = 512
 """Nodes in a full chunk: copying one takes about 2 µs, and a million leaves have 2,000 of them."""
 

@@ -10,26 +10,6 @@ from blake3 import blake3
 
 from ..plan import Request
 
-__all__ = [
-    "ANCHOR_HASH",
-    "CHILDREN_MAX",
-    "FANOUT",
-    "HASH_BYTES",
-    "KEY_BYTES",
-    "LEVEL_MAX",
-    "SIBLINGS_WARN",
-    "Node",
-    "NodeRun",
-    "ReadNodes",
-    "ReadRoot",
-    "ReadRuns",
-    "TreeChange",
-    "boundary_limit",
-    "key_before",
-    "leaf_hash",
-    "node_hash",
-]
-
 HASH_BYTES = 16
 KEY_BYTES = 20
 FANOUT = 32

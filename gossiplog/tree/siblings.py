@@ -7,8 +7,6 @@ from typing import overload
 
 from .node import HASH_BYTES, Node
 
-__all__ = ["Siblings"]
-
 
 class Siblings(MutableSequence[Node]):
     """Nodes whose hashes also lie side by side, so that hashing the run need not collect them from the objects.

@@ -14,8 +14,6 @@ from ..plan import Plan, ask
 from .node import FANOUT, HASH_BYTES, SIBLINGS_WARN, Node, NodeRun, ReadRoot, ReadRuns, TreeChange, boundary_limit, key_before
 from .siblings import Siblings
 
-__all__ = ["update"]
-
 _Changes: TypeAlias = dict[bytes | None, Node | None]
 """What changes on one level: by key the new node, or None if it is removed."""
 _Group: TypeAlias = tuple[bytes | None, MutableSequence[Node]]

@@ -37,8 +37,6 @@ from .proving import ProvingApi
 from .readiness import show_alive, show_ready
 from .reference_api import ReferenceApi
 
-__all__ = ["log_app", "make_app", "make_http"]
-
 _PATH = re.compile(r"(?:/([^/]+))?/api(/.*)?$")
 _PROVING = ("/challenge", "/token")
 TOPICS_MAX = 1_000

@@ -12,8 +12,6 @@ from importlib.resources import files
 from starlette.requests import Request
 from starlette.responses import Response
 
-__all__ = ["client_module", "show_client"]
-
 
 @cache
 def client_module() -> str:

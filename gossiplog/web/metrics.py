@@ -31,8 +31,6 @@ from ..pubsub.router import PeerState
 from ..tasks.timings import Timings
 from ..version import VERSION
 
-__all__ = ["MetricsPage"]
-
 _SHARE = 100
 """Counting takes at most a hundredth of the time."""
 

@@ -35,8 +35,6 @@ from .http.asgi_websocket import open_websocket
 from .http.client_memory import Memory
 from .http.doors import AWAY, RETRY_S
 
-__all__ = ["Known", "Mounted", "known_from", "refuse_as_closed"]
-
 Known: TypeAlias = "Rights | Refusal | str | None"
 """What an application says of a caller: rights, a refusal, a did that it knows the caller by; None if it leaves that to the limits."""
 _LOOPBACK = "127.0.0.1"

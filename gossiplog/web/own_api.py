@@ -33,8 +33,6 @@ from ..replica.subscription import entries_after
 from .glass.peers import score_record
 from .http.streamed import Streamed, Write
 
-__all__ = ["Feed", "OwnApi"]
-
 # New entries as events: each is read and encoded once for all followers, and a slow follower reads from the log itself.
 #
 # A follower is only a place in the log, so one that never reads costs no more than its connection. A follower that has fallen far behind is

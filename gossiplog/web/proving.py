@@ -23,8 +23,6 @@ from ..net.ground.proof import CHALLENGE_S, TOKEN_S, Proof, Refusal
 from ..net.hub.server import Hub
 from .http.requests import check_parameters, reading
 
-__all__ = ["ProvingApi"]
-
 _BODY_BYTES_MAX = 4_096
 _UNSTORED = {"Cache-Control": "no-store"}
 

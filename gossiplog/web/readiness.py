@@ -13,8 +13,6 @@ from ..net.hub.server import Hub
 from ..net.service.service import Service
 from .http.doors import RETRY_S
 
-__all__ = ["show_alive", "show_ready"]
-
 
 async def show_alive(request: Request) -> Response:
     """GET /livez: always answers. The store may be away, but a restart would not help with that."""

@@ -42,8 +42,6 @@ from ..plan import ask
 from .http.requests import BOUNDS, Range, check_parameters, memory_of, read_limit, read_range, reading, shown
 from .http.streamed import Streamed, Write
 
-__all__ = ["BODY_BYTES_MAX", "ReferenceApi"]
-
 BODY_BYTES_MAX = 6 * 2**20
 """Room for an entry of 4 MiB, the most that goes over the network, as dag-json, where bytes take a third more."""
 _INLINE_BYTES_MAX = 16 * 1024

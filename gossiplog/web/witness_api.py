@@ -17,8 +17,6 @@ from ..tlog.witness import SIZE_TYPE, WITNESS_REQUEST_BYTES_MAX, WitnessRefusal
 from .http.asgi import serve_app
 from .http.requests import reading
 
-__all__ = ["make_witness_http"]
-
 
 def make_witness_http(witness: Cosigner, hub: Hub) -> ServeHttp:
     """Make what serves a witness on a hub's port."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ...gossip_log import GossipLog
     from ...replica.members import LogMember
 
-__all__ = ["access"]
-
 _log_argument = click.argument("log", metavar="LOG|URL", type=LOG)
 _under_option = click.option("--under", metavar="NODE", help="Your node to sign under; by default the one closest to a founder that may.")
 _role_option = click.option(

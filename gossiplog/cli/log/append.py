@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ...entry.message import Entry
     from ...gossip_log import GossipLog
 
-__all__ = ["append"]
-
 _BATCH = 1000
 _BATCH_MAX = 10_000
 _PAYLOAD_BYTES_MAX = 25 * 1024 * 1024

@@ -24,8 +24,6 @@ from .verify import BrokenRule, VerifyPool, verify_log
 if TYPE_CHECKING:
     from ...entry.signing import Ed25519Signer
 
-__all__ = ["demo"]
-
 _TOPIC = "demo.gossiplog"
 _SHARED = {"op": "create", "list": "groceries"}
 _APART = {

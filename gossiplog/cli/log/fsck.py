@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ...gossip_log import GossipLog
     from ...log.fsck import FsckReport
 
-__all__ = ["fsck", "replay"]
-
 _FINDING_COLUMNS = (Column("kind", style="red"), Column("where", style="yellow"), Column("what is wrong"))
 
 

@@ -20,8 +20,6 @@ from ..session import opened, run
 if TYPE_CHECKING:
     from ...gossip_log import GossipLog
 
-__all__ = ["graph", "graph_lines", "graph_nodes"]
-
 _LIMIT = 100
 _LIMIT_MAX = 50_000
 _LANE_COLOURS = ("blue", "yellow", "green", "magenta", "cyan", "red", "bright_blue", "bright_green")

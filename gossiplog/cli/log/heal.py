@@ -20,8 +20,6 @@ from .salvage import salvage_log
 if TYPE_CHECKING:
     from ...gossip_log import GossipLog
 
-__all__ = ["Healing"]
-
 
 @dataclass
 class Healing:

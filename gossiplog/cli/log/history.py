@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ...gossip_log import GossipLog
     from ...log.requests import Quarantined
 
-__all__ = ["ancestors", "explain", "heads"]
-
 _CHILDREN_SHOWN = 16
 _PARENTS_SHOWN = 16
 _APPLICATIONS_SHOWN = 16

@@ -19,8 +19,6 @@ from ..output import Column, Listing, Output, clean, counted
 from ..rows import RowOutput
 from ..session import is_in_bucket, opened, run
 
-__all__ = ["init", "migrate", "stat"]
-
 
 @click.command()
 @log_argument

@@ -16,8 +16,6 @@ from ..session import load_application, opened, run
 if TYPE_CHECKING:
     from ...gossip_log import GossipLog
 
-__all__ = ["quarantine"]
-
 _COLUMNS = (Column("id", style="yellow"), Column("rule"), Column("since"), Column("reason"))
 
 

@@ -19,8 +19,6 @@ from ..session import opened, resolve, run
 if TYPE_CHECKING:
     from ...entry.message import Entry
 
-__all__ = ["log", "show"]
-
 
 @click.command("log")
 @log_argument

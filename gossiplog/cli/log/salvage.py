@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ...replica.salvaging import SalvageReport
     from ...store import Store
 
-__all__ = ["salvage", "salvage_log"]
-
 _SHOWN = 20
 _TOPIC_ENTRIES = 100
 

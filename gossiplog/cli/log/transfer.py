@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ...gossip_log import GossipLog
     from ...replica.reader import Moment
 
-__all__ = ["copy", "export", "import_"]
-
 _BATCH = 1000
 _BATCH_BYTES = 8 * 1024 * 1024
 _FAULTS_SHOWN = 20

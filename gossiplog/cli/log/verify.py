@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from ...gossip_log import GossipLog
 
-__all__ = ["BrokenRule", "VerifyPool", "verify", "verify_log"]
-
 _CHUNK = 256
 _CHUNK_BYTES = 2**20
 _INLINE_MAX = 4 * _CHUNK

@@ -22,8 +22,6 @@ from ..session import opened, resolve, run
 if TYPE_CHECKING:
     from ...bucket import Exchanged, Published, Taken
 
-__all__ = ["check", "checkpoint", "clone", "exchange_with", "prove", "publish"]
-
 _SHOWN = 20
 
 _place_argument = click.argument("place", metavar="URL")

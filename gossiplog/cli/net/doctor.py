@@ -18,8 +18,6 @@ from ..session import opened, run
 if TYPE_CHECKING:
     from ...glass.doctor import Certificate, Clock, Diagnosis
 
-__all__ = ["doctor"]
-
 _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 _COLUMNS = (Column("severity", styles=_COLOURS), Column("check"), Column("what is so, and what to do"))
 _HAS_EXPIRED = 10

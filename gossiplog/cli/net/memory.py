@@ -15,8 +15,6 @@ from collections.abc import Callable
 
 import trio
 
-__all__ = ["GIVE_BACK_S", "give_back", "keep_together", "trimmer"]
-
 GIVE_BACK_S = 5.0
 """How often. It takes 0.1 ms where there is nothing to give, and 20 to 200 ms, in a thread, for 60 to 300 MB."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8

@@ -15,8 +15,6 @@ from ..exits import Failure
 from ..options import client_tls, output_options, read_token, token_option
 from ..output import Column, Listing, Output, clean
 
-__all__ = ["peers"]
-
 WATCH_S = 1.0
 _MORE = ("peering", "backoff_s", "topics", "syncing", "queue", "traffic")
 """What our own servers say of a peer beside what is said of its connection."""

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from ...net.ground.access import Access
     from .serving import GlassOptions, MeshOptions, Serving
 
-__all__ = ["serve"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from ...shelves import Shelf
     from ...web.glass import GlassSettings
 
-__all__ = ["BucketOptions", "GlassOptions", "MeshOptions", "ServePlan", "Serving", "ShelfOptions", "check_plan"]
-
 
 @dataclass(frozen=True, slots=True)
 class GlassOptions:

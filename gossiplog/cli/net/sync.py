@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from ...sync import SyncResult
     from ...tree import Node
 
-__all__ = ["IDS_SHOWN", "follow_hub", "hub_url", "left_out_record", "rehearse_hub", "sync", "sync_hub"]
-
 # A hub at the other end
 IDS_SHOWN = 8
 """How many ids of entries that are not valid are named."""

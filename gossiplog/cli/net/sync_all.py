@@ -20,8 +20,6 @@ from ..rows import RowOutput
 if TYPE_CHECKING:
     from ...net.hub.client import HubUrl
 
-__all__ = ["sync_all", "topics_in_bucket", "topics_of_hub"]
-
 _AT_A_TIME = 4
 """A server lets a few connections come from one address."""
 _TOPICS_BYTES_MAX = 1 << 20

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ...sim.scenario import Scenario
     from ...testnet import Testnet
 
-__all__ = ["testnet"]
-
 _PEERS = 8
 _CONNECT = 4
 

@@ -13,8 +13,6 @@ from ..output import Output
 from ..session import run
 from .sync import hub_url
 
-__all__ = ["token"]
-
 
 @click.command()
 @click.argument("name", metavar="[NAME]", default="client")

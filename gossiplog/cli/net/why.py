@@ -13,8 +13,6 @@ from ..exits import ExitCode, Failure
 from ..options import client_tls, output_options, read_token, token_option
 from ..output import Output, clean
 
-__all__ = ["why"]
-
 
 @click.command()
 @click.argument("url", metavar="URL")

@@ -15,8 +15,6 @@ from ..options import key_option, output_options
 from ..output import Output
 from ..session import run
 
-__all__ = ["witness"]
-
 
 @click.command()
 @click.argument("folder", metavar="FOLDER", type=click.Path(file_okay=False))

@@ -9,8 +9,6 @@ from ..options import output_options
 from ..output import Column, Listing, Output
 from .jobs import diff, export, follow, import_, state, stats, sweep, traces, tree, verify
 
-__all__ = ["spark"]
-
 
 @click.group()
 def spark() -> None:

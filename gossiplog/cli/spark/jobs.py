@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ...spark.jobs.jobs import Job
     from ...spark.jobs.results import JobReport
 
-__all__ = ["diff", "export", "follow", "import_", "state", "stats", "sweep", "traces", "tree", "verify"]
-
 
 @click.command()
 @click.argument("location", metavar="WHERE")

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ...spark.jobs.jobs import Job
     from ...spark.jobs.results import JobReport
 
-__all__ = ["RunJob", "Start", "job_options", "opened_session", "out_option", "runs_job", "source_options", "spark_options"]
-
 R = TypeVar("R")
 Start = Callable[[], AbstractContextManager[Any]]
 RunJob = Callable[[Callable[[Any, "Job"], "JobReport"]], int]

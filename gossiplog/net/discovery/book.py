@@ -18,8 +18,6 @@ from ..ground.journal import note
 from ..libp2p.addresses import Address, Teller, reach_of
 from ..libp2p.records import ADDRESSES_MAX
 
-__all__ = ["BOOK_MAX", "KNOWN_MAX", "AddressBook", "load_known", "save_known"]
-
 BOOK_MAX = 4_096
 """Peers in the book; the one that was heard of the longest ago goes first."""
 

@@ -37,8 +37,6 @@ from .book import KNOWN_MAX, AddressBook, load_known, save_known
 from .kademlia import Answerer, ask_closer
 from .table import BUCKET_SIZE, RoutingTable, Walk
 
-__all__ = ["Discovery"]
-
 _TICK_S = 1.0
 _DIALS_MAX = 4
 """Peers that are dialled at the same time to reach the target."""

@@ -18,8 +18,6 @@ from ..libp2p.records import read_addresses
 from ..transport.stream import Connection, Stream
 from .table import BUCKET_SIZE
 
-__all__ = ["Answerer", "ask_closer", "read_answer"]
-
 _FIND_NODE, _PING = 4, 5
 _MESSAGE_BYTES_MAX = 64 * 1024
 _KEY_BYTES_MAX = 128

@@ -12,8 +12,6 @@ from random import Random
 
 from ...pubsub.types import PeerId, peer_id_bytes
 
-__all__ = ["BUCKET_SIZE", "RoutingTable", "Walk", "place_of"]
-
 BUCKET_SIZE = 20
 """k: peers in a bucket, in an answer, and found by a search."""
 ALPHA = 3

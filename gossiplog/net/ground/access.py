@@ -25,8 +25,6 @@ from ...errors import LocalProtocolError
 from .proof import PROVEN, Proof, Proofs, Refusal, is_own_name
 from .toml_file import read_toml
 
-__all__ = ["ALL", "KNOWN", "Access", "Caller", "LogAccess", "Rights", "hash_token", "make_token"]
-
 Rights: TypeAlias = frozenset[str]
 
 ALL: Rights = frozenset({"connect", "pull", "push", "post", "watch"})

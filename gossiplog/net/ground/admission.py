@@ -18,8 +18,6 @@ from ...limits import TokenBucket, address_group
 from ...pubsub.types import PeerId
 from .access import Access
 
-__all__ = ["ANY_ORIGIN", "Admission", "Forgeries", "FreshKeys", "HubLimits", "Place", "Refused", "Worth", "client_address"]
-
 ANY_ORIGIN = "*"
 _BANNED_MAX = 4_096
 _DELIVERED_MAX = 4_096

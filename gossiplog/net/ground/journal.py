@@ -11,8 +11,6 @@ from typing import Any
 
 from ...errors import shortened
 
-__all__ = ["logger", "note"]
-
 _FIELD_CHARS_MAX = 1_024
 """Of a field in a record's message: it may be what a peer sent."""
 

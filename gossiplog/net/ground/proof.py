@@ -22,8 +22,6 @@ from ...codec.did import ED25519_CODE, decode_did, encode_did
 from ...entry import ed25519
 from ...errors import DecodeError
 
-__all__ = ["CHALLENGE_S", "PROVEN", "TOKEN_S", "Proof", "Proofs", "Refusal", "is_own_name", "statement"]
-
 
 @dataclass(frozen=True, slots=True)
 class Refusal:

@@ -6,21 +6,6 @@ the reference says `canvas` where others say `ipfs`; both are answered.
 
 from __future__ import annotations
 
-__all__ = [
-    "IDENTIFY_PROTOCOLS",
-    "IDENTIFY_PUSH_PROTOCOLS",
-    "NOISE",
-    "PING_PROTOCOLS",
-    "YAMUX",
-    "is_in_parts",
-    "kad_protocol",
-    "presence_protocol",
-    "push_protocol",
-    "reconcile_protocol",
-    "refusals_protocol",
-    "sync_protocols",
-]
-
 NOISE = "/noise"
 YAMUX = "/yamux/1.0.0"
 IDENTIFY_PROTOCOLS = ("/canvas/id/1.0.0", "/ipfs/id/1.0.0")

@@ -9,8 +9,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-__all__ = ["read_toml"]
-
 _BYTES_MAX = 2**20
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 """Else opening a FIFO waits for whoever writes into it."""

@@ -9,11 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import LocalProtocolError
-from ..transport.http_request import HttpAnswer, request
+from ..transport.http_request import HttpAnswer as HttpAnswer
+from ..transport.http_request import request
 from ..transport.tcp import dial_tcp
 from .client import HubUrl, parse_url, tls_of
-
-__all__ = ["HttpAnswer", "ask", "certificate", "parse_server_url"]
 
 _WEBSOCKETS = {"http": "ws", "https": "wss"}
 _TOPIC_HINT = "what `gossiplog serve` prints: ws://HOST:PORT, or wss:// with TLS; with /TOPIC where it serves several logs"

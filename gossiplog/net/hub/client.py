@@ -34,8 +34,6 @@ from ..transport.tcp import dial_tcp
 from ..transport.websocket import WebSocketStream, connect_websocket
 from .proving import prove
 
-__all__ = ["HubLink", "HubUrl", "at_topic", "connect", "dial_hub", "fetch_token", "in_words", "open_websocket", "parse_url", "tls_of"]
-
 DIAL_S = 10.0
 STABLE_S = 10.0
 """A connection that lasted so long makes the next attempt begin with the shortest wait again."""

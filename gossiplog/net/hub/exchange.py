@@ -51,8 +51,6 @@ from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import Connection, Stream
 from .client import HubUrl, open_websocket
 
-__all__ = ["Exchange", "exchange"]
-
 QUIET_S = 10.0
 """How long a hub may do nothing about our heads before we give up."""
 RESUMPTION = Resumption()

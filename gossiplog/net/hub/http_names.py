@@ -15,8 +15,6 @@ import socket
 from ..ground.admission import HubLimits
 from ..transport.http_head import HttpRequest
 
-__all__ = ["ANY_NAME", "Names"]
-
 ANY_NAME = "*"
 _FORBIDDEN, _MISDIRECTED = 403, 421
 

@@ -15,8 +15,6 @@ from ..ground.proof import is_own_name, statement
 from ..transport.http_request import request
 from ..transport.tcp import TcpStream
 
-__all__ = ["prove"]
-
 _ANSWER_BYTES_MAX = 16 * 1024
 _CHALLENGE_CHARS_MAX = 1_024
 _TOKEN_CHARS_MAX = 4_096

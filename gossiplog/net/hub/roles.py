@@ -15,8 +15,6 @@ from ...replica.member_changes import follow_members
 from ...replica.members import LogMember
 from ..ground.access import Access, Rights
 
-__all__ = ["roles_kept"]
-
 _READER = Rights({"connect", "pull"})
 _WRITER = _READER | {"push", "post"}
 

@@ -45,8 +45,6 @@ from ..transport.websocket import accept_websocket
 from .http_names import Names
 from .roles import roles_kept
 
-__all__ = ["WS_CLOSE_CODE", "Hub", "ServeHttp", "listen", "open_hub", "parse_address"]
-
 ServeHttp: TypeAlias = "Callable[[TcpStream, Head, str], Awaitable[Head | None]]"
 """Answers one request of plain HTTP: the connection, the request's head, and the client's address. Returns the next head on the
 connection, which is let in as the first was; None if there will be none."""

@@ -24,8 +24,6 @@ from ...errors import DecodeError
 from ...limits import address_group
 from ...pubsub.types import PeerId, peer_id_bytes, peer_id_text
 
-__all__ = ["ADDRESS_BYTES_MAX", "Address", "Reach", "Teller", "reach_of"]
-
 ADDRESS_BYTES_MAX = 512
 """Of a multiaddr in either form; a domain name has at most 253 characters."""
 _HOSTS = {"ip4": 4, "ip6": 41, "dns": 53, "dns4": 54, "dns6": 55}

@@ -18,9 +18,6 @@ from ...errors import CannotConnect
 from ...limits import Backoff, TokenBucket, address_group
 from .addresses import Address, reach_of
 
-__all__ = ["DialGuard", "check_reach"]
-
-
 _SIZE_MAX = 4_096
 _HOST_RATE, _HOST_BURST = 0.1, 8
 """Dials in vain to one IP address, a second and at once. Of this machine's own there are many peers in tests, and nobody else."""

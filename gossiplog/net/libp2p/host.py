@@ -44,8 +44,6 @@ from .records import seal_record
 from .transport import bind, dial, local_addresses, open_websocket, remote_address, socket_below
 from .upgrade import upgrade_inbound, upgrade_outbound
 
-__all__ = ["OURSELVES", "ConnectionTable", "Host", "Peering", "open_host"]
-
 
 @dataclass(eq=False, slots=True)
 class Peering:

@@ -23,15 +23,6 @@ from .addresses import Address
 from .identity import PeerKey, peer_of
 from .records import open_record, read_addresses
 
-__all__ = [
-    "Identity",
-    "answer_ping",
-    "ask_identity",
-    "identify_message",
-    "measure_ping",
-    "read_identity",
-]
-
 _AGENT = f"gossiplog-python/{VERSION}"
 _PROTOCOL_VERSION = "canvas/0.1.0"
 _MESSAGE_BYTES_MAX = 16 * 1024

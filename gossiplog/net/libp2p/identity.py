@@ -27,8 +27,6 @@ from ...entry.signing import Ed25519Signer
 from ...errors import DecodeError, KeyFileError
 from ...pubsub.types import PeerId, peer_id_text
 
-__all__ = ["PeerKey", "PublicKey", "peer_of", "read_public_key"]
-
 _PUBLIC_KEY_BYTES_MAX = 2048
 """Of a public key in protobuf; RSA keys of 8,192 bits have 1,100 bytes."""
 _RSA_BITS = range(2048, 8192 + 1)

@@ -23,8 +23,6 @@ from .identity import PeerKey, read_public_key
 from .noise_handshake import NONCE, TAG_BYTES, NoiseHandshake
 from .transport import ResumedStream
 
-__all__ = ["NoiseStream", "secure"]
-
 _PREFIX_BYTES = 2
 _CIPHERTEXT_BYTES_MAX = 65_535
 _PLAINTEXT_BYTES_MAX = _CIPHERTEXT_BYTES_MAX - TAG_BYTES

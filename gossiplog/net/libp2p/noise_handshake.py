@@ -26,8 +26,6 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from ...errors import RemoteProtocolError
 
-__all__ = ["KEY_BYTES", "NONCE", "TAG_BYTES", "NoiseHandshake"]
-
 KEY_BYTES = 32
 TAG_BYTES = 16
 NONCE = struct.Struct("<4xQ")

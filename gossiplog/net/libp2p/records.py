@@ -16,8 +16,6 @@ from ...pubsub.types import PeerId, peer_id_bytes, peer_id_text
 from .addresses import Address
 from .identity import PeerKey, read_public_key
 
-__all__ = ["ADDRESSES_MAX", "RECORD_BYTES_MAX", "AddressRecord", "open_record", "read_addresses", "seal_record"]
-
 RECORD_BYTES_MAX = 8 * 1024
 ADDRESSES_MAX = 16
 """Addresses of one peer that are kept; further ones are skipped."""

@@ -15,8 +15,6 @@ from ..transport.tcp import TcpStream, dial_tcp
 from ..transport.websocket import connect_websocket
 from .addresses import Address
 
-__all__ = ["ResumedStream", "bind", "dial", "local_addresses", "open_websocket", "remote_address", "socket_below"]
-
 _BACKLOG = 256
 _FAMILIES = {"dns4": socket.AF_INET, "dns6": socket.AF_INET6}
 

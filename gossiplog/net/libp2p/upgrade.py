@@ -16,8 +16,6 @@ from . import noise
 from .identity import PeerKey
 from .transport import ResumedStream
 
-__all__ = ["upgrade_inbound", "upgrade_outbound"]
-
 _MUXERS = (YAMUX,)
 _SECURITY = (NOISE,)
 _HEAD_BYTES_MAX = 16 * 1024

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from ..ground.journal import note
 
-__all__ = ["FailedDial", "FailedDials"]
-
 _REASONS_MAX = 8
 """Of one address: an unsteady network has ever new ones, which nobody wants to read."""
 _ADDRESSES_MAX = 256

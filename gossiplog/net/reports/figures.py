@@ -10,8 +10,6 @@ from ...entry.validation import Verdict
 from ...tasks.timings import Timings
 from ..transport.stream import Connection, Traffic
 
-__all__ = ["Figures"]
-
 
 class Figures:
     """The numbers of one service.

@@ -21,8 +21,6 @@ from ...plan import ask
 from ...replica.log import Replica
 from ..ground.journal import note
 
-__all__ = ["ANSWER_S", "Away", "Health"]
-
 SUSPECT_S = 0.25
 """Whoever waits for longer makes us look."""
 ANSWER_S = 0.35

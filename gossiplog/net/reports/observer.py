@@ -26,8 +26,6 @@ from ...replica.log import Replica
 from ...tree.node import Node, ReadRoot
 from ..ground.journal import note
 
-__all__ = ["Board", "Observer"]
-
 ROOTS_S = 0.2
 """The root is read and told at most so often."""
 

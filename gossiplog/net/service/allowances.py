@@ -16,8 +16,6 @@ from ...replica.log import Replica
 from ..ground.access import Access
 from .driver import read_patiently
 
-__all__ = ["Allowances"]
-
 _PAGE = 500
 _COUNTED_SOON_S = 1.0
 

@@ -10,8 +10,6 @@ import trio
 from ...errors import StreamReset
 from ..transport.stream import Connection, Handler, Stream
 
-__all__ = ["Attached"]
-
 T = TypeVar("T")
 ATTACH_S = 5.0
 

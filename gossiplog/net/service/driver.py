@@ -21,8 +21,6 @@ from ..transport.stream import Stream
 from .attached import Attached
 from .peers import Peer, PeerConnection
 
-__all__ = ["OPEN_S", "LogDriver", "read_patiently"]
-
 OPEN_S = 10.0
 """How long opening a stream may take."""
 _REFUSALS_MAX = 8

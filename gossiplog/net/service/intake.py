@@ -36,8 +36,6 @@ from ..ground.journal import note
 from .driver import LogDriver
 from .peers import Peer
 
-__all__ = ["CLOSING", "IntakeWork"]
-
 CLOSING = "the log is being closed"
 
 _AT_ONCE = 4

@@ -22,8 +22,6 @@ from ..transport.stream import Connection
 from .push_stream import PushStream
 from .refusals import RefusalBox
 
-__all__ = ["Peer", "PeerConnection", "PeerConnectionState", "new_bucket"]
-
 
 @dataclass(frozen=True, slots=True)
 class PeerConnectionState:

@@ -25,8 +25,6 @@ from .driver import LogDriver
 from .peers import Peer, PeerConnection
 from .push_stream import PushStream
 
-__all__ = ["PresenceStreams"]
-
 
 class PresenceStreams:
     """Carries one log's presence, for as long as the log is on the network."""

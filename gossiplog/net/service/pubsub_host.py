@@ -45,8 +45,6 @@ from .peers import Peer
 from .pubsub_stream import RpcSender, read_rpcs
 from .timers import Timers
 
-__all__ = ["MakeRouter", "PubsubHost", "PubsubPeer", "open_pubsub_host"]
-
 MakeRouter: TypeAlias = Callable[[random.Random], Router]
 """Makes a router that validates, from its only source of chance."""
 

@@ -15,8 +15,6 @@ from ...pubsub.wire.shared_frames import Copies, Encoder
 from ..transport.framed import read_frames
 from ..transport.stream import Stream
 
-__all__ = ["RpcSender", "read_rpcs"]
-
 _WRITE_BYTES = 64 * 1024
 _FRAMES_A_TURN = 8
 _LEAVING_BYTES_MAX = 256

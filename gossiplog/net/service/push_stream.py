@@ -13,8 +13,6 @@ from ...tasks.nursery import open_service_nursery
 from ..transport.framed import read_frames
 from ..transport.stream import Stream
 
-__all__ = ["QUEUE_BYTES_MAX", "PushStream"]
-
 QUEUE_BYTES_MAX = 4 * 2**20
 """Bytes that wait to be written. Source: docs/spec/limits.md, "slow reader"."""
 STALLED_S = 15.0

@@ -23,8 +23,6 @@ from ..ground.journal import note
 from ..ground.protocol_ids import refusals_protocol
 from ..transport.stream import Connection, Stream
 
-__all__ = ["RefusalBox", "hear_refusals", "read_refusals", "write_refusals"]
-
 _RULES_MAX = 16
 _TOLD_MAX = 4_096
 _UNTOLD = frozenset({Rule.PARENTS, Rule.STORAGE})

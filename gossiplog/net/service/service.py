@@ -93,8 +93,6 @@ from .streams import Streams
 from .syncs import SyncStreams
 from .timers import Timers
 
-__all__ = ["Service", "observed", "open_service", "service_of"]
-
 CAUGHT_UP_S = 2.0
 """A hub that has said nothing for so long, and of which nothing is wanted, has nothing that we lack."""
 _LOOK_S = 0.02

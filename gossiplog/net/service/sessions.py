@@ -63,8 +63,6 @@ from ...tasks.nursery import open_service_nursery
 from ..ground.protocol_ids import reconcile_protocol, sync_protocols
 from ..transport.stream import Connection, Stream
 
-__all__ = ["CATCH_UP_S", "Insert", "PullSession", "Puller", "ServeSession", "Turns", "close_in_peace", "sketch_in_time"]
-
 Insert: TypeAlias = Callable[[Sequence[tuple[bytes, bytes]]], Awaitable[list[Verdict]]]
 """Validates and inserts what a sync brought; a store that fails is a verdict of the rule `storage`."""
 

@@ -17,8 +17,6 @@ from .peers import Peer, PeerConnection
 from .push_stream import PushStream
 from .refusals import write_refusals
 
-__all__ = ["Streams"]
-
 INSERTING_MAX = 48
 """Entries of one peer that may be under way before its push stream is read on: fewer than the machine takes, so that none is left out."""
 

@@ -27,8 +27,6 @@ from .driver import OPEN_S, LogDriver
 from .peers import Peer, PeerConnection
 from .sessions import Insert, Puller, ServeSession, Turns, close_in_peace, sketch_in_time
 
-__all__ = ["SyncStreams"]
-
 WAITING_MAX = 64
 """Sync streams of one peer that wait for each other. The reference opens one for every orphan it is pushed."""
 SYMBOLS_A_REQUEST = 8

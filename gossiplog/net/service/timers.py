@@ -9,8 +9,6 @@ import trio
 
 from ...pubsub.types import TimerToken
 
-__all__ = ["Timers"]
-
 
 class Timers:
     """Fires each token once, at the time it was last set to. There are a handful of tokens, so the heap stays small.

@@ -8,8 +8,6 @@ import trio
 
 from ...tasks.sleeper import Sleeper
 
-__all__ = ["Flushes"]
-
 
 class Flushable(Protocol):
     """A connection that can be told to send."""

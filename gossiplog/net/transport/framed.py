@@ -9,8 +9,6 @@ import trio
 from ...codec.framing import FrameDecoder
 from .stream import Stream
 
-__all__ = ["read_frames"]
-
 
 async def read_frames(
     stream: Stream, frames: FrameDecoder, take_now: Callable[[bytes], bool], take: Callable[[bytes], Awaitable[None]], *, at_once_max: int

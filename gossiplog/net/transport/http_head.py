@@ -20,8 +20,6 @@ import h11
 from ...errors import ClosedError, RemoteProtocolError
 from .stream import ByteStream
 
-__all__ = ["BEARER", "LENGTH_DIGITS_MAX", "Head", "HttpRequest", "find_token", "read_head", "refuse", "take_token"]
-
 LENGTH_DIGITS_MAX = 15
 BEARER = "bearer."
 """What a WebSocket subprotocol begins with that brings a token, as a page cannot send headers."""

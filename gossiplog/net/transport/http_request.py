@@ -10,8 +10,6 @@ import h11
 
 from ...errors import LocalProtocolError, RemoteProtocolError
 
-__all__ = ["HttpAnswer", "request"]
-
 _SAID_CHARS_MAX = 200
 
 

@@ -13,8 +13,6 @@ from collections.abc import Container, Sequence
 from ...codec.framing import FrameDecoder, encode_frame
 from ...errors import DecodeError, LocalProtocolError, ProtocolNotSupported, RemoteProtocolError
 
-__all__ = ["LINE_BYTES_MAX", "MULTISTREAM", "PROPOSALS_MAX", "Offer", "Proposal", "encode_line"]
-
 MULTISTREAM = "/multistream/1.0.0"
 LINE_BYTES_MAX = 1024
 """With the line's end."""

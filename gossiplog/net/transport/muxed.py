@@ -30,8 +30,6 @@ from .muxed_stream import MuxedStream
 from .stream import ByteStream, ConnectionEnd, EndKind, Handler, PromptStream, Traffic
 from .yamux import GO_AWAY_NORMAL, GoneAway, MuxerEvent, Opened, StreamEnded, StreamReadable, StreamState, Writable, Yamux
 
-__all__ = ["MuxedConnection", "MuxerCounters", "open_muxed"]
-
 KEEP_ALIVE_S = 30.0
 """How often a sign of life is looked for. Where there was none since the last time a ping asks for one, which has as long to come."""
 _LATE_S = 1.0

@@ -13,8 +13,6 @@ from .multistream import Offer, Proposal
 from .stream import Handler, PromptHandler, Traffic
 from .yamux import StreamState, Yamux
 
-__all__ = ["MuxedStream"]
-
 _PIECE_BYTES_MAX = 65_536
 _AT_ONCE_BYTES_MAX = 65_536
 """What may wait to be written, of all streams of a connection, before `send_at_once` refuses: about what goes out in one piece."""

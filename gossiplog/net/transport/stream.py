@@ -9,8 +9,6 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from ...pubsub.types import PeerId
 
-__all__ = ["ByteStream", "Connection", "ConnectionEnd", "EndKind", "Handler", "PromptHandler", "PromptStream", "Stream", "Traffic"]
-
 
 class EndKind(Enum):
     """How a connection came to its end."""

@@ -12,8 +12,6 @@ import trio
 
 from ...errors import ClosedError
 
-__all__ = ["TcpStream", "TlsFailed", "dial_tcp"]
-
 _RECEIVE_BYTES_MAX = 65_536
 _FINISH_S = 1.0
 _TURN_BYTES = 65_536

@@ -22,8 +22,6 @@ from ...errors import ClosedError, DecodeError, RemoteProtocolError
 from .stream import ByteStream, PromptStream
 from .websocket_frames import BINARY, CLOSE, PING, PONG, TEXT, Frame, FrameReader, decode_close, encode_close, encode_frame
 
-__all__ = ["MESSAGE_BYTES_MAX", "WebSocketStream", "accept_websocket", "connect_websocket"]
-
 MESSAGE_BYTES_MAX = 4 * 2**20
 """Source: docs/spec/limits.md, "WebSocket"."""
 _CLOSE_S = 1.0

@@ -13,20 +13,6 @@ from typing import NamedTuple
 
 from ...errors import DecodeError
 
-__all__ = [
-    "BINARY",
-    "CLOSE",
-    "FRAMES_A_TURN",
-    "PING",
-    "PONG",
-    "TEXT",
-    "Frame",
-    "FrameReader",
-    "decode_close",
-    "encode_close",
-    "encode_frame",
-]
-
 _CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 FRAMES_A_TURN = 64
 """How many `read` takes at once: a chunk full of headers must not take a turn as long as it takes to read them all."""

@@ -11,8 +11,6 @@ from ..peers import Peer, choose
 from ..types import PeerId, Topic
 from .score import Scoring
 
-__all__ = ["Fanout"]
-
 
 class Fanout:
     """The fan-out peers of each topic, fed by our own publishing only.

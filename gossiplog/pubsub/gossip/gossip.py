@@ -17,8 +17,6 @@ from ..rpc import IHave, Message, Rpc
 from ..types import MessageId, PeerId, Topic
 from .score import NoScoring, Scoring
 
-__all__ = ["Gossip", "MessageCache"]
-
 
 class Gossip:
     """Tell of messages, ask for them, serve them.

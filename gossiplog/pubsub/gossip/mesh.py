@@ -17,8 +17,6 @@ from ..rpc import PeerRecord, Prune
 from ..types import PeerId, Topic
 from .score import Scoring
 
-__all__ = ["GraftBackoff", "PeerExchange", "TopicMeshes"]
-
 _BACKOFF_EXPIRY_TICKS = 15
 
 

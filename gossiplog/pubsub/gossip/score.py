@@ -12,8 +12,6 @@ from ..params import ScoreParams, Thresholds, TopicScoreParams
 from ..router import ScoreParts
 from ..types import PeerId, Topic
 
-__all__ = ["NoScoring", "PeerScores", "Scoring"]
-
 
 class Scoring(Protocol):
     """What the router's parts ask about a peer's score."""

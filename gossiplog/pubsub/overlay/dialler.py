@@ -10,8 +10,6 @@ from ..params import EpisubParams
 from ..rpc import OverlayMessage
 from ..types import PeerId
 
-__all__ = ["OverlayDials"]
-
 _WAITING_MAX = 16
 
 

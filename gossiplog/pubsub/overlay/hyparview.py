@@ -27,8 +27,6 @@ from .dialler import OverlayDials
 from .neighbours import ActiveLink, RoundTrips, count_random, find_farthest_near, order_surplus
 from .plumtree import BroadcastTree
 
-__all__ = ["MembershipViews"]
-
 _NODES_MAX = 32
 
 

@@ -11,8 +11,6 @@ from random import Random
 from ..peers import choose
 from ..types import PeerId
 
-__all__ = ["ActiveLink", "RoundTrips", "count_random", "find_farthest_near", "order_surplus"]
-
 
 class ActiveLink:
     """An active link, and what the neighbour last said of its own.

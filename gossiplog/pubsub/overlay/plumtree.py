@@ -30,8 +30,6 @@ from ..params import EpisubParams
 from ..rpc import Message, Rpc, TreeGraft, TreeIHave, TreePrune
 from ..types import MessageId, PeerId, TimerToken, Topic
 
-__all__ = ["FLUSH", "HOPS_MAX", "MISSING", "BroadcastTree", "Wake"]
-
 FLUSH = TimerToken("flush")
 MISSING = TimerToken("missing")
 HOPS_MAX = 255

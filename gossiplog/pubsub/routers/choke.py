@@ -19,8 +19,6 @@ from ..seen import Held
 from ..types import MessageId, PeerId, Topic
 from .gossipsub import Gossipsub
 
-__all__ = ["Choke"]
-
 
 class _Samples:
     """In what place a peer's copies came."""

@@ -38,8 +38,6 @@ from ..rpc import (
 from ..seen import Held
 from ..types import PeerId, TimerToken, Topic
 
-__all__ = ["Episub"]
-
 HEARTBEAT = TimerToken("heartbeat")
 
 

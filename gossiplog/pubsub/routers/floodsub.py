@@ -15,8 +15,6 @@ from ..router import TopicState
 from ..rpc import Message
 from ..types import PeerId, Topic
 
-__all__ = ["Floodsub"]
-
 
 class Floodsub(PubSub):
     """The router that floods."""

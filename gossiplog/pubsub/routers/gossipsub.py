@@ -20,8 +20,6 @@ from ..seen import Held
 from ..types import PeerId, Topic
 from .meshsub import Meshsub
 
-__all__ = ["Gossipsub"]
-
 
 class Gossipsub(Meshsub):
     """The router that forwards along a mesh and gossips to the others.

@@ -21,8 +21,6 @@ from ..router import TopicState
 from ..rpc import Control, Message
 from ..types import PeerId, TimerToken, Topic
 
-__all__ = ["HEARTBEAT", "Meshsub"]
-
 HEARTBEAT = TimerToken("heartbeat")
 
 

@@ -16,8 +16,6 @@ from ..router import TopicState
 from ..rpc import Message
 from ..types import PeerId, Topic
 
-__all__ = ["Randomsub"]
-
 
 class Randomsub(PubSub):
     """The router that draws D peers for every message; floodsub peers are sent everything beside them, as in go."""

@@ -10,8 +10,6 @@ from ...errors import DecodeError
 from .. import rpc
 from ..types import MessageId, PeerId, Topic, peer_id_bytes, peer_id_text
 
-__all__ = ["OVERLAY", "decode_overlay", "encode_overlay"]
-
 _SUMMARY = Schema("MessageSummary", Field(1, "id", Kind.BYTES), Field(2, "hops", Kind.UINT32))
 OVERLAY = Schema(
     "OverlayMessage",

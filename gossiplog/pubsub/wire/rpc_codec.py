@@ -22,8 +22,6 @@ from ..types import MessageId, PeerId, Topic, peer_id_bytes, peer_id_text
 from .overlay_codec import OVERLAY, decode_overlay, encode_overlay
 from .split import Room, split
 
-__all__ = ["RPC", "Decoded", "Wire", "WireLimits", "read_usual", "write_usual"]
-
 _SUB_OPTS = Schema(
     "SubOpts",
     Field(1, "subscribe", Kind.BOOL, optional=True),

@@ -9,8 +9,6 @@ from ...codec.framing import encode_frame
 from ..rpc import Message, Rpc
 from .rpc_codec import Wire
 
-__all__ = ["Copies", "Encoder"]
-
 _ENCODED_MAX = 64
 _ENCODED_BYTES_MAX = 16 * 1024 * 1024
 _COPIES_MAX = 256

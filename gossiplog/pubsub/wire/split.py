@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from ..rpc import Control, IHave, Prune, Rpc
 from ..types import MessageId
 
-__all__ = ["Room", "split"]
-
 _CHUNK_IDS = 512
 
 

@@ -58,8 +58,6 @@ from .replica import SimReplica
 from .sessions import END, Server, SimulatedSession
 from .world import SimWire
 
-__all__ = ["Byzantine", "Stranger", "Vice", "append_answer", "spam"]
-
 PERIOD_S = 0.7
 REPLAYS_MAX = 50
 HEARD_MAX = 500

@@ -27,8 +27,6 @@ from ...plan import ask, run_plan
 from ...store.memory.state import MemoryState
 from .tables import StateWithTable, TablesTransaction
 
-__all__ = ["cheat", "judge_anew", "random_said", "read_void"]
-
 _UPON_MAX = 3
 
 

@@ -31,8 +31,6 @@ from .plan import TOPIC, ReplicaSpec, draw_params, draw_plan, draw_spec
 from .replica import SimReplica, signer_of
 from .world import LinkFaults, SimWorld
 
-__all__ = ["CheckReport", "SeedFailure", "SeedOutcome", "check_seed", "run_check"]
-
 CALM_S = 30.0
 """Without faults, replicas must agree within this time after the last append, without a new connection."""
 HEALED_S = 450.0

@@ -12,8 +12,6 @@ from ...errors import CommitError, ConnectionLost, StorageFull, StoreError
 from ...plan import Request
 from .tables import StateWithTable
 
-__all__ = ["Crash", "Disk", "Trouble"]
-
 
 class Crash(Enum):
     """How a replica stops."""

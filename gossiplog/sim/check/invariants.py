@@ -56,7 +56,8 @@ from ...tree.memory import MemoryTree
 from ...tree.node import Node, leaf_hash
 from .cheating import judge_anew, read_void
 from .law import NAME, Role, find_poison, reference_of, role_of
-from .observer import NO_TOKEN, Stream, Violation
+from .observer import NO_TOKEN, Stream
+from .observer import Violation as Violation
 from .pulling import PullingInvariants
 from .quotas import QuotaInvariants
 from .replica import SimReplica
@@ -66,8 +67,6 @@ from .spreading import SpreadingInvariants
 from .telling import TellingInvariants
 from .waiting import WaitingInvariants
 from .writing_invariants import WritingInvariants
-
-__all__ = ["Invariants", "LawInvariants", "Violation"]
 
 P = ParamSpec("P")
 FRUITLESS_MAX = 7

@@ -21,8 +21,6 @@ from ...log.access import AccessRule
 from ...log.application import Application
 from ...log.past import Past
 
-__all__ = ["NAME", "RULE", "Role", "find_poison", "make_application", "reference_of", "role_of"]
-
 NAME = "check"
 
 

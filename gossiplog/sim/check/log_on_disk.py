@@ -24,8 +24,6 @@ from .disk import Disk
 from .plan import TOPIC
 from .tables import TablesTransaction, begin_anew
 
-__all__ = ["LogOnDisk", "Validator"]
-
 FULL_AGAIN_S = 0.05
 """A caller that finds the queue full tries again after this time."""
 

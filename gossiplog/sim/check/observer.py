@@ -14,8 +14,6 @@ from ...pubsub.types import PeerId
 from ...reconcile import Reconciled
 from ...sync.result import SyncResult
 
-__all__ = ["NO_TOKEN", "ReplicaObserver", "Stream", "Violation"]
-
 Stream: TypeAlias = tuple[str, PeerId, int]
 """A stream's purpose, its opener, and its number among the opener's streams."""
 

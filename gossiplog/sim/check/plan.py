@@ -13,9 +13,6 @@ from ...pubsub.params import CommonParams
 from ...sync.limits import ClientLimits
 from .world import LinkFaults
 
-__all__ = ["TOPIC", "ReplicaSpec", "SeedPlan", "draw_params", "draw_plan", "draw_spec"]
-
-
 TOPIC = "check.example.com"
 
 

@@ -14,8 +14,6 @@ from ...sync.result import Ending, SyncResult
 from .replica import SimReplica
 from .router_invariants import Fail
 
-__all__ = ["PullingInvariants"]
-
 TREES_S = 60.0
 """After a failed reconciliation with a peer, only merkle syncs are used with it for at least this long."""
 ROUNDING_S = 0.001

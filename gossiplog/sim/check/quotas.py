@@ -17,8 +17,6 @@ from ...pubsub.types import PeerId
 from .replica import SimReplica, address_of
 from .router_invariants import Fail
 
-__all__ = ["QuotaInvariants"]
-
 MINUTE_S = 60.0
 DECIDED_S = 5.0
 """An entry that was let in is decided within this time. It is charged meanwhile."""

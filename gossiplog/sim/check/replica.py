@@ -68,8 +68,6 @@ from .sessions import Server
 from .syncs import Syncs
 from .world import SimWire, SimWorld
 
-__all__ = ["SimReplica", "address_of", "signer_of"]
-
 T = TypeVar("T")
 
 ELSEWHERE_AGAIN_S = 0.01

@@ -13,8 +13,6 @@ from ...pubsub.types import PeerId
 from .replica import SimReplica
 from .router_invariants import Fail
 
-__all__ = ["ReputationInvariants"]
-
 OFFENCES_MAX = 5
 BAN_S = 600.0
 ROUNDING_S = 0.001

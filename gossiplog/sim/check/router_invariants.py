@@ -33,8 +33,6 @@ from ...pubsub.types import MessageId, PeerId
 from .replica import SimReplica
 from .world import SimWire
 
-__all__ = ["Fail", "PerReplica", "RouterInvariants"]
-
 N = TypeVar("N")
 Fail: TypeAlias = Callable[[str, SimReplica, str], NoReturn]
 

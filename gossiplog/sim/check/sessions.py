@@ -12,8 +12,6 @@ from ...pubsub.types import PeerId
 from ...store.memory.state import MemoryState
 from ...sync import events
 
-__all__ = ["END", "Server", "SessionHost", "SimulatedSession"]
-
 T = TypeVar("T")
 
 END = b""

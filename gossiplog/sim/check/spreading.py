@@ -18,8 +18,6 @@ from ...sync.wire import decode_event, encode_event
 from .replica import SimReplica
 from .router_invariants import PerReplica
 
-__all__ = ["SpreadingInvariants"]
-
 BY_PUSH = (PeerKind.CLIENT, PeerKind.HUB)
 PASSED_ON_S = 0.8
 """An entry is pushed, or heads are told instead, within this time: the log may be read twice before, each time for up to 0.3 s."""

@@ -28,8 +28,6 @@ from .plan import ReplicaSpec
 from .sessions import END, Server, SessionHost, SimulatedSession
 from .world import Inhabitant, SimWire, SimWorld
 
-__all__ = ["Syncs"]
-
 CUT_SHORT_S = 0.6
 """A sync that is cut short breaks within this time."""
 SHARE_S = 1.0

@@ -11,8 +11,6 @@ from ...log.requests import Applied, WriteApplication, WriteSetAside
 from ...plan import Call, Plan, Request, ask, run_plan
 from ...store.memory.state import WRITES, MemoryState
 
-__all__ = ["StateWithTable", "TablesTransaction", "WriteRow", "begin_anew"]
-
 T = TypeVar("T")
 
 

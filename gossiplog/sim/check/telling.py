@@ -16,8 +16,6 @@ from ...sync.rpc import HEADS_MAX
 from .replica import SimReplica
 from .router_invariants import Fail
 
-__all__ = ["TellingInvariants"]
-
 TOLD_S = 0.8
 """Heads are told within this time: one read may be under way, and a second follows; each takes up to 0.3 s."""
 WANTED_S = 7.0

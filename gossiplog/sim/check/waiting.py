@@ -12,8 +12,6 @@ from ...entry.validation import Rule, Verdict
 from .replica import SimReplica
 from .router_invariants import PerReplica
 
-__all__ = ["WaitingInvariants"]
-
 LOOKED_FOR_S = 0.1
 """The log is asked about an orphan's parents within this time plus two of its answers: the first may be to the question before."""
 DECIDED_S = 2.0

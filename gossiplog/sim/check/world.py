@@ -14,8 +14,6 @@ from ...pubsub.types import PeerId
 from ..link import Uniform
 from ..queue import CalendarQueue
 
-__all__ = ["Inhabitant", "LinkFaults", "SimWire", "SimWorld"]
-
 DETECT_S = 3.0
 """Both ends give up a connection across a partition after this time."""
 REDIAL_S = 1.0

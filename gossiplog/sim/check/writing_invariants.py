@@ -16,8 +16,6 @@ from ...log.commit import AppendPayloads, InsertEntries
 from .replica import SimReplica
 from .router_invariants import PerReplica
 
-__all__ = ["WritingInvariants"]
-
 BREAKS_MAX = 5
 """The connection may break this often during one commit."""
 ENTRIES_MAX = 1_000

@@ -10,8 +10,6 @@ from .metrics import Metrics
 from .sizes import UnwiredControl, rpc_bytes
 from .trace import Recorder
 
-__all__ = ["Counters"]
-
 
 class Counters:
     """Count what the driver does.

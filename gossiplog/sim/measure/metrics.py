@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from ..scenario import Scenario
 
-__all__ = ["Counters", "Metrics", "RunResult", "Summary", "percentile"]
-
 HOPS_MAX = 254
 
 Counters = dict[str, int]

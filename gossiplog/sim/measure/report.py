@@ -11,8 +11,6 @@ from typing import Any
 from ..scenario import Attack, Scenario
 from .metrics import RunResult
 
-__all__ = ["COLUMNS", "as_row", "compare_table", "describe", "mean_rows", "without_attack"]
-
 COLUMNS = ("p50_s", "p99_s", "max_s", "last_hop", "rmr", "missed", "control_per_delivery", "payload_bytes", "control_bytes")
 """The figures compared between routers, in order."""
 

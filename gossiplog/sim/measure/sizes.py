@@ -27,8 +27,6 @@ from ...pubsub.rpc import (
     WalkJoin,
 )
 
-__all__ = ["UnwiredControl", "field_bytes", "number_bytes", "rpc_bytes"]
-
 PEER_ID_BYTES = 38
 EXTENSION_TAG_BYTES = 4
 """The tags of field 5283491, which carries everything that libp2p does not know, and of 6492434, the test extension."""

@@ -16,8 +16,6 @@ from typing import IO, Any, Protocol, TypeAlias
 from ...errors import LocalProtocolError
 from ...glass.fact import TRACE_SCHEMA
 
-__all__ = ["JsonLines", "Parquet", "Record", "Recorder", "Sink", "Transcript", "open_sink"]
-
 Record: TypeAlias = tuple[int, float, str, int, int | None, str | None, int | None, int | None, int | None, int | None]
 """(seq, time_s, kind, node, peer, type, message, count, bytes, hops)"""
 

@@ -16,8 +16,6 @@ from ...pubsub.types import PeerId, TimerToken, Topic
 from ..scenario import Attack
 from .topology import Links
 
-__all__ = ["Malicious", "attack_links"]
-
 SQUAT = TimerToken("squat")
 SQUAT_S = 1.0
 

@@ -10,8 +10,6 @@ from ..scenario import Churn, Fault, Kill, Liar, Offline, Partition, PublishSpec
 from .network import Network, SimNode
 from .topology import Links
 
-__all__ = ["Script"]
-
 REDIAL_S = 1.0
 """A link lost to a partition is dialled again within this time after the partition heals."""
 

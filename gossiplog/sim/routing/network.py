@@ -21,8 +21,6 @@ from ..processes import uncollected
 from ..queue import CalendarQueue
 from ..scenario import LinkSpec
 
-__all__ = ["TOPIC", "Handle", "Lane", "Network", "SimLink", "SimNode"]
-
 # Nodes and links hold only the driver's knowledge, none of the router's.
 Handle: TypeAlias = Callable[[events.Event, float], list[Action]]
 """A router's `handle`."""

@@ -25,8 +25,6 @@ from .faults import Script
 from .network import TOPIC, Network, SimNode
 from .topology import Links
 
-__all__ = ["ScenarioRun", "router_factory", "run_row", "run_scenario"]
-
 Factory = Callable[[random.Random], Router]
 
 

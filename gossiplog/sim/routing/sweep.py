@@ -23,8 +23,6 @@ from ..processes import spread_out
 from ..scenario import Scenario, ScenarioError, load_scenario, set_key
 from .run import run_row
 
-__all__ = ["Point", "Sweep", "load_sweep", "run_sweep"]
-
 POINTS_MAX = 100_000
 
 

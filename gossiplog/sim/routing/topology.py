@@ -8,8 +8,6 @@ from typing import TypeAlias
 
 from ...errors import LocalProtocolError
 
-__all__ = ["Links", "full", "hub_and_spoke", "random_connect", "read_links", "ring", "star"]
-
 Links: TypeAlias = list[tuple[int, int]]
 """`(dialler, dialled)` pairs. Each unordered pair occurs at most once."""
 

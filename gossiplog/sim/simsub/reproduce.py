@@ -12,8 +12,6 @@ from typing import Any
 from ..processes import spread_out
 from .simsub import RULES, RULES_2018, SimsubResult, run_simsub
 
-__all__ = ["GATE_SEEDS", "CounterReport", "PublishedRun", "RunReport", "as_json", "judge", "published_runs", "reproduce"]
-
 GATE_SEEDS = 100
 """Fewer seeds give a preview, not a verdict."""
 RATIO_MAX_OFF = 0.04

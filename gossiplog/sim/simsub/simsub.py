@@ -17,8 +17,6 @@ from typing import Any
 from ..link import Uniform
 from ..routing.topology import pick_peers
 
-__all__ = ["RULES", "RULES_2018", "RULES_2022_V10", "RULES_2022_V11", "SimsubResult", "SimsubRules", "SimsubRun", "run_simsub"]
-
 HISTORY = 120
 """A message is remembered for this many heartbeats."""
 HEARTBEAT_S = 1.0

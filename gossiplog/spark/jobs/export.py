@@ -27,7 +27,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ...arrow.export import EXPORT_COLUMNS
+from ...arrow.export import EXPORT_COLUMNS as EXPORT_COLUMNS
 from ...errors import LocalProtocolError
 from ...log.place import LogPlace
 from ..source.locations import check_export_place, exists, is_remote, local_path
@@ -37,8 +37,6 @@ from ..tables.staging import observed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-__all__ = ["CLOCKS_A_FOLDER", "EXPORT_COLUMNS", "add_run", "all_rows", "fields_of", "last_place", "write_log"]
 
 CLOCKS_A_FOLDER = 1_000_000
 _COUNTED = {"entries": "count_if(fault is null)", "failed": "count(fault)", "first_seq": "min(seq)", "last_seq": "max(seq)"}

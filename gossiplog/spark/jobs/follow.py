@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["FOLLOW_COLUMNS", "checked", "follow"]
-
 FOLLOW_COLUMNS = ("id", "key", "clock", "topic", "author", "parents", "payload", "value", "seq", "place", "fault", "source")
 
 

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
     from ...tree.node import Node
 
-__all__ = ["Job", "check_key", "diff_job", "export_job", "import_job", "state_job", "stats_job", "tree_job", "verify_job"]
-
-
 _FEW = 5
 """Fewer keys than these are more likely a mistake in the key than the state that was wanted."""
 

@@ -22,8 +22,6 @@ from ..source.locations import check_new, is_remote, local_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["JobReport", "published"]
-
 
 @dataclass(slots=True)
 class JobReport:

@@ -10,8 +10,6 @@ from ..tables.traces import by_message, by_run, plot_latencies, quarantined, rea
 from .jobs import Job
 from .results import JobReport
 
-__all__ = ["sweep_job", "traces_job"]
-
 _ROWS_SHOWN = 50
 
 

@@ -18,8 +18,6 @@ from ...entry.rules import VALUE_BYTES_LIMIT
 from ...errors import DecodeError, LocalProtocolError
 from .scan import PARTS_MAX, FaultPart, ScanPart, Selection
 
-__all__ = ["ArchiveScan", "archive_files"]
-
 _PART_BYTES = 16 * 1024 * 1024
 _PART_BYTES_MIN = 1024 * 1024
 """Smaller parts of a file are not worth a task."""

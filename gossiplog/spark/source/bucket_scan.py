@@ -14,8 +14,6 @@ from ...bucket.scan import BucketPlace, Extent, extents, look
 from ...bucket.table import read_pages
 from .scan import FaultPart, ScanPart, Selection
 
-__all__ = ["BucketFollower", "BucketScan"]
-
 
 class ExtentPart(ScanPart):
     """Leaves of one publisher's tree."""

@@ -14,20 +14,6 @@ from .run_plan import is_url
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "NEW_FOLDER",
-    "check_bucket",
-    "check_export_place",
-    "check_local",
-    "check_new",
-    "check_readable",
-    "check_table_url",
-    "exists",
-    "is_export",
-    "is_remote",
-    "local_path",
-]
-
 NEW_FOLDER = "give the name of a folder that does not exist yet"
 _OF_OTHERS = ("report.json", "report", "checkpoint")
 _FILES = (".db", ".sqlite", ".sqlite3", ".jsonl", ".car", ".hex", ".gz")

@@ -16,8 +16,6 @@ from .scan import Follower, Scan, selection_of
 if TYPE_CHECKING:
     from ...bucket.scan import BucketPlace
 
-__all__ = ["follower_of", "place_of", "resumed", "scan_of"]
-
 
 def scan_of(location: str, options: Mapping[str, str]) -> Scan:
     """Return what reads a location, with the options of a load.

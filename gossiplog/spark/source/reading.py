@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from ..tables.task_function import TaskWork
 
-__all__ = ["finished_runs", "is_table", "read_entries", "read_table", "read_work"]
-
 _RUN = re.compile(r"run=\d{12,16}")
 
 

@@ -16,8 +16,6 @@ from ...store.base import Durability
 from ...store.postgres.url import is_postgres_url
 from ...store.sqlite.bounds import BoundedConnection
 
-__all__ = ["PlanRunner", "is_log", "is_url", "last_seq", "opened_store"]
-
 T = TypeVar("T")
 
 

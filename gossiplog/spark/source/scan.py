@@ -17,20 +17,6 @@ from ...codec.clock import CLOCK_MAX, encode_clock
 from ...entry.message_id import decode_id
 from ...errors import DecodeError, LocalProtocolError
 
-__all__ = [
-    "LOAD_OPTIONS",
-    "PARTS_MAX",
-    "STREAM_OPTIONS",
-    "WRITE_OPTIONS",
-    "FaultPart",
-    "Follower",
-    "Scan",
-    "ScanPart",
-    "Selection",
-    "check_options",
-    "selection_of",
-]
-
 PARTS_MAX = 10_000
 _PLACE = frozenset({"path", "url"})
 LOAD_OPTIONS = _PLACE | {

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from ..tables.task_function import TaskWork
 
-__all__ = ["GossipLogSource", "register"]
-
 _VIEW = "say CREATE TEMPORARY VIEW v USING gossiplog OPTIONS (path '…')"
 
 

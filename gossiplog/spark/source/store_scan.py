@@ -25,8 +25,6 @@ from ...tree.node import ReadRoot, key_before
 from .run_plan import PlanRunner, is_url, opened_store
 from .scan import PARTS_MAX, ScanPart, Selection
 
-__all__ = ["KeyRange", "LogFollower", "SeqRange", "StoreScan", "cut_evenly"]
-
 _FIRST_PAGE = 64
 """Nobody knows how large the values are, so pages begin small."""
 _ENTRIES_A_PART = 50_000

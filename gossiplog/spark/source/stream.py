@@ -19,8 +19,6 @@ from .scan import Follower, ScanPart
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["StreamReader"]
-
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets are places, a `LogPlace` or a `BucketPlace` as JSON: everything up to there has been read.

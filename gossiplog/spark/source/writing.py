@@ -29,8 +29,6 @@ from .run_plan import is_url
 if TYPE_CHECKING:
     from ...entry.validation import Verdict
 
-__all__ = ["LogWriter"]
-
 _RUN_BYTES = 64 * 1024 * 1024
 """A task sorts so much at a time, which is what it holds in memory."""
 _INSERT_ROWS = 4_000

@@ -18,8 +18,6 @@ from ...errors import LocalProtocolError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["COLUMNS", "SAMPLE_ROWS", "infer_fields", "schema_of", "with_columns", "with_fields"]
-
 COLUMNS: dict[str, DataType] = {name: from_arrow_type(kind) for name, kind in arrow_columns.COLUMNS.items()}
 """See `gossiplog.arrow.columns`."""
 _OF_VALUE = frozenset(COLUMNS) - {"value", "seq", "place", "fault", "source", "branch"}

@@ -11,8 +11,6 @@ from .columns import with_columns
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["SIDES", "count_sides", "diff"]
-
 SIDES = ("a", "b", "both", "unread a", "unread b")
 
 

@@ -18,8 +18,6 @@ from blake3 import blake3
 
 from ...tree.node import ANCHOR_HASH, FANOUT, HASH_BYTES, Node, boundary_limit
 
-__all__ = ["Segment", "SegmentEdge", "fold", "stitch"]
-
 _LIMIT = boundary_limit(FANOUT)
 
 

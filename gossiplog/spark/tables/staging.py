@@ -11,8 +11,6 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
 
-__all__ = ["materialise", "observed", "small"]
-
 _BROADCAST_ROWS = 200_000
 """This many rows of a key and a count are about 20 MB, which every executor can hold."""
 

@@ -27,8 +27,6 @@ from .task_function import TaskWork, row_batches
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["PICK", "STATE_COLUMNS", "State", "ancestors", "last_writers", "parse_path", "state"]
-
 STATE_COLUMNS = ("key", "value", "place", "fault", "source")
 """What `state` reads; `parent_keys` too if heads are given, and `payload` with all that the expression names if it is no path."""
 

@@ -14,8 +14,6 @@ from .staging import materialise
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["STATS_COLUMNS", "Stats", "stats"]
-
 STATS_COLUMNS = ("key", "clock", "author", "topic", "parent_keys", "bytes", "place", "fault", "source")
 """What `stats` reads."""
 _BUCKETS = 200

@@ -18,8 +18,6 @@ from ...sim.routing.sweep import Sweep
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FIGURES", "pareto", "plot_pareto", "sweep"]
-
 FIGURES = ("published", "delivered", *COLUMNS, "last_hop_mean", "rmr_last", "events")
 """The figures of a run, columns of type double."""
 _INTEGERS = ("number", "seed", "nodes")

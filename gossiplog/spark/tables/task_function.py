@@ -15,8 +15,6 @@ from .columns import with_columns
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["TaskWork", "row_batches"]
-
 _ROWS = 4_096
 
 

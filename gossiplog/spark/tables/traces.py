@@ -15,8 +15,6 @@ from ...sim.measure.plots import pyplot
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["RUN", "by_message", "by_run", "latencies", "plot_latencies", "quarantined", "read_traces", "summed_up"]
-
 RUN = ("scenario", "router", "seed")
 """What names a run in a trace."""
 QUANTILES = {"p50_s": 0.50, "p90_s": 0.90, "p99_s": 0.99}

@@ -24,8 +24,6 @@ from .task_function import TaskWork, row_batches
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-__all__ = ["FOLD", "LEAF_COLUMNS", "Tree", "build_tree"]
-
 LEAF_COLUMNS = ("key", "hash", "place", "fault", "source")
 """What `build_tree` and `diff` read; `key` and `value` will do instead of `key` and `hash`."""
 

@@ -21,8 +21,6 @@ from .task_function import TaskWork
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["INPUT_COLUMNS", "JUDGE", "VERDICT_COLUMNS", "count_verdicts", "quarantine", "register_extras", "settle", "verify"]
-
 INPUT_COLUMNS = ("key", "value", "place", "fault", "source")
 """What `verify` reads; only `value` has to be there."""
 VERDICT_COLUMNS = ("id", "key", "verdict", "rule", "reason", "place", "source")

@@ -12,8 +12,6 @@ from ...log import fsck_requests, requests
 from ...plan import Request
 from .state import MemoryState
 
-__all__ = ["FSCK_ANSWERS"]
-
 
 def _nodes(state: MemoryState) -> Iterator[tuple[int, bytes]]:
     for level in range(1, state.tree.root.level + 1):

@@ -13,8 +13,6 @@ from ...plan import Request
 from ...tree.memory import MemoryTree
 from ...tree.node import Node, ReadNodes, ReadRoot, ReadRuns
 
-__all__ = ["ANSWERS", "WRITES", "MemoryState"]
-
 
 class MemoryState:
     """The state of a log in memory, without any task: each of the simulator's replicas has one.

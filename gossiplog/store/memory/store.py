@@ -19,8 +19,6 @@ from .fsck import FSCK_ANSWERS
 from .state import WRITES, MemoryState
 from .tables import MemoryTables
 
-__all__ = ["MemoryStore"]
-
 T = TypeVar("T")
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from ...errors import CommitError
 from ..statements import ApplicationTables
 
-__all__ = ["MemoryTables"]
-
 
 class MemoryTables:
     """The tables, and the transaction on them that goes with the log's."""

@@ -15,8 +15,6 @@ from .fsck import FSCK_ANSWERS
 from .pages import TAIL, cut
 from .writes import check_name
 
-__all__ = ["ANSWERS", "Fetch", "LogState", "answer", "catch_up"]
-
 Fetch: TypeAlias = Callable[..., Awaitable[list[Any]]]
 """`fetch(statement, *parameters)`: executes a statement, in which `{log}` stands for the log's schema, and returns its rows."""
 

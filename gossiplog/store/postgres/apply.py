@@ -12,8 +12,6 @@ from ...errors import CommitError, LocalProtocolError, StatementError
 from .connection import Connection
 from .errors import is_lost
 
-__all__ = ["ApplicationStatements", "query"]
-
 T = TypeVar("T")
 
 _REFUSED = frozenset(

@@ -13,8 +13,6 @@ import asyncpg
 from ..base import Durability
 from .url import PostgresUrl
 
-__all__ = ["Connection", "connect", "is_so", "settings_for"]
-
 Connection: TypeAlias = Any
 """asyncpg's connection, which has no types."""
 

@@ -22,8 +22,6 @@ from .pool import Pool
 from .thread import AsyncioThread, TrioCall
 from .url import PostgresUrl
 
-__all__ = ["OF_A_LOG", "OF_A_SHELF", "Connections", "PoolSizes", "after", "open_connections"]
-
 _ATTEMPTS = 8
 """To connect for the first time, while the server starts."""
 _GRACE_S = 1.0

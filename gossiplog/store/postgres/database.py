@@ -26,8 +26,6 @@ from .sync_calls import SyncCalls
 from .thread import TrioCall
 from .url import PostgresUrl
 
-__all__ = ["Database"]
-
 T = TypeVar("T")
 
 _ATTEMPTS = 8

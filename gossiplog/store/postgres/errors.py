@@ -8,8 +8,6 @@ import asyncpg
 
 from ... import errors
 
-__all__ = ["DATABASE_ERRORS", "DatabaseFailed", "is_lost", "may_return", "translate"]
-
 DATABASE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 """What asyncpg raises: the server's errors, its own, and those of the connection, TLS included."""
 

@@ -9,8 +9,6 @@ from ...log import fsck_requests, requests
 from ...plan import Request
 from .pages import TAIL
 
-__all__ = ["FSCK_ANSWERS"]
-
 
 async def _counts(fetch: Any, request: fsck_requests.ReadTableCounts) -> fsck_requests.TableCounts:
     statement = """

@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable
 from .connection import Connection
 from .errors import DATABASE_ERRORS
 
-__all__ = ["Heard", "Listener", "Notifier"]
-
 _GAP_S = 0.02
 """Between two notifications of one process, and between two times that it wakes its followers: a burst of commits costs 50 a second of
 either, however many there are, of however many processes."""

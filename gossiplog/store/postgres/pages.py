@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ...log.page import PAGE_BYTES_MAX
 
-__all__ = ["TAIL", "cut"]
-
 
 def cut(select: str, order: str) -> str:
     """Make a statement give its rows only up to the one with which their VALUEs reach `PAGE_BYTES_MAX`, with a further column.

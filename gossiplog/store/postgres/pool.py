@@ -16,8 +16,6 @@ from .connection import Connection
 from .errors import DATABASE_ERRORS, may_return, translate
 from .thread import TrioCall
 
-__all__ = ["PATIENCE_S", "Pool"]
-
 PATIENCE_S = 30.0
 """How long a caller waits for a connection, whether the server is away or all connections are busy."""
 _BACKOFF_FIRST_S = 0.05

@@ -22,8 +22,6 @@ from .connection import Connection
 from .transactions import WriterLocks, begin_writing
 from .url import PostgresUrl
 
-__all__ = ["Schema", "check_log", "find_version", "find_writer", "open_schema", "reading"]
-
 _LOCK_CLASS = 0x676C6F67
 """`glog` in ASCII: the first half of our advisory locks, plus the lock's number. The second is the schema's oid, or 0 to make schemas."""
 _SERVER_MIN = 14

@@ -22,8 +22,6 @@ from .schema import reading
 from .thread import TrioCall
 from .url import NAME_BYTES_MAX, SCHEMA_PREFIX, PostgresUrl
 
-__all__ = ["LogDatabase", "SharingUrl"]
-
 _LOGS = """
     FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = 'log' AND c.relkind = 'r'
     WHERE starts_with(n.nspname, $1) AND has_schema_privilege(n.oid, 'USAGE')"""

@@ -23,8 +23,6 @@ from .thread import AsyncioThread
 from .transactions import WriteTransaction
 from .url import PostgresUrl
 
-__all__ = ["PostgresStore", "find_postgres_pending"]
-
 T = TypeVar("T")
 
 _POLL_S = 0.2

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from ...plan import Plan
 
-__all__ = ["SyncCalls"]
-
 T = TypeVar("T")
 
 

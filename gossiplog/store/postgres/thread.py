@@ -19,8 +19,6 @@ from typing import Any, TypeVar
 import outcome
 import trio
 
-__all__ = ["Abandoned", "AsyncioThread", "TrioCall"]
-
 T = TypeVar("T")
 
 _FINISH_S = 5.0

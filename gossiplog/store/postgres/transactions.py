@@ -18,21 +18,6 @@ from .errors import DATABASE_ERRORS, DatabaseFailed
 from .sync_calls import SyncCalls
 from .writes import Statement, as_script, is_write, statements_of
 
-__all__ = [
-    "NOTHING_KNOWN",
-    "RETURN_S",
-    "Fetcher",
-    "WriteTransaction",
-    "WriterLocks",
-    "begin_as_guest",
-    "begin_reading",
-    "begin_snapshot",
-    "begin_turn",
-    "begin_writing",
-    "is_there",
-    "run_reading",
-]
-
 T = TypeVar("T")
 
 NOTHING_KNOWN = LogState(-1, -1, -1)

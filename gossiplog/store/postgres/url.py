@@ -9,8 +9,6 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 
 from ...errors import LocalProtocolError
 
-__all__ = ["NAME_BYTES_MAX", "SCHEMA_PREFIX", "PostgresUrl", "is_postgres_url", "names_log", "without_secrets"]
-
 SCHEMA_PREFIX = "gossiplog_"
 NAME_BYTES_MAX = 63 - len(SCHEMA_PREFIX)
 """PostgreSQL cuts longer identifiers off, silently."""

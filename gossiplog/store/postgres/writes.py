@@ -10,8 +10,6 @@ from ...errors import LocalProtocolError
 from ...log import fsck_requests, requests
 from ...plan import Request
 
-__all__ = ["WRITES", "Statement", "as_script", "check_name", "is_write", "statements_of"]
-
 Statement: TypeAlias = tuple[str, list[list[Any]]]
 """A statement, in which `{log}` stands for the log's schema, and its parameters, each of which is an array."""
 

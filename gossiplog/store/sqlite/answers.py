@@ -18,8 +18,6 @@ from ...tree.node import ANCHOR_HASH, Node, NodeRun, ReadNodes, ReadRoot, ReadRu
 from .bounds import NODES_SURE, BoundedConnection
 from .fsck import FSCK_ANSWERS
 
-__all__ = ["ANSWERS", "answer"]
-
 _CHUNKS = (1, 8, 64, 512)
 """Numbers of placeholders in an IN list; few, so that each statement stays prepared."""
 _COPIED_BYTES = 16 * 1024

@@ -17,8 +17,6 @@ from pathlib import Path
 from ...errors import DamagedLog, ForeignFile, StoreError
 from .errors import translate_os
 
-__all__ = ["BESIDE", "Surroundings", "beside", "look", "page_size", "read_plain", "wal_page_size"]
-
 BESIDE = ("-journal", "-wal", "-shm")
 """What SQLite keeps beside a file."""
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")

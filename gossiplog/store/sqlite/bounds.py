@@ -10,8 +10,6 @@ from pathlib import Path
 
 from .beside import beside
 
-__all__ = ["NODES_SURE", "BoundedConnection"]
-
 _TICK_STEPS = 100_000
 _STEPS_MIN = 20_000_000
 """Of SQLite's virtual machine, about 0.3 s: more than a request for very many keys takes in a small file."""

@@ -18,8 +18,6 @@ import aiosqlite.core
 import outcome
 import trio
 
-__all__ = ["TrioConnection"]
-
 T = TypeVar("T")
 
 

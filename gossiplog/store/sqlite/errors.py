@@ -9,8 +9,6 @@ from pathlib import Path
 
 from ...errors import CommitError, DamagedLog, ForeignFile, LogBusy, LogNotFound, ReadOnlyLog, StorageFull, StoreError, StoreUnavailable
 
-__all__ = ["Translating", "translate", "translate_os"]
-
 
 def translate(path: Path, error: sqlite3.Error) -> StoreError:
     """Turn an error of sqlite3's into one that names the file and what to do; to be raised from it."""

@@ -21,23 +21,6 @@ from .lock import is_held_elsewhere
 from .reading import readable
 from .schema import check_schema, read_writer
 
-__all__ = [
-    "BUSY_TIMEOUT_S",
-    "READER_CACHE_KIB",
-    "SESSION_CACHE_KIB",
-    "check_file",
-    "check_log",
-    "connect",
-    "create_log",
-    "find_pending",
-    "is_blank",
-    "is_database",
-    "migrate_log",
-    "opened_reader",
-    "place_to_read",
-    "read_version",
-]
-
 APPLICATION_ID = 0x676C6F67
 """`glog` in ASCII, in the file's header where SQLite keeps the owner of a format."""
 _MAGIC = b"SQLite format 3\0"

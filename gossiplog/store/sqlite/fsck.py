@@ -11,8 +11,6 @@ from ...log.page import cut_page
 from ...plan import Request
 from .schema import has_expressions
 
-__all__ = ["FSCK_ANSWERS"]
-
 _DERIVED = ("leaves", "nodes", "heads", "positions", "links")
 
 

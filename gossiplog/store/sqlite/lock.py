@@ -11,8 +11,6 @@ from ...errors import ForeignFile, LogBusy
 from .beside import beside
 from .errors import translate_os
 
-__all__ = ["WriterLock", "is_held_elsewhere"]
-
 _BUSY_HINT = (
     "end it, or open the log read-only; to append beside a `gossiplog serve`, post to it with `gossiplog append URL`, and beside a "
     "`sync --follow`, append to a log of your own and `gossiplog sync` that with the server"

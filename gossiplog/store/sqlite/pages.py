@@ -14,8 +14,6 @@ from pathlib import Path
 
 from .beside import beside, page_size, read_plain, wal_page_size
 
-__all__ = ["scan_values"]
-
 _TABLE_LEAF = 13
 _VALUE_BYTES_MAX = 8 * 1024 * 1024
 """No VALUE is larger; a length that says so is damaged."""

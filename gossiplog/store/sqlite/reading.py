@@ -16,8 +16,6 @@ from ..migrate import load_migrations
 from .beside import Surroundings, beside, look, read_plain
 from .lock import is_held_elsewhere
 
-__all__ = ["back_up", "readable"]
-
 
 @contextlib.contextmanager
 def readable(path: Path, *, copies_older: bool = True) -> Iterator[Path]:

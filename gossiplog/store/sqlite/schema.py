@@ -12,8 +12,6 @@ from typing import NamedTuple
 from ...errors import ForeignFile
 from ..migrate import load_migrations, split_statements
 
-__all__ = ["check_schema", "has_expressions", "read_writer"]
-
 _OURS = "gossiplog_"
 
 

@@ -31,8 +31,6 @@ from .lock import WriterLock
 from .reading import back_up
 from .transaction import begin, commit, in_transaction, rollback, write
 
-__all__ = ["SqliteStore"]
-
 T = TypeVar("T")
 
 _READERS = 4

@@ -14,8 +14,6 @@ from .answers import answer
 from .bounds import BoundedConnection
 from .errors import Translating
 
-__all__ = ["begin", "commit", "in_transaction", "rollback", "write"]
-
 T = TypeVar("T")
 
 

@@ -29,8 +29,6 @@ from ...version import VERSION
 from ..http.requests import check_parameters, shown
 from .peers import peers_record
 
-__all__ = ["DiagnosisApi"]
-
 _SET_ASIDE_MAX = 16
 """Applications of one entry."""
 RECENT_S = 30.0

@@ -28,8 +28,6 @@ from ...version import VERSION
 from ..http.requests import check_parameters, shown
 from ..http.streamed import Streamed, Write
 
-__all__ = ["GATHER_S", "HEARTBEAT_S", "PAST", "FactsApi", "hello_of", "observer_of", "stream"]
-
 GATHER_S = 0.05
 HEARTBEAT_S = 15.0
 PAST = 5_000

@@ -27,8 +27,6 @@ from ...net.hub.asking import parse_server_url
 from ...net.hub.client import HubUrl, tls_of
 from ...net.transport.tcp import TcpStream, dial_tcp
 
-__all__ = ["FollowedServer", "follow"]
-
 DIAL_S = 10.0
 SILENT_S = 40.0
 """A server sends something every 15 s."""

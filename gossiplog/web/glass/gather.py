@@ -25,8 +25,6 @@ from ..http.requests import check_parameters
 from .facts import hello_of, observer_of, stream
 from .following import FollowedServer, follow
 
-__all__ = ["FactGatherer", "GatherApi"]
-
 _FACTS_A_TURN = 256
 
 

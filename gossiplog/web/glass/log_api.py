@@ -36,8 +36,6 @@ from .gather import FactGatherer
 from .log_graph import LogGraph
 from .search import Search
 
-__all__ = ["NO_GLASS", "Appending", "AsideApi", "GlassSettings", "Overview", "log_routes"]
-
 
 def log_routes(service: Service, settings: GlassSettings, door: MakeDoor) -> list[BaseRoute]:
     """Return the routes below a log's API that only a server with a page has."""

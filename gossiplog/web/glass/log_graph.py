@@ -25,8 +25,6 @@ from ...plan import Plan, ask
 from ...replica.log import Replica
 from ..http.requests import check_parameters, shown
 
-__all__ = ["LogGraph", "excerpt", "read_number"]
-
 LIMIT_MAX = 2_048
 _HOP = 256
 """Entries decoded in one hop: about 4 ms of the database's thread."""

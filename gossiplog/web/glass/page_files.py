@@ -15,8 +15,6 @@ from starlette.routing import BaseRoute, Route
 
 from ...graph.palette import palette_css
 
-__all__ = ["PAGE_POLICY", "page_routes", "show_page", "wants_page"]
-
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -20,8 +20,6 @@ from ...pubsub.router import PeerState, RouterState, ScoreParts
 from ...version import VERSION
 from ..http.requests import check_parameters
 
-__all__ = ["PeersApi", "peering_of", "peers_record", "score_record"]
-
 
 class PeersApi:
     """Serves one log's."""

@@ -29,8 +29,6 @@ from ...replica.log import Replica
 from ..http.requests import check_parameters, shown
 from .log_graph import excerpt, read_number
 
-__all__ = ["Search"]
-
 LIMIT_MAX = 200
 _PAGE = 256
 _ANSWER_S = 0.25

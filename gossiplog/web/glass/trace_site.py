@@ -24,8 +24,6 @@ from ..http.asgi import serve_app
 from ..http.streamed import Streamed, Write
 from .page_files import page_routes, show_page, wants_page
 
-__all__ = ["TraceSite", "check_trace"]
-
 _PIECE_BYTES = 1 << 20
 _LINE_BYTES_MAX = 1 << 16
 

@@ -28,8 +28,6 @@ from ...net.transport.http_head import Head, read_head
 from ...net.transport.tcp import TcpStream
 from .client_memory import Memory
 
-__all__ = ["OWN_BYTES", "PIECE_BYTES", "SEND_S", "ChunkedDecoder", "HttpExchange", "RequestBody", "serve_app"]
-
 SEND_S = 20.0
 """How long a client may take to read a piece of an answer."""
 PIECE_BYTES = 65_536

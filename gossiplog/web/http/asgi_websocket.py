@@ -13,8 +13,6 @@ from starlette.types import Message, Receive, Send
 from ...errors import ClosedError
 from ...net.transport.websocket import MESSAGE_BYTES_MAX
 
-__all__ = ["AsgiWebSocket", "PromptAsgiWebSocket", "PromptSend", "open_websocket"]
-
 _CLOSE_S = 1.0
 _NORMAL, _UNSUPPORTED, _TOO_BIG = 1000, 1003, 1009
 

@@ -14,8 +14,6 @@ import trio
 
 from ...errors import ClosedError
 
-__all__ = ["Budget", "GaveWay", "Holder", "Memory"]
-
 _BODIES_BYTES_MAX = 32 * 2**20
 _ANSWERS_BYTES_MAX = 32 * 2**20
 

@@ -26,8 +26,6 @@ from ...net.ground.proof import Refusal
 from ...net.reports.health import Away, Health
 from ...tasks.nursery import open_service_nursery
 
-__all__ = ["AWAY", "RETRY_S", "Door", "Guard", "MakeDoor", "check_own_page", "refuse"]
-
 
 class Door(Route):
     """A route, and the right that each of its methods takes.

@@ -21,21 +21,6 @@ from ...errors import DecodeError, RemoteProtocolError
 from ...tree.node import key_before
 from .client_memory import GaveWay, Holder, Memory
 
-__all__ = [
-    "BODY_PIECE_BYTES",
-    "BODY_PIECE_S",
-    "BOUNDS",
-    "PAGE_MAX",
-    "Range",
-    "check_parameters",
-    "memory_of",
-    "read_limit",
-    "read_range",
-    "reading",
-    "shown",
-    "without_parameters",
-]
-
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 BOUNDS = ("gt", "gte", "lt", "lte")

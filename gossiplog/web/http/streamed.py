@@ -11,8 +11,6 @@ from starlette.types import Receive, Scope, Send
 
 from ...tasks.nursery import open_service_nursery
 
-__all__ = ["Streamed", "Write"]
-
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 

@@ -7,8 +7,6 @@ import sys
 
 from gossiplog.cli.app import root
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str] | None = None) -> None:
     """Run `gossiplog spark` with these arguments, those of the program without any; leaves with its exit code."""

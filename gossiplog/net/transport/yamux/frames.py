@@ -13,19 +13,6 @@ from typing import NamedTuple
 
 from ....errors import DecodeError
 
-__all__ = [
-    "BODY_BYTES_MAX",
-    "GO_AWAY_NORMAL",
-    "GO_AWAY_VIOLATION",
-    "HEADER_BYTES",
-    "Flags",
-    "FrameKind",
-    "Header",
-    "decode_header",
-    "encode_header",
-    "peek_header",
-]
-
 HEADER_BYTES = 12
 BODY_BYTES_MAX = 65_536 - HEADER_BYTES
 """The longest body that we send, as the reference does, so that no stream holds up the others; we take any that fits the window."""

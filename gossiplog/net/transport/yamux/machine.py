@@ -15,25 +15,6 @@ from typing import TypeAlias
 from ....errors import ClosedError, DecodeError, RemoteProtocolError, StreamReset
 from .frames import BODY_BYTES_MAX, GO_AWAY_VIOLATION, HEADER_BYTES, Flags, FrameKind, Header, decode_header, encode_header, peek_header
 
-__all__ = [
-    "FRAMES_A_TURN",
-    "GROWTH_BYTES",
-    "OPENED_WINDOW_BYTES",
-    "QUEUE_BYTES",
-    "STREAMS_MAX",
-    "UNREAD_BYTES_MAX",
-    "WINDOW_BYTES",
-    "WINDOW_BYTES_MAX",
-    "GoneAway",
-    "MuxerEvent",
-    "Opened",
-    "StreamEnded",
-    "StreamReadable",
-    "StreamState",
-    "Writable",
-    "Yamux",
-]
-
 STREAMS_MAX = 128
 """Streams that the peer opened, and as many that we did."""
 QUEUE_BYTES = 256 * 1024
