@@ -12,8 +12,6 @@ import logging
 import time
 from collections.abc import Sequence
 
-import trio
-
 from ...broadcast import Misbehaved, PeerKind
 from ...errors import ClosedError, DecodeError, StreamReset
 from ...presence import FRAME_BYTES_MAX, FrameReceived, PeerBlocked, PeerEntered, PeerGone
@@ -38,7 +36,7 @@ class PresenceStreams:
 
     def handlers(self) -> dict[str, Handler]:
         """Return what a connection serves, by protocol id."""
-        return {self._protocol: self._driver.links.handler(self._serve)}
+        return {self._protocol: self._driver.links.handler(self._serve, may_end=True)}
 
     async def join(self, link: PeerConnection) -> None:
         """Speak presence with a hub, or with a peer of a mesh that says it does, as soon as it is in use."""
@@ -52,17 +50,7 @@ class PresenceStreams:
             stream.reset()
             return
         self._presence.use()
-        ended = trio.Event()
-
-        async def run(link: PeerConnection) -> None:
-            try:
-                await self._run(link, stream)
-            finally:
-                ended.set()
-
-        # The connection may go on without the log.
-        link.start(run)
-        await ended.wait()
+        await self._run(link, stream)
 
     async def _run(self, link: PeerConnection, stream: Stream) -> None:
         """Read what a peer states and passes on, until the stream ends; what came by its last stream goes with that."""

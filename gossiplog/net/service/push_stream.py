@@ -92,8 +92,9 @@ class PushStream:
                     self.stream, FrameDecoder(self._bytes_max), self._take_now, self._on_message, at_once_max=_MESSAGES_A_TURN
                 )
                 nursery.cancel_scope.cancel()
-            self.stream.close_sending()
         finally:
+            # Whatever was queued has been written, or is not wanted any more: the peer reads the end, and closes its side.
+            self.stream.close_sending()
             self._queue.clear()
             self.queued_bytes = 0
             self._emptied.set()

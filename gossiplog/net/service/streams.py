@@ -34,7 +34,7 @@ class Streams:
 
     def handlers(self) -> dict[str, Handler]:
         """Return what a connection serves, by protocol id."""
-        serve = self._driver.links.handler
+        serve = partial(self._driver.links.handler, may_end=True)
         return {self._push_protocol: serve(self._serve_push), refusals_protocol(self._driver.topic): serve(self._serve_refusals)}
 
     # Streams that peers open

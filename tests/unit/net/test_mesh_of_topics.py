@@ -93,6 +93,8 @@ async def test_logs_come_and_go_on_a_connection_that_stays() -> None:
         await until_has(right.logs[four], [await left.logs[four].append("new on both sides")])
         for each, other in ((right, left), (left, right)):
             await each.leave(one)
+            (kept,) = (peering.connection for peering in each.mesh.host.peerings)
+            await eventually(lambda kept=kept: not [stream for stream in kept.streams if one in stream.protocol])
             await eventually(lambda other=other: not other.neighbours(one))
             await other.logs[one].append("nobody hears it")
             # Neither may graft the other for a while, which keeps pushes and syncs from nothing.
