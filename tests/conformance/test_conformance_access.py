@@ -130,7 +130,7 @@ async def test_what_is_refused_is_logged_once(open_log, caplog) -> None:
             for _ in range(3):
                 await log.insert(refused.value)
             await trio.lowlevel.checkpoint()
-    assert [record.message for record in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records] == [
         f"entry {refused.id} of {refused.author} refused: {refused.author} is not authorised"
     ]
 

@@ -229,7 +229,7 @@ async def test_more_than_a_frame_below_one_node_arrives_in_parts(node: Reference
         assert done.is_taken
         assert done.is_equal
         assert not done.unserved
-        assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
+        assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 async def test_one_exchange_gives_the_reference_what_it_lacks(node: Reference) -> None:

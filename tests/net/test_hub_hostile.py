@@ -351,7 +351,7 @@ async def test_keys_that_are_not_there_end_that_stream_alone_and_are_told_of_onc
         with trio.fail_after(PATIENCE_S), pytest.raises(StreamReset):
             while await again.receive_some():
                 pass
-        assert [getattr(record, "event", record.message) for record in caplog.records if record.levelno == logging.WARNING] == [
+        assert [getattr(record, "event", record.getMessage()) for record in caplog.records if record.levelno == logging.WARNING] == [
             "sync ended without an answer"
         ]
         again = await connection.open_stream([SYNC])

@@ -199,7 +199,7 @@ async def test_peer_without_sync_is_warned_of_once_however_often_it_is_tried_and
                     before = service.peers[ours.peer].counts["syncs"]
                     service._act(StartSync(ours.peer, Source(), -1))
                     await eventually(lambda: service.peers[ours.peer].counts["syncs"] > before)
-    warnings = [getattr(record, "event", record.message) for record in caplog.records if record.levelno == logging.WARNING]
+    warnings = [getattr(record, "event", record.getMessage()) for record in caplog.records if record.levelno == logging.WARNING]
     assert warnings == ["protocol not served there", "sync ended early"]
 
 

@@ -500,7 +500,7 @@ async def test_log_that_is_closed_takes_no_more_which_is_no_fault(caplog: pytest
             stream = await client.open_stream([PUSH])
             await stream.send_all(b"".join(encode_frame(encode_event(Insert(entry.key, entry.value))) for entry in entries))
             await eventually(lambda: hub.counts.get("entries ignored", 0) == 2)
-    (said,) = {record.levelname for record in caplog.records if record.message.startswith("entries not stored")}
+    (said,) = {record.levelname for record in caplog.records if record.getMessage().startswith("entries not stored")}
     assert said == "DEBUG"
 
 
