@@ -235,6 +235,8 @@ class _Run:
         for number in range(rng.randint(1, 4)):
             payload = pcf.encode({"probe": number})
             world.after(PROBES_WITHIN_S * rng.random(), self._append, rng.choice(self.replicas), [payload])
+        if self.plan.router in GRAFTING:
+            world.after(PROBES_WITHIN_S + GRAFTED_S, world.redial_grafted, world.now - HEARTBEAT_S)
         limit_s = world.now + (QUOTA_PROBES_S if self.plan.has_quotas else PROBES_S)
         self._run_for(PROBES_WITHIN_S)
         while not self._is_over() and world.now < limit_s:
