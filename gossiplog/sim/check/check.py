@@ -35,6 +35,8 @@ CALM_S = 30.0
 """Without faults, replicas must agree within this time after the last append, without a new connection."""
 HEALED_S = 450.0
 """After faults they must agree within this time: back-offs may have to pass first, up to 375 s with their jitter."""
+CUTS_HEALED_MAX = 0.7
+"""The largest share of syncs that a server cuts short from then on: a slow client whose every session is cut gets nothing in that time."""
 STEP_S = 1.0
 PROBES_S = 20.0
 """Entries appended after healing and agreement must be everywhere within this time, without a new connection."""
@@ -445,6 +447,7 @@ class _Run:
         for evil in self.byzantine:
             evil.leave()
         for replica in self.replicas:
+            replica.spec = replace(replica.spec, cuts=min(replica.spec.cuts, CUTS_HEALED_MAX))
             self._restart(replica)
         if self.plan.router in PROMISING:
             world.redial_lossy()
