@@ -259,12 +259,12 @@ def shown(value: Any) -> str:
 
 def table(rows: list[dict[str, Any]], goals: tuple[Goal, ...]) -> str:
     """For each goal how many seeds meet it, the mean, and every seed."""
-    lines = [f"{'':<46}{'goal':>8}{'met':>8}{'mean':>8}   by seed"]
+    lines = [f"{'':<46}{'goal':>8}{'met':>10}{'mean':>8}   by seed"]
     for about, key, goal, holds in goals:
         values = [row[key] for row in rows]
         met = "" if goal == "–" else f"{sum(map(holds, values))} of {len(values)}"
         mean = "" if isinstance(values[0], tuple) else f"{fmean(values):.3f}".rstrip("0").rstrip(".")
-        lines.append(f"{about:<46}{goal:>8}{met:>8}{mean:>8}   {'  '.join(map(shown, values))}")
+        lines.append(f"{about:<46}{goal:>8}{met:>10}{mean:>8}   {'  '.join(map(shown, values))}")
     return "\n".join(lines)
 
 
