@@ -12,7 +12,7 @@ import trio.testing
 from log_support import SIGNERS, all_of, assert_whole, make, opened
 from postgres_support import PostgresServer, running_server
 
-from gossiplog.errors import ClosedError, CommitError, LogBusy, StoreUnavailable
+from gossiplog.errors import ClosedError, CommitError, ConnectionLost, LogBusy, StoreUnavailable
 from gossiplog.log.requests import ReadCount
 from gossiplog.plan import ask
 from gossiplog.store.postgres import pool as postgres_pool
@@ -188,6 +188,20 @@ async def test_a_commit_that_was_lost_is_planned_again_when_another_process_has_
         first, between, second = await all_of(log)
         assert [entry.message.payload for entry in (first, between, second)] == [1, "between", 2]
         assert second.message.parents == (between.id,)
+        await assert_whole(log)
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+async def test_a_lost_commit_without_an_entry_is_not_called_undone(postgres, monkeypatch, is_done) -> None:
+    """Nothing in the log says whether what an application wrote was committed."""
+    async with opened(postgres.new_log()) as log:
+        await log.append("first")
+        Break(monkeypatch, is_done=is_done)
+        with pytest.raises(StoreUnavailable, match="nobody can say") as raised:
+            async with log._store.transaction() as tx:
+                await tx.execute(f"CREATE TABLE notes_{is_done} (text text)")
+        assert not isinstance(raised.value, ConnectionLost)
+        await log.append("second")
         await assert_whole(log)
 
 

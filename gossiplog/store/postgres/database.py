@@ -253,12 +253,15 @@ class Database:
             try:
                 writing = await self.begin(call)
             except GossipLogError as unanswered:
-                message = f"the connection to {self.url.location} was lost during a commit, and nobody can say whether it was done"
-                raise StoreUnavailable(message, hint="look whether the entries are there before you write them again") from unanswered
+                raise self._unknown() from unanswered
             try:
                 if lost.last is not None and await transactions.is_there(writing, lost.last):
                     await self.rollback(call, writing)
                     return
+                if lost.last is None and not may_repeat:
+                    # No entry of it tells whether it was done.
+                    await self.rollback(call, writing)
+                    raise self._unknown() from error
                 if not may_repeat or (lost.last is not None and writing.before != lost.before):
                     await self.rollback(call, writing)
                     message = f"the connection to {self.url.location} was lost before the commit"
@@ -272,6 +275,10 @@ class Database:
                 if not is_lost(again.error):
                     raise translate(self.url.location, again.error) from again.error
         raise translate(self.url.location, error) from error
+
+    def _unknown(self) -> StoreUnavailable:
+        message = f"the connection to {self.url.location} was lost during a commit, and nobody can say whether it was done"
+        return StoreUnavailable(message, hint="look whether it is there before you write it again")
 
     async def _begin(self, call: TrioCall, pool: Pool, script: str) -> Connection:
         """Begin a transaction, on another connection if the first one turns out to be broken.
