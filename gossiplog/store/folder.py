@@ -96,7 +96,7 @@ class LogFolder:
 
     async def count(self) -> int:
         """See `ShelfPlace`."""
-        return len(self._names())
+        return len(await trio.to_thread.run_sync(self._names))
 
     async def size_bytes(self) -> int:
         """See `ShelfPlace`. Costs one look at each file of the folder, those beside logs included."""
