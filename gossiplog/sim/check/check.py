@@ -25,8 +25,9 @@ from ...testing.membership import found
 from .byzantine import Byzantine, Stranger, Vice, append_answer
 from .cheating import random_said
 from .disk import Crash, Trouble
-from .invariants import Invariants, Violation
+from .invariants import Invariants
 from .log_on_disk import Validator
+from .observer import Violation
 from .plan import TOPIC, ReplicaSpec, draw_params, draw_plan, draw_spec
 from .replica import SimReplica, signer_of
 from .world import LinkFaults, SimWorld

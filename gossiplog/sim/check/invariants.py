@@ -56,8 +56,7 @@ from ...tree.memory import MemoryTree
 from ...tree.node import Node, leaf_hash
 from .cheating import judge_anew, read_void
 from .law import NAME, Role, find_poison, reference_of, role_of
-from .observer import NO_TOKEN, Stream
-from .observer import Violation as Violation
+from .observer import NO_TOKEN, Stream, Violation
 from .pulling import PullingInvariants
 from .quotas import QuotaInvariants
 from .replica import SimReplica

@@ -27,7 +27,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ...arrow.export import EXPORT_COLUMNS as EXPORT_COLUMNS
+from ...arrow.export import EXPORT_COLUMNS
 from ...errors import LocalProtocolError
 from ...log.place import LogPlace
 from ..source.locations import check_export_place, exists, is_remote, local_path

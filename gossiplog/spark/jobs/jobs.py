@@ -165,9 +165,10 @@ def export_job(
         clocks_a_folder: See `add_run`.
         schema: The fields of payloads that get columns, as in `with_fields`; `infer` for those of a sample.
     """
+    from ...arrow.export import EXPORT_COLUMNS
     from ..source.places import follower_of, resumed
     from ..source.scan import selection_of
-    from .export import CLOCKS_A_FOLDER, EXPORT_COLUMNS, add_run, all_rows, fields_of, last_place
+    from .export import CLOCKS_A_FOLDER, add_run, all_rows, fields_of, last_place
 
     assert job.out is not None
     check_export_place(job.out, job.spark)
