@@ -20,8 +20,7 @@ import gossiplog
 from gossiplog import Ed25519Signer
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh_host, router_of
-from gossiplog.net.service.pubsub_host import open_pubsub_host
-from gossiplog.net.service.service import open_service
+from gossiplog.net.service.pubsub_host import PubsubHost
 
 _SETTLE_S = 15.0
 
@@ -47,13 +46,11 @@ async def _idle(peers: int, topics: int, seconds: float) -> dict[str, float]:
         for _ in range(peers):
             bootstrap = meshes[0].host.announced if meshes else ()
             key, config = PeerKey.generate(), MeshConfig(listen=(Address.parse("/ip4/127.0.0.1/tcp/0"),), bootstrap=bootstrap)
-            pubsub = await stack.enter_async_context(open_pubsub_host(key.id, router_of(config)))
-            mesh = await stack.enter_async_context(open_mesh_host(pubsub, key, config))
+            mesh = await stack.enter_async_context(open_mesh_host(PubsubHost(key.id, router_of(config)), key, config))
             meshes.append(mesh)
             for name in names:
                 log = await stack.enter_async_context(gossiplog.open(":memory:", topic=name, signer=Ed25519Signer.generate()))
-                service = await stack.enter_async_context(open_service(log, host=pubsub))
-                await stack.enter_async_context(mesh.joined(service))
+                await stack.enter_async_context(mesh.joined(log))
         with trio.fail_after(120):
             while not all(_is_settled(mesh, topics, peers) for mesh in meshes):
                 await trio.sleep(0.2)

@@ -1,11 +1,12 @@
 """A hub for a folder of many logs: start, opening on demand, memory, SIGTERM; many rooms beside one; a flood in one of them.
 
-    python -m benchmarks.shelf [--only opening rooms flood] [--logs 10000] [--awake 100] [--rooms 1000]
+    python -m benchmarks.shelf [--only opening idle rooms flood] [--logs 10000] [--awake 100] [--rooms 1000]
 
 The server is a process of `gossiplog serve --dir`. Prints JSON: seconds, milliseconds where it says so, and bytes of resident memory.
 
 - `opening`: `--awake` logs are real and are opened by requests over HTTP, each for the first time; the other files have names of logs and
   are never opened.
+- `idle`: `--rooms` logs are open, each by a stream of events, and nothing happens: memory of each with its stream, CPU time of all.
 - `rooms`: a client in each of `--rooms` rooms, and 200 appends a second to one after the other, from POST to the client that gets it. The
   same for one room with one client, which sends as much; and for one room with all of the clients.
 - `flood`: 20 rooms with a client and 20 appends a second in all, without and with a room in which two members append without a pause.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import signal
 import statistics
 import subprocess
@@ -24,7 +26,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import trio
@@ -42,11 +44,13 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=2_000)
     parser.add_argument("--rooms", type=int, default=1_000)
     parser.add_argument("--seconds", type=int, default=20)
-    parser.add_argument("--only", nargs="+", choices=("opening", "rooms", "flood"), default=["opening", "rooms", "flood"])
+    parser.add_argument("--only", nargs="+", choices=_PARTS, default=_PARTS)
     options = parser.parse_args()
     found: dict[str, object] = {"load": os.getloadavg()[0]}
     if "opening" in options.only:
         found["opening"] = _opening(options)
+    if "idle" in options.only:
+        found["idle"] = [_idle(rooms, options.seconds) for rooms in (1, options.rooms)]
     if "rooms" in options.only:
         pairs = [(_told(options.rooms, options.rooms, 200, options.seconds), _told(1, 1, 200, options.seconds)) for _ in range(_TURNS)]
         many, one = zip(*pairs, strict=True)
@@ -60,6 +64,7 @@ def main() -> None:
     print(json.dumps(found, indent=1))
 
 
+_PARTS = ["opening", "idle", "rooms", "flood"]
 _TURNS = 2
 
 
@@ -94,6 +99,24 @@ def _told(rooms: int, clients: int, rate: int, seconds: int, *, flooding: int = 
                     flood.kill()
                     flood.wait()
     return {name: received[name] for name in ("delivered", "p50_ms", "p99_ms", "max_ms")} | told
+
+
+def _idle(rooms: int, seconds: int) -> dict[str, float]:
+    """Say what logs take that are open and in which nothing happens. A stream of events holds each open."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(files, rooms + 1_000), files))
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as held:
+        trio.run(_make, Path(folder), rooms, 1)
+        server, place = held.enter_context(_serving(Path(folder), rooms + 1))
+        _get(f"{place}room-0/api/clock")
+        memory = _resident(server.pid)
+        for each in range(rooms):
+            held.enter_context(urllib.request.urlopen(f"{place}room-{each}/api/events"))
+        log_bytes = (_resident(server.pid) - memory) / rooms
+        began, before = time.perf_counter(), process_cpu_s(server.pid)
+        time.sleep(seconds)
+        share = (process_cpu_s(server.pid) - before) / (time.perf_counter() - began)
+    return {"rooms": rooms, "log_bytes": log_bytes, "cpu_share": share}
 
 
 def _opening(options: argparse.Namespace) -> dict[str, object]:

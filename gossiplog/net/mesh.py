@@ -5,7 +5,7 @@
         …
 
 A log that is served to browsers at the same time has one service for both, so what arrives on one side goes out on the other; open
-the mesh first, as it brings the peer id and the router.
+the mesh first, as it brings the peer id and the router. The logs of a shelf take part while they are open: `open_mesh(shelf.logs, …)`.
 
 Source: docs/spec/sync.md, "Mode B".
 """
@@ -17,7 +17,7 @@ import random
 import secrets
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from ..pubsub.registry import make_router
 from ..pubsub.types import PeerId
 from ..pubsub.wire.rpc_codec import WireLimits
 from ..replica.log import Replica
+from ..replica.shelving import OpenLogs
 from ..tasks.nursery import open_service_nursery
 from .discovery import Discovery
 from .ground.admission import FreshKeys, HubLimits, Worth
@@ -101,7 +102,7 @@ class _Served:
 
 
 class Mesh:
-    """Made by `open_mesh`, with its log, or by `open_mesh_host`, for any number of them.
+    """Made by `open_mesh` with its logs, or by `open_mesh_host` for those that come later.
 
     Attributes:
         host: Its connections.
@@ -123,18 +124,29 @@ class Mesh:
 
     @property
     def service(self) -> Service:
-        """What the log does with the connections; of several, the first."""
-        return next(iter(self.services.values()))
+        """What the log does with the connections; of several, the first.
+
+        Raises:
+            LocalProtocolError: None takes part at the moment.
+        """
+        for service in self.services.values():
+            return service
+        raise LocalProtocolError("no log takes part in the mesh", hint="open one of the shelf's")
 
     @asynccontextmanager
-    async def joined(self, service: Service) -> AsyncIterator[None]:
+    async def joined(self, log: Replica) -> AsyncIterator[Service]:
         """Have a log take part for the length of a block, on all connections, those that there are and those that come.
 
-        Nothing happens between the call and the block, so a log that joins before the first connection comes is known to its peer at once.
+        Nothing happens between the call and the block if its service runs, so peers that connect from then on know of it at once.
 
-        Args:
-            service: Of the mesh's `pubsub`.
+        Raises:
+            LocalProtocolError: It is on the network already, by another host than the mesh's `pubsub`.
         """
+        async with open_service(log, host=self.pubsub) as service, self._joined(service):
+            yield service
+
+    @asynccontextmanager
+    async def _joined(self, service: Service) -> AsyncIterator[None]:
         topic = service.topic
         handlers = {**service.handlers, **self.discovery.join(topic)}
         self.services[topic] = service
@@ -249,19 +261,23 @@ class Mesh:
 
 
 @asynccontextmanager
-async def open_mesh(log: Replica, key: PeerKey, config: MeshConfig) -> AsyncIterator[Mesh]:
+async def open_mesh(logs: Replica | OpenLogs, key: PeerKey, config: MeshConfig) -> AsyncIterator[Mesh]:
     """Take part in the mesh of a log's topic until the end of the block.
+
+    Args:
+        logs: A log, or those of a shelf, each of which takes part while it is open.
 
     Raises:
         CannotListen: One of the addresses cannot be listened on.
         LocalProtocolError: The router has another name, or the parameters are another router's or do not validate, or the log is on the
             network already under another peer id.
     """
-    async with (
-        open_service(log, me=key.id, make_router=router_of(config), wire=config.wire) as service,
-        open_mesh_host(service.host, key, config) as mesh,
-        mesh.joined(service),
-    ):
+    pubsub = PubsubHost(key.id, router_of(config), config.wire)
+    async with AsyncExitStack() as stack:
+        if isinstance(logs, Replica):
+            await stack.enter_async_context(open_service(logs, host=pubsub))  # before the first connection comes
+        mesh = await stack.enter_async_context(open_mesh_host(pubsub, key, config))
+        await stack.enter_async_context(mesh.joined(logs) if isinstance(logs, Replica) else logs.accompanied(mesh.joined))
         yield mesh
 
 
@@ -297,6 +313,7 @@ async def open_mesh_host(pubsub: PubsubHost, key: PeerKey, config: MeshConfig) -
     )
     mesh = Mesh(pubsub, discovery)
     async with (
+        pubsub.running(),
         open_host(
             key,
             config.listen,

@@ -98,7 +98,8 @@ class Replica(LogReader):
         self._is_watching = False
         self._others = trio.Event()
         self._listeners: list[Callable[[Sequence[Entry]], None]] = []
-        # Where the log's network lives, if it has one; see `gossiplog.net.service.service`.
+        # The logs among which it was opened, if it was: they have one place on the network; see `gossiplog.net.service.service`.
+        self.kept_by: object = None
         # For what lives as long as the log is open, as its network does.
         self.tasks: trio.Nursery
         self._presence = Presence(self, self.topic, self._choose_signer)

@@ -194,7 +194,7 @@ class OpenLogs:
     async def _hold(self, topic: str, held: _Held) -> None:
         try:
             async with self._open_log(topic, held.create) as log, trio.open_nursery() as held.tasks:
-                held.log = log
+                held.log, log.kept_by = log, self
                 for companion in self._companions:
                     await held.tasks.start(self._accompany, held, companion)
                 held.opened.set()

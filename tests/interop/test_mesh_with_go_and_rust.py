@@ -20,8 +20,7 @@ from gossiplog.codec import pcf
 from gossiplog.entry import sign_entry
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh, open_mesh_host, router_of
-from gossiplog.net.service.pubsub_host import open_pubsub_host
-from gossiplog.net.service.service import open_service
+from gossiplog.net.service.pubsub_host import PubsubHost
 from gossiplog.pubsub.actions import SendRpc
 from gossiplog.pubsub.params import MESH_PARAMS
 from gossiplog.pubsub.policy import hash_data
@@ -129,13 +128,12 @@ async def test_five_topics_take_one_connection_and_one_stream_each_way(program: 
     topics = [f"room-{number}.example.com" for number in range(5)]
     key, config = PeerKey.generate(), MeshConfig(listen=(Address.parse(LISTEN),), walk_s=3600)
     async with run_program(program) as theirs, AsyncExitStack() as stack:
-        pubsub = await stack.enter_async_context(open_pubsub_host(key.id, router_of(config)))
+        pubsub = PubsubHost(key.id, router_of(config))
         mesh = await stack.enter_async_context(open_mesh_host(pubsub, key, config))
         logs = dict[str, GossipLog]()
         for topic in topics:
             logs[topic] = await stack.enter_async_context(gossiplog.open(":memory:", topic=topic, signer=Ed25519Signer.generate()))
-            service = await stack.enter_async_context(open_service(logs[topic], host=pubsub))
-            await stack.enter_async_context(mesh.joined(service))
+            await stack.enter_async_context(mesh.joined(logs[topic]))
         peer = await connect(mesh, theirs, direction)
 
         async def theirs_in(joined: list[str]) -> bool:

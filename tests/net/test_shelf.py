@@ -24,6 +24,7 @@ from gossiplog.net import HubLimits
 from gossiplog.net.ground.access import Access, hash_token
 from gossiplog.net.hub import server
 from gossiplog.net.hub.asking import ask, parse_server_url
+from gossiplog.net.service.service import open_service
 from gossiplog.store.folder import file_of
 
 SIGNER = gossiplog.Ed25519Signer.generate()
@@ -337,3 +338,17 @@ async def test_an_asgi_server_of_asyncio_serves_a_shelf(tmp_path: Path) -> None:
     assert await trio.to_thread.run_sync(served) == [200, 404, 200]
     with gossiplog.blocking.shelf(tmp_path) as shelf, shelf.open("a") as log:
         assert log.count() == 1
+
+
+async def test_logs_of_a_shelf_share_a_place_on_the_network_that_outlives_each(tmp_path: Path) -> None:
+    async with gossiplog.shelf(tmp_path, signer=SIGNER) as shelf, waiting(), shelf.open("a", create=True) as a:
+        async with shelf.open("b", create=True) as b, open_service(b) as first, open_service(a) as service:
+            host = service.host
+            assert first.host is host and set(host.logs) == {"a", "b"}
+        assert not host.logs
+        async with open_service(a) as again:
+            # The one before left at once, or this one would not be subscribed.
+            assert again.host is host and set(host.logs) == {"a"}
+            assert [topic.topic for topic in host.shared.router.state().topics] == ["a"]
+        async with open_service(a), gossiplog.open(":memory:", topic="a", signer=SIGNER) as alone, open_service(alone) as other:
+            assert other.host is not host

@@ -147,8 +147,7 @@ class MeshOptions:
         from ...net.libp2p import PeerKey
         from ...net.libp2p.host import CONNECTIONS_MAX
         from ...net.mesh import MeshConfig, open_mesh_host, router_of
-        from ...net.service.pubsub_host import open_pubsub_host
-        from ...net.service.service import open_service
+        from ...net.service.pubsub_host import PubsubHost
 
         if self.key_file is None and isinstance(path, Location) and path.is_url:
             raise click.UsageError("a peer whose log is not a file needs --peer-key FILE")
@@ -168,11 +167,9 @@ class MeshOptions:
             tls=tls,
             source=self.dial_from,
         )
-        pubsub = await stack.enter_async_context(open_pubsub_host(key.id, router_of(config), config.wire))
-        services = [await stack.enter_async_context(open_service(log, host=pubsub)) for log in logs]
-        mesh = await stack.enter_async_context(open_mesh_host(pubsub, key, config))
-        for service in services:
-            await stack.enter_async_context(mesh.joined(service))
+        mesh = await stack.enter_async_context(open_mesh_host(PubsubHost(key.id, router_of(config), config.wire), key, config))
+        for log in logs:
+            await stack.enter_async_context(mesh.joined(log))
         return mesh
 
 

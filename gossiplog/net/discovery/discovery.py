@@ -171,7 +171,7 @@ class Discovery:
         self._host = host
         self._tell_of_ourselves()
         async with trio.open_nursery() as self._nursery:
-            self._pubsub.dialler, self._pubsub.shared.has_mesh = self, True
+            self._pubsub.dialler = self
             try:
                 self._nursery.start_soon(self._stay_connected)
                 self._nursery.start_soon(self._keep_walking)

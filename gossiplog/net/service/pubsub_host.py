@@ -1,8 +1,9 @@
 """What all logs of a process share on the network: the router and its streams, who is banned, and the order in which things are done.
 
-A log joins with its service and leaves with it; a process with one log has a host for that one. A connection with a peer of the mesh is
-used by any number of logs, and has one pubsub stream each way. Whatever happens goes through `tell`, or `tell_log` if it is about one log,
-and what the machines ask for is carried out in order, never one action within another.
+A log joins with its service and leaves with it. The logs of a shelf share a host, which outlives them; a log that was opened by itself
+has one of its own. Without a mesh a host has neither tasks nor timers: it takes part in meshes while it is `running`. A connection with a
+peer of the mesh is used by any number of logs, and has one pubsub stream each way. Whatever happens goes through `tell`, or `tell_log` if
+it is about one log, and what the machines ask for is carried out in order, never one action within another.
 """
 
 from __future__ import annotations
@@ -127,16 +128,16 @@ class _PubsubLink:
 
 
 class PubsubHost:
-    """Made by `open_pubsub_host`, or by a log's service for that log alone.
+    """Made for a mesh by whoever opens that, else by the first log's service.
 
     Args:
-        me: Our own peer id.
+        me: Our own peer id; None where no peer will ask.
         make_router: How entries are spread; gossipsub unless given.
         wire: Limits of pubsub's frames.
 
     Attributes:
         me: Our own peer id.
-        shared: The router and who is banned; whoever watches may look. A mesh says that it is there: `has_mesh`.
+        shared: The router and who is banned; whoever watches may look.
         protocols: The pubsub protocol ids that we speak, the preferred one first.
         logs: The logs that have joined, by topic.
         peers: The peers of the mesh.
@@ -146,9 +147,9 @@ class PubsubHost:
         now: Says what time it is, in seconds of the event loop.
     """
 
-    def __init__(self, me: PeerId, make_router: MakeRouter | None = None, wire: WireLimits | None = None) -> None:
+    def __init__(self, me: PeerId | None = None, make_router: MakeRouter | None = None, wire: WireLimits | None = None) -> None:
         self._random = random.Random(secrets.randbits(128))
-        self.me = me
+        self.me = me or PeerId(f"local-{secrets.token_hex(8)}")
         self.shared = SharedRouter((make_router or _make_gossipsub)(self._random))
         self.protocols = self.shared.protocols
         self.logs: dict[str, LogDriver] = {}
@@ -166,7 +167,6 @@ class PubsubHost:
         self._timers = Timers(lambda token: self.tell(TimerFired(token)))
         self._todo: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._is_acting = False
-        self._has_ended = False
         self._anew: OrderedDict[PeerId, tuple[float, float]] = OrderedDict()
         self._names: set[str] = set()
         # What was logged of whom, once.
@@ -175,16 +175,18 @@ class PubsubHost:
         self._admissions: list[Admission] = []
         self._nursery: trio.Nursery
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        async with trio.open_nursery() as self._nursery:
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Take part in meshes for the length of a block, which ends after all connections with their peers."""
+        async with open_service_nursery() as self._nursery:
             self._nursery.start_soon(self._timers.run)
+            self.shared.has_mesh = True
             self.tell(Start(self.me))
-            task_status.started()
             try:
-                await trio.sleep_forever()
+                yield
             finally:
-                self._has_ended = True
+                self.shared.has_mesh = False
+                self._nursery.cancel_scope.cancel()
 
     def join(self, log: LogDriver) -> None:
         """Take a log in, whose machine is about to start."""
@@ -202,7 +204,7 @@ class PubsubHost:
     # The machines
 
     def tell(self, event: SharedEvent) -> None:
-        """Hand an event to the router, and carry out what follows. Returns at once, raises nothing; of no effect after the end."""
+        """Hand an event to the router, and carry out what follows. Returns at once, raises nothing."""
         self._tell(None, event)
 
     def tell_log(self, log: LogDriver, event: Event) -> None:
@@ -210,8 +212,6 @@ class PubsubHost:
         self._tell(log, event)
 
     def _tell(self, log: LogDriver | None, event: Event | SharedEvent) -> None:
-        if self._has_ended:
-            return
         self._take(log, event)
         if self._is_acting:
             return
@@ -561,18 +561,6 @@ class PubsubHost:
         control = Control(graft=grafted, extensions=router.extensions if has_extensions else None)
         subscriptions = tuple(Subscription(Topic(topic), True) for topic in self.logs)
         return Rpc(subscriptions=subscriptions, control=control if grafted or has_extensions else None)
-
-
-@asynccontextmanager
-async def open_pubsub_host(me: PeerId, make_router: MakeRouter | None = None, wire: WireLimits | None = None) -> AsyncIterator[PubsubHost]:
-    """Have one host for all logs that are served within the block, each by `open_service(log, host=host)`."""
-    host = PubsubHost(me, make_router, wire)
-    async with open_service_nursery() as nursery:
-        await nursery.start(host.run)
-        try:
-            yield host
-        finally:
-            nursery.cancel_scope.cancel()
 
 
 def _make_gossipsub(rng: random.Random) -> Router:

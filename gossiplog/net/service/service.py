@@ -3,7 +3,7 @@
 A log has at most one service, whatever kinds of peers it has: a hub for browsers, a server of a mesh, a client of hubs, or all at once,
 so that what arrives on one side goes out on the other. Whoever brings connections does three things:
 
-    async with open_service(log, me=my_id) as service:        # shared: the first one starts it, the last one stops it
+    async with open_service(log) as service:                  # shared: the first one starts it, the last one stops it
         connection = …                                        # it serves service.handlers: a Handler for each protocol id
         async with service.attached(connection, PeerKind.MESH, pubsub_protocol="/meshsub/1.1.0"):
             await connection.run()                            # until it is closed, by whichever side
@@ -72,7 +72,6 @@ from ...pubsub.actions import SetTimer
 from ...pubsub.events import TimerFired
 from ...pubsub.router import ScoreParts
 from ...pubsub.types import PeerId
-from ...pubsub.wire.rpc_codec import WireLimits
 from ...replica.log import Replica
 from ...sync.refusals import Refused
 from ...sync.result import SyncResult
@@ -87,7 +86,7 @@ from .driver import LogDriver, read_patiently
 from .intake import IntakeWork
 from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
 from .presence import PresenceStreams
-from .pubsub_host import MakeRouter, PubsubHost
+from .pubsub_host import PubsubHost
 from .refusals import hear_refusals
 from .streams import Streams
 from .syncs import SyncStreams
@@ -121,7 +120,7 @@ class Service:
         presence: Carries what is true only now.
     """
 
-    def __init__(self, log: Replica, host: PubsubHost, *, owns_host: bool) -> None:
+    def __init__(self, log: Replica, host: PubsubHost) -> None:
         self.log = log
         self.me = host.me
         self.topic = log.topic
@@ -142,7 +141,6 @@ class Service:
         self.presence = PresenceStreams(self.driver)
         self.handlers: Mapping[str, Handler] = {**self._streams.handlers(), **self._syncs.handlers(), **self.presence.handlers()}
         self._timers = Timers(lambda token: self.tell(TimerFired(token)))
-        self._owns_host = owns_host
         self._has_caught_up = False
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery
@@ -279,8 +277,6 @@ class Service:
         with self._scope, self.log.watch_commits(self.figures.on_commit):
             async with trio.open_nursery() as self._nursery:
                 await self._nursery.start(self.intake.run)
-                if self._owns_host:
-                    await self._nursery.start(self.host.run)
                 self._nursery.start_soon(self._timers.run)
                 self._nursery.start_soon(self.health.run)
                 if self.driver.observer is not None:
@@ -291,13 +287,15 @@ class Service:
                 try:
                     await trio.sleep_forever()
                 finally:
-                    self.tell(StopBroadcast())
-                    self.host.leave(self.driver)
-                    self.driver.has_ended = True
+                    self.stop()
 
     def stop(self) -> None:
-        """Stop; nothing may be attached any more."""
-        self._scope.cancel()
+        """Stop; nothing may be attached any more. The next service of the log may begin at once."""
+        if not self.driver.has_ended:
+            self.tell(StopBroadcast())
+            self.host.leave(self.driver)
+            self.driver.has_ended = True
+            self._scope.cancel()
 
     # What the machine asks for
 
@@ -400,6 +398,8 @@ _OBSERVED: WeakKeyDictionary[Replica, Path | None] = WeakKeyDictionary()
 """Logs of which facts are wanted, and the file that they are written to."""
 _SERVICES: WeakKeyDictionary[Replica, Service] = WeakKeyDictionary()
 """The service of each log that is on the network."""
+_HOSTS: WeakKeyDictionary[object, PubsubHost] = WeakKeyDictionary()
+"""What the logs of each shelf share."""
 
 
 def service_of(log: Replica) -> Service | None:
@@ -423,35 +423,27 @@ def observed(log: Replica, file: Path | None = None) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def open_service(
-    log: Replica,
-    *,
-    me: PeerId | None = None,
-    make_router: MakeRouter | None = None,
-    wire: WireLimits | None = None,
-    host: PubsubHost | None = None,
-) -> AsyncIterator[Service]:
+async def open_service(log: Replica, *, host: PubsubHost | None = None) -> AsyncIterator[Service]:
     """Use the log's service for the length of a block: the one that runs, or one that is started here. It stops with its last user.
 
     Args:
         log: Which must stay open longer.
-        me: Our peer id; None where no peer will ask.
-        make_router: How a mesh spreads entries; gossipsub unless given.
-        wire: Limits of pubsub's frames.
-        host: What it shares with other logs, in place of all these.
+        host: That of a mesh, if it is to be in one; else it is that of its shelf, or one of the log's own.
 
     Raises:
-        LocalProtocolError: It runs already, with another peer id, router or host than these.
+        LocalProtocolError: It runs already, with another host than this.
     """
     service = _SERVICES.get(log)
     if service is None:
-        own = host or PubsubHost(me or PeerId(f"local-{secrets.token_hex(8)}"), make_router, wire)
-        service = Service(log, own, owns_host=host is None)
+        together = log.kept_by or log
+        service = Service(log, host or _HOSTS.get(together) or PubsubHost())
+        if together is not log:
+            _HOSTS.setdefault(together, service.host)
         if log in _OBSERVED:
             service.driver.observer = Observer(service.me, service.topic, service.state().router.router, _OBSERVED[log])
         _SERVICES[log] = service
         await log.tasks.start(service.run)
-    elif (me or service.me) != service.me or make_router is not None or (host or service.host) is not service.host:
+    elif (host or service.host) is not service.host:
         raise LocalProtocolError(f"the log is on the network already, as {service.me}", hint="join the mesh before listening or connecting")
     service.users += 1
     try:

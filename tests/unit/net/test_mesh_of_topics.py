@@ -17,8 +17,7 @@ from gossiplog.net.ground.protocol_ids import push_protocol
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.libp2p.identify import ask_identity, identify_message
 from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh_host, router_of
-from gossiplog.net.service.pubsub_host import open_pubsub_host
-from gossiplog.net.service.service import open_service
+from gossiplog.net.service.pubsub_host import PubsubHost
 from gossiplog.tasks.nursery import open_service_nursery
 
 TOPICS = tuple(f"room-{number}.example.com" for number in range(4))
@@ -42,8 +41,7 @@ class Server:
         leaves, left = self._held[topic] = trio.Event(), trio.Event()
         async with (
             memory_log(self.number, topic) as log,
-            open_service(log, host=self.mesh.pubsub) as service,
-            self.mesh.joined(service),
+            self.mesh.joined(log),
         ):
             self.logs[topic] = log
             task_status.started(log)
@@ -64,8 +62,7 @@ class Server:
 async def server(number: int, *topics: str, bootstrap: tuple[Address, ...] = (), **config: Any) -> AsyncIterator[Server]:
     key, settings = PeerKey.generate(), MeshConfig(listen=(TCP,), bootstrap=bootstrap, **{"walk_s": 3600, **config})
     async with (
-        open_pubsub_host(key.id, router_of(settings)) as pubsub,
-        open_mesh_host(pubsub, key, settings) as mesh,
+        open_mesh_host(PubsubHost(key.id, router_of(settings)), key, settings) as mesh,
         open_service_nursery() as nursery,
     ):
         made = Server(number, mesh, nursery)

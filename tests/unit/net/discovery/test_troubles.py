@@ -95,7 +95,7 @@ async def test_bootstrap_address_of_somebody_else_is_said_to_be(caplog: pytest.L
 async def test_refused_messages_are_counted_and_said_why_once_a_peer(caplog: pytest.LogCaptureFixture) -> None:
     signed = [Message(hash_data(Topic(TOPIC), b"%d" % n), Topic(TOPIC), b"%d" % n, OTHER, bytes(8), bytes(64)) for n in range(5)]
     other = [Message(hash_data(Topic("other"), b"%d" % n), Topic("other"), b"%d" % n) for n in range(3)]
-    async with memory_log(1) as log, open_service(log) as service:
+    async with memory_log(1) as log, open_service(log) as service, service.host.running():
         protocol = service.host.protocols[0]
         async with (
             muxed_pair({}, {**service.handlers, **service.host.handlers}) as (theirs, ours),

@@ -14,7 +14,7 @@ from gossiplog import GossipLog
 from gossiplog.broadcast import Misbehaved, PeerKind
 from gossiplog.broadcast.offences import BROKEN_STREAMS_MAX
 from gossiplog.errors import LocalProtocolError
-from gossiplog.net.service.pubsub_host import PubsubHost, open_pubsub_host
+from gossiplog.net.service.pubsub_host import PubsubHost
 from gossiplog.net.service.service import Service, open_service
 from gossiplog.net.transport.muxed import MuxedConnection
 from gossiplog.net.transport.stream import Handler
@@ -44,7 +44,8 @@ class Process:
 
 @asynccontextmanager
 async def process(number: int, topics: tuple[str, ...] = TOPICS) -> AsyncIterator[Process]:
-    async with open_pubsub_host(PeerId(f"peer {number}")) as host, AsyncExitStack() as stack:
+    host = PubsubHost(PeerId(f"peer {number}"))
+    async with host.running(), AsyncExitStack() as stack:
         services = dict[str, Service]()
         for topic in topics:
             log = await stack.enter_async_context(memory_log(number, topic))
@@ -113,7 +114,7 @@ async def test_a_ban_by_one_log_holds_for_all_and_whoever_knows_the_peer_lets_go
 
 
 async def test_a_log_that_is_on_the_network_joins_no_other_host() -> None:
-    async with memory_log(1) as log, open_service(log), open_pubsub_host(PeerId("me")) as host:
+    async with memory_log(1) as log, open_service(log):
         with pytest.raises(LocalProtocolError, match="on the network already"):
-            async with open_service(log, host=host):
+            async with open_service(log, host=PubsubHost()):
                 pass

@@ -60,7 +60,7 @@ async def reader(service: Service, streams: list[list[Rpc]], *, ends: str = "") 
 @pytest.mark.parametrize("ends", ["fin", "reset"])
 async def test_pubsub_stream_that_the_peer_ended_is_opened_again(ends: str) -> None:
     streams: list[list[Rpc]] = []
-    async with memory_log(1) as log, open_service(log) as service, reader(service, streams, ends=ends):
+    async with memory_log(1) as log, open_service(log) as service, service.host.running(), reader(service, streams, ends=ends):
         await eventually(lambda: len(streams) == 2 and streams[1])
         assert streams[1][0].subscriptions == SUBSCRIBED
         assert service.links()[0].counts["pubsub streams lost"] == 1
@@ -75,7 +75,7 @@ async def test_streams_that_a_peer_ends_are_opened_ever_less_often(
     async def refuse(connection: Connection, stream: Stream) -> None:
         opened.append(trio.current_time())
 
-    async with memory_log(1) as log, open_service(log) as service:
+    async with memory_log(1) as log, open_service(log) as service, service.host.running():
         protocol = service.host.protocols[0]
         async with (
             muxed_pair({protocol: refuse}, {**service.handlers, **service.host.handlers}) as (_, ours),
@@ -107,7 +107,7 @@ async def test_connection_whose_pubsub_ended_is_closed_and_its_peer_dialled_anew
             assert peer not in service.peers
             dialled.append(peer)
 
-    async with memory_log(1) as log, open_service(log) as service:
+    async with memory_log(1) as log, open_service(log) as service, service.host.running():
         service.host.dialler = Mesh()  # type: ignore[assignment]
         protocol = service.host.protocols[0]
         for turn in range(3):
@@ -133,7 +133,7 @@ async def test_connection_whose_pubsub_ended_is_closed_and_its_peer_dialled_anew
 
 async def test_message_that_fits_no_frame_is_counted_and_nothing_else_is_lost() -> None:
     streams: list[list[Rpc]] = []
-    async with memory_log(1) as log, open_service(log) as service, reader(service, streams):
+    async with memory_log(1) as log, open_service(log) as service, service.host.running(), reader(service, streams):
         await eventually(lambda: streams and streams[0])
         large, small = (Message(hash_data(Topic(TOPIC), data), Topic(TOPIC), data) for data in (bytes(65_530), b"small"))
         (peer,) = service.peers
@@ -152,7 +152,7 @@ async def test_pubsub_stream_proves_that_a_peer_speaks_pubsub() -> None:
         while data := await stream.receive_some():
             heard.extend(Wire().decode(body).rpc for body in frames.take(data))
 
-    async with memory_log(1) as log, open_service(log) as service:
+    async with memory_log(1) as log, open_service(log) as service, service.host.running():
         protocol = service.host.protocols[0]
         async with (
             muxed_pair({protocol: read}, {**service.handlers, **service.host.handlers}) as (theirs, ours),
@@ -189,7 +189,7 @@ async def test_peer_without_sync_is_warned_of_once_however_often_it_is_tried_and
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As go and rust peers that speak pubsub alone."""
-    async with memory_log(1) as log, open_service(log) as service:
+    async with memory_log(1) as log, open_service(log) as service, service.host.running():
         for _ in range(2):
             async with (
                 muxed_pair({}, {**service.handlers, **service.host.handlers}) as (_, ours),
@@ -204,7 +204,7 @@ async def test_peer_without_sync_is_warned_of_once_however_often_it_is_tried_and
 
 
 async def test_peer_that_is_not_heeded_is_heard_to_leave_and_in_nothing_else() -> None:
-    async with memory_log(1) as log, open_service(log) as service:
+    async with memory_log(1) as log, open_service(log) as service, service.host.running():
         protocol = service.host.protocols[0]
 
         async def drop(connection: Connection, stream: Stream) -> None:

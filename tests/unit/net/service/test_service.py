@@ -20,7 +20,7 @@ from gossiplog.entry.validation import Verdict
 from gossiplog.errors import LocalProtocolError, StorageFull
 from gossiplog.log.requests import ReadHeads
 from gossiplog.net import Connection, MuxedConnection, MuxedStream, Stream
-from gossiplog.net.service.pubsub_host import PUBLISHED_INSERTING_MAX
+from gossiplog.net.service.pubsub_host import PUBLISHED_INSERTING_MAX, PubsubHost
 from gossiplog.net.service.push_stream import STALLED_S
 from gossiplog.net.service.service import Service, open_service
 from gossiplog.net.transport.stream import Handler
@@ -38,6 +38,13 @@ SYNC = f"/canvas/v1/{TOPIC}/sync"
 
 def handlers_of(service: Service) -> dict[str, Handler]:
     return {**service.handlers, **service.host.handlers}
+
+
+@asynccontextmanager
+async def open_peer(log: GossipLog) -> AsyncIterator[Service]:
+    """A log that may be in a mesh."""
+    async with open_service(log) as service, service.host.running():
+        yield service
 
 
 @asynccontextmanager
@@ -111,8 +118,8 @@ async def test_mesh_and_hub_at_once_pass_entries_to_each_other() -> None:
         memory_log(1) as server,
         memory_log(2) as other_server,
         memory_log(3) as browser,
-        open_service(server) as here,
-        open_service(other_server) as there,
+        open_peer(server) as here,
+        open_peer(other_server) as there,
         open_service(browser) as client,
         joined(here, there, PeerKind.MESH, PeerKind.MESH),
         joined(here, client),
@@ -129,8 +136,8 @@ async def test_two_meshed_logs_deliver_by_gossip_and_not_by_sync() -> None:
     async with (
         memory_log(1) as a,
         memory_log(2) as b,
-        open_service(a) as left,
-        open_service(b) as right,
+        open_peer(a) as left,
+        open_peer(b) as right,
         joined(left, right, PeerKind.MESH, PeerKind.MESH),
     ):
         await eventually(lambda: left.state().router.topics[0].full_message and right.state().router.topics[0].full_message)
@@ -141,7 +148,7 @@ async def test_two_meshed_logs_deliver_by_gossip_and_not_by_sync() -> None:
 
 
 async def test_two_connections_with_a_peer_count_as_one_until_the_last_is_gone() -> None:
-    async with memory_log(1) as a, memory_log(2) as b, open_service(a) as left, open_service(b) as right:
+    async with memory_log(1) as a, memory_log(2) as b, open_peer(a) as left, open_peer(b) as right:
         async with joined(left, right, PeerKind.MESH, PeerKind.MESH):
             async with joined(left, right, PeerKind.MESH, PeerKind.MESH):
                 assert len(left.links()) == 2
@@ -168,7 +175,7 @@ async def test_messages_of_one_rpc_are_inserted_a_few_at_a_time(monkeypatch: pyt
             pass
 
     under_way: list[int] = []
-    async with memory_log(1) as log, memory_log(2) as author, open_service(log) as mesh:
+    async with memory_log(1) as log, memory_log(2) as author, open_peer(log) as mesh:
         protocol = mesh.host.protocols[0]
         async with (
             muxed_pair({protocol: discard}, handlers_of(mesh)) as (theirs, ours),
@@ -384,11 +391,11 @@ async def test_service_is_shared_and_stops_with_its_last_user() -> None:
             async with open_service(log) as second:
                 assert first is second
                 with pytest.raises(LocalProtocolError, match="already"):
-                    async with open_service(log, me=PeerId("somebody else")):
+                    async with open_service(log, host=PubsubHost()):
                         raise AssertionError
             async with open_service(log) as third:
                 assert third is first
-        async with open_service(log, me=PeerId("me")) as fourth:
+        async with open_service(log, host=PubsubHost(PeerId("me"))) as fourth:
             assert fourth is not first
             assert fourth.me == "me"
 
