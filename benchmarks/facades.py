@@ -22,7 +22,7 @@ import trio
 
 import gossiplog
 from gossiplog import aio, blocking
-from gossiplog.portal import call_of, inner_of
+from gossiplog.portal.waiting import call_of, inner_of
 
 from .material import TOPIC, payloads
 from .measure import Figure, Goal, Stopwatch, machine, versions, write_results

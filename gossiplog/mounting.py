@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .errors import ClosedError, LocalProtocolError
 from .net import HubLimits
-from .portal import Facade, inner_of
 from .portal.asgi_bridge import serve_across
+from .portal.waiting import Facade, inner_of
 from .replica.log import Replica
 from .shelves import Shelf
 from .web.glass import GlassSettings

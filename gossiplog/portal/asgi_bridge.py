@@ -23,8 +23,8 @@ from typing import Any, TypeAlias
 import trio
 
 from ..errors import ClosedError
-from .surface import Facade, call_of
 from .thread import TrioThread
+from .waiting import Facade, call_of
 
 Message: TypeAlias = MutableMapping[str, Any]
 _WINDOW_BYTES = 256 * 1024

@@ -1,65 +1,49 @@
-"""The common part of the façades: the object behind each, and its members that need no waiting."""
+"""What both façades offer: a table of calls for each object, and the members that need no waiting."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..gossip_log import GossipLog
 from ..replica.presence import Presence
 from ..replica.subscription import Subscription
-from .block import BlockHost
-from .call import PortalCall
-from .thread import TrioThread
+from ..shelves import Shelf
+from ..store import Reader
+from .waiting import Facade, Method, PagesMethod, inner_of, like
 
 if TYPE_CHECKING:
     from ..log.place import LogPlace
     from ..net.hub.client import HubLink
     from ..net.hub.server import Hub
     from ..net.service.peers import PeerConnectionState
+    from ..replica.copying import CopyReport
+    from ..replica.reader import Moment
     from ..sync.refusals import Refused
 
-T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-F = TypeVar("F", bound=Callable[..., Any])
+
+async def _query_snapshot(self: Reader, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    return await self.query(statement, parameters)
 
 
-class Facade(Generic[T_co]):
-    """Stands for an object of the thread's."""
+class SnapshotFacade(Facade[Reader]):
+    """A fixed state of the log, from which any number of plans can be answered."""
 
-    __slots__ = ("_host", "_inner", "_thread")
+    __slots__ = ()
 
-    def __init__(self, thread: TrioThread, host: BlockHost[Any], inner: T_co) -> None:
-        """Take the object, and the block for whose length it can be used."""
-        self._thread = thread
-        self._host = host
-        self._inner = inner
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__module__}.{type(self).__name__} of {self._inner!r}>"
-
-    def _ask(self, function: Callable[[], Any]) -> Any:
-        """Call a function that does not wait in the thread, which takes a tenth of a millisecond where it is not busy."""
-
-        async def call() -> Any:
-            return function()
-
-        return call_of(self, call).wait()
+    query = Method(like(Reader.query)(_query_snapshot))
 
 
-def call_of(facade: Facade[Any], function: Callable[[], Awaitable[T]]) -> PortalCall[T]:
-    """Make the call of a function that goes with what a façade stands for, and ends with it."""
-    return PortalCall(facade._thread, facade._host, function)
+async def _query(self: GossipLog, sql: str, *parameters: Any, at: SnapshotFacade | Moment | None = None) -> list[tuple[Any, ...]]:
+    return await self.query(sql, *parameters, at=inner_of(at) if isinstance(at, SnapshotFacade) else at)
 
 
-def inner_of(facade: Facade[T]) -> T:
-    """Return what a façade stands for."""
-    return facade._inner
+async def _copy_from(self: GossipLog, other: LogFacade, *, on_progress: Callable[[int], None] | None = None) -> CopyReport:
+    return await self.copy_from(inner_of(other), on_progress=on_progress)
 
 
 class LogFacade(Facade[GossipLog]):
-    """The part of a log that is known without asking."""
+    """A log, but for what it opens."""
 
     __slots__ = ()
 
@@ -93,11 +77,59 @@ class LogFacade(Facade[GossipLog]):
         """Whether an entry that is valid may be refused: there is an access rule, or the log has members."""
         return self._inner.has_rules
 
+    append = Method(GossipLog.append)
+    append_many = Method(GossipLog.append_many)
+    insert = Method(GossipLog.insert)
+    insert_many = Method(GossipLog.insert_many)
+    insert_verified = Method(GossipLog.insert_verified)
+    verify_many = Method(GossipLog.verify_many)
+
+    get = Method(GossipLog.get)
+    has = Method(GossipLog.has)
+    resolve = Method(GossipLog.resolve)
+    heads = Method(GossipLog.heads)
+    clock = Method(GossipLog.clock)
+    root = Method(GossipLog.root)
+    count = Method(GossipLog.count)
+    moment = Method(GossipLog.moment)
+    size_bytes = Method(GossipLog.size_bytes)
+    position = Method(GossipLog.position)
+    is_ancestor = Method(GossipLog.is_ancestor)
+    children = Method(GossipLog.children)
+    iterate = PagesMethod(GossipLog.iterate)
+    ancestors = PagesMethod(GossipLog.ancestors)
+    to_arrow = PagesMethod(GossipLog.to_arrow)
+
+    members = Method(GossipLog.members)
+    access_log = Method(GossipLog.access_log)
+    policy = Method(GossipLog.policy)
+    standing = Method(GossipLog.standing)
+    grant = Method(GossipLog.grant)
+    revoke = Method(GossipLog.revoke)
+    leave = Method(GossipLog.leave)
+    admit = Method(GossipLog.admit)
+
+    quarantine = PagesMethod(GossipLog.quarantine)
+    retrying = PagesMethod(GossipLog.retrying)
+    retry_quarantine = Method(GossipLog.retry_quarantine)
+    forget_damaged = Method(GossipLog.forget_damaged)
+    set_aside = PagesMethod(GossipLog.set_aside)
+    retry_set_aside = Method(GossipLog.retry_set_aside)
+    publish = Method(GossipLog.publish)
+    prove = Method(GossipLog.prove)
+    rebuild = Method(GossipLog.rebuild)
+    fsck = Method(GossipLog.fsck)
+    query = Method(like(GossipLog.query)(_query))
+    copy_from = Method(like(GossipLog.copy_from)(_copy_from))
+
 
 class PresenceFacade(Facade[Presence]):
-    """The part of presence that is known without waiting."""
+    """Presence, but for its iterator."""
 
     __slots__ = ()
+
+    set = Method(Presence.set)
+    leave = Method(Presence.leave)
 
     @property
     def states(self) -> dict[str, dict[str, Any]]:
@@ -107,9 +139,12 @@ class PresenceFacade(Facade[Presence]):
 
 
 class SubscriptionFacade(Facade[Subscription]):
-    """The part of a subscription that is known without asking."""
+    """A subscription, but for its iterator."""
 
     __slots__ = ()
+
+    ack = Method(Subscription.ack)
+    flush = Method(Subscription.flush)
 
     @property
     def place(self) -> LogPlace:
@@ -157,6 +192,21 @@ class HubFacade(Facade[Any]):
         return states
 
 
+async def _wait_connected(self: HubLink) -> None:
+    """Wait until it is connected. Under a deadline of the caller's: an unreachable hub is dialled for ever."""
+    await self.wait_connected()
+
+
+async def _wait_disconnected(self: HubLink) -> None:
+    """Wait until it is not connected."""
+    await self.wait_disconnected()
+
+
+async def _wait_refused(self: HubLink) -> None:
+    """Wait until the hub has not taken something; at once if that was so before."""
+    await self.wait_refused()
+
+
 class LinkFacade(Facade[Any]):
     """A connection to a hub that is kept up; made by `connect`.
 
@@ -201,14 +251,15 @@ class LinkFacade(Facade[Any]):
         state: PeerConnectionState | None = self._ask(lambda: self._inner.state)
         return state
 
+    wait_connected = Method(_wait_connected)
+    wait_disconnected = Method(_wait_disconnected)
+    wait_refused = Method(_wait_refused)
 
-def like(original: Callable[..., Any]) -> Callable[[F], F]:
-    """Make the decorator that gives a function the name and the docstring of another, and the signature too if it passes all on."""
 
-    def decorate(function: F) -> F:
-        function.__doc__, function.__name__, function.__qualname__ = original.__doc__, original.__name__, original.__name__
-        if function.__code__.co_flags & inspect.CO_VARKEYWORDS:
-            function.__wrapped__ = original  # type: ignore[attr-defined]
-        return function
+class ShelfFacade(Facade[Shelf]):
+    """A shelf, but for what it opens."""
 
-    return decorate
+    __slots__ = ()
+    _called = "shelf"
+
+    topics = Method(Shelf.topics)

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import derive_blocking
 import pytest
 
 import gossiplog
@@ -32,13 +31,8 @@ def public(owner: type) -> set[str]:
 
 def documented(owner: type) -> Iterator[tuple[str, Any]]:
     for name in sorted(public(owner)):
-        member = inspect.getattr_static(owner, name)
+        member = getattr(owner, name)
         yield name, member.fget if isinstance(member, property) else member
-
-
-def test_blocking_is_derived_from_aio() -> None:
-    text = Path(blocking.__file__).read_text("utf-8")
-    assert text == derive_blocking.derive(Path(aio.__file__).read_text("utf-8")), "run `python tests/support/derive_blocking.py`"
 
 
 def documented_names() -> set[str]:
@@ -52,7 +46,7 @@ def documented_names() -> set[str]:
 @pytest.mark.parametrize("module", [aio, blocking], ids=lambda module: module.__name__)
 def test_everything_that_is_documented_is_there(module: ModuleType) -> None:
     missing = documented_names() - public(module.GossipLog)
-    assert missing == set(), "add `append = _call(_Log.append)` or its like to aio.py, and run `python tests/support/derive_blocking.py`"
+    assert missing == set(), "add `append = Method(GossipLog.append)` or its like to portal/surface.py"
 
 
 @pytest.mark.parametrize("module", [aio, blocking], ids=lambda module: module.__name__)
@@ -88,6 +82,6 @@ def test_open_is_gossiplogs(module: ModuleType) -> None:
 
 def test_async_methods_are_async_in_asyncio_and_nowhere_else() -> None:
     for name, member in documented(aio.GossipLog):
-        original = inspect.getattr_static(GossipLog, name)
+        original = getattr(GossipLog, name)
         assert inspect.iscoroutinefunction(member) == inspect.iscoroutinefunction(original), name
-        assert not inspect.iscoroutinefunction(inspect.getattr_static(blocking.GossipLog, name)), name
+        assert not inspect.iscoroutinefunction(getattr(blocking.GossipLog, name)), name
