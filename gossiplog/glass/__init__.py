@@ -3,6 +3,5 @@
 from .fact import Fact, Ring
 from .machine_facts import Witness
 from .peerings import Peerings
-from .way import Had, entry_way
 
-__all__ = ["Fact", "Had", "Peerings", "Ring", "Witness", "entry_way"]
+__all__ = ["Fact", "Peerings", "Ring", "Witness"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import trio
+from glass_support import way_of
 
-from gossiplog.glass import entry_way
 from gossiplog.net.hub.server import listen
 from gossiplog.sim.scenario import CastSpec, LatencySpec, Scenario, TopologySpec
 from gossiplog.testnet import Testnet as Network
@@ -97,12 +97,12 @@ async def test_colours_part_and_meet_again_and_an_entry_of_one_click_is_everywhe
             await until(lambda: are_equal(17), network)
             entry = actions[-1]["entry"]
             facts = network.watching.board.ring.facts
-            await until(lambda: len([had for had in entry_way(entry, facts()) if had.at_s is not None]) == 8, network)
+            await until(lambda: len([had for had in way_of(entry, facts()) if had.at_s is not None]) == 8, network)
             with trio.fail_after(PATIENCE_S):
                 await tab.run(f"location.hash = '#/way/{entry}'")
                 await tab.wait("document.querySelectorAll('.way-chart .way-how').length === 8")
             shown = await tab.run("[...document.querySelectorAll('.way-chart .way-how')].map(cell => cell.textContent.match(/[a-z]+/)[0])")
-        way = {str(had.node): had for had in entry_way(entry, facts())}
+        way = {str(had.node): had for had in way_of(entry, facts())}
         assert sorted(shown) == sorted(had.way for had in way.values())
         assert set(way) == {member.node for member in network.members}
         assert way[network.member("server-3").node].way == "http"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from glass_support import way_of
 
 from gossiplog.broadcast import PeerKind
 from gossiplog.codec import pcf
-from gossiplog.glass import Fact, Ring, Witness, entry_way
+from gossiplog.glass import Fact, Ring, Witness
 from gossiplog.glass.fact import KINDS, WAYS
 from gossiplog.pubsub.params import EpisubParams, GossipsubParams
 from gossiplog.pubsub.routers.episub import Episub
@@ -56,7 +57,7 @@ def test_facts_of_simulated_replicas_tell_each_entrys_way(router, make) -> None:
     published = [fact.message for fact in facts if fact.kind == "publish"]
     assert len(published) == len(replicas[3].state.values) == 5
     for id in published:
-        way = entry_way(id, facts)
+        way = way_of(id, facts)
         assert [had.node for had in way] == [replica.id for replica in replicas]
         assert way[0].way == "append"
         for before, had in pairwise(way):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import trio
 from network_support import PATIENCE_S, memory_log, open_stream
 
+from gossiplog.glass.fact import Fact, Node
 from gossiplog.gossip_log import GossipLog
 from gossiplog.net.hub.server import Hub
 from gossiplog.net.service.service import observed
 
-__all__ = ["Follower", "following", "seen_log"]
+__all__ = ["Follower", "Had", "following", "seen_log", "way_of"]
 
 
 @asynccontextmanager
@@ -79,3 +81,28 @@ async def following(hub: Hub, query: str = "", last_id: str | None = None, path:
         follower = Follower(stream)
         await follower.until(lambda: follower.hello)
         yield follower
+
+
+@dataclass
+class Had:
+    """One node and an entry: when and how it came, from whom, and to whom it was sent."""
+
+    node: Node
+    at_s: float | None = None
+    way: str | None = None
+    peer: Node | None = None
+    sent: list[tuple[str | None, Node | None]] = field(default_factory=list)
+
+
+def way_of(entry: Node, facts: Iterable[Fact]) -> list[Had]:
+    """What facts say of one entry, by node: those that have it, in the order in which they got it, and then the others."""
+    nodes: dict[Node, Had] = {}
+    for fact in facts:
+        if fact.message != entry:
+            continue
+        had = nodes.setdefault(fact.node, Had(fact.node))
+        if fact.kind == "send":
+            had.sent.append((fact.type, fact.peer))
+        elif fact.kind in ("publish", "deliver") and had.at_s is None:
+            had.at_s, had.peer, had.way = fact.time_s, fact.peer, fact.way or "append"
+    return sorted(nodes.values(), key=lambda one: (one.at_s is None, one.at_s or 0.0))

@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 import trio
-from glass_support import following, seen_log
+from glass_support import following, seen_log, way_of
 from hypothesis import given
 from hypothesis import strategies as st
 from loop_watch import watching_loop
 from network_support import PATIENCE_S, TOPIC, eventually, fetch, free_port, until_equal
 
-from gossiplog.glass import Fact, entry_way
+from gossiplog.glass import Fact
 from gossiplog.glass.fact import BYTES_MAX
 from gossiplog.gossip_log import GossipLog
 from gossiplog.net.hub.server import Hub, listen
@@ -53,10 +53,9 @@ async def test_way_of_an_entry_over_three_servers_is_told_by_one() -> None:
         assert [node["kind"] for node in nodes] == ["us", "server", "server"]
         assert all(node["alive"] for node in nodes)
         us, hub_node, end_node = (node["node"] for node in nodes)
-        names = {hub.urls[0]: hub_node}
-        way = entry_way(entry.id, map(Fact.from_record, seen.facts), names)
+        way = way_of(entry.id, map(Fact.from_record, seen.facts))
         assert [(had.node, had.way) for had in way] == [(us, "append"), (hub_node, "push"), (end_node, "push")]
-        assert way[0].sent == [("push", hub_node)] and way[2].peer == hub_node
+        assert way[0].sent == [("push", hub.urls[0])] and way[2].peer == hub.urls[0]
         assert way[0].at_s is not None and way[2].at_s is not None and way[0].at_s <= way[2].at_s
         await until_equal(first, last)
         roots = {node["node"]: node["root"] for node in (await fetch(page, "/api/glass/nodes")).json}
