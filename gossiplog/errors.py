@@ -221,12 +221,7 @@ class LogReplaced(StoreError):
 
 
 class RepairRefused(StoreError):
-    """A repair would quarantine more entries than allowed; nothing changed.
-
-    Attributes:
-        set_aside: How many it would set aside.
-        entries: How many there are.
-    """
+    """A repair would quarantine more entries than allowed; nothing changed."""
 
     def __init__(self, set_aside: int, entries: int) -> None:
         super().__init__(f"the repair would set {set_aside:,} of {entries:,} entries aside")

@@ -102,7 +102,6 @@ async def open(
             topic begins with; a log that is there already must have these founders. To join one, give its whole topic and no policy.
         durability: `full`, `normal` or `off`: which failures an acknowledged append survives (docs/durability.md).
         read_only: Write nothing. Another process may write at the same time.
-        create: Create a log where there is none.
         schemes: The signature schemes that entries may use: `ed25519`, the only one by default, `eip712` of the extra `ethereum`, and those
             that `register_scheme` adds.
         value_bytes_max: The largest VALUE of our own appends, at most 4,194,294 bytes. Other authors' entries may always be that large.
@@ -151,7 +150,6 @@ async def clone(
         place: The bucket: a folder.
         location: The log, which is created if necessary.
         topic: The log's topic; needed if logs of several topics are published.
-        durability: As for `open`.
         on_progress: Called now and then with how many published entries were dealt with, and how many there are as far as is known.
 
     Raises:
@@ -377,7 +375,6 @@ class GossipLog(Replica):
 
         Args:
             address: `HOST:PORT`, or `:PORT` for all addresses of the machine; port 0 takes a free one.
-            tls: A server context with a certificate, for `wss://`.
             limits: How many connections are let in: a `gossiplog.net.HubLimits`.
             has_api: Serve the HTTP API on the same port.
 
@@ -409,8 +406,6 @@ class GossipLog(Replica):
         Args:
             url: `ws://HOST:PORT` or `wss://…`, with `/TOPIC` if the hub serves several logs.
             tls: Checks the hub's certificate; the system's authorities by default.
-            token: The token that the hub wants, if it wants one.
-            headers: Further HTTP headers for the handshake.
             identity: Proves its did to the hub at each connection; for hubs that let dids in without a token.
 
         Raises:

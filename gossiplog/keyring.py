@@ -27,12 +27,7 @@ _KEYS_MAX = 10_000
 
 
 class Keyring:
-    """The keys of one folder, or the one key of one file.
-
-    Attributes:
-        path: The folder, or the file.
-        is_file: Which of the two.
-    """
+    """The keys of one folder, or the one key of one file."""
 
     def __init__(self, path: Path, *, is_file: bool = False) -> None:
         self.path = path

@@ -44,13 +44,11 @@ def asgi(
 
     Args:
         log: A log that is open, or a shelf: from `gossiplog.aio` under a server of asyncio's, from `gossiplog.open` under one of trio's.
-        logs: Further ones, of other topics, each below its topic.
         limits: How many connections are let in, from which pages, and what clients may. The pages of the application's own origin
             always may connect; others are named in `origins`.
         who: Decides in the server's event loop what a caller may, from the ASGI scope with its cookies and headers: it returns rights
             (a collection of `connect`, `pull`, `push`, `post`, `watch`), or a did, which has the rights that `limits` give to that, or
             None for nobody who is let in. Without it `limits` decide by token, as everywhere.
-        page: Serve the page that shows the log, its peers and its syncs.
 
     Raises:
         LocalProtocolError: Two logs have one topic, or some are of `gossiplog.aio` and some are not.

@@ -51,10 +51,7 @@ async def shelf(
 
     Args:
         location: A folder, made if missing, or `postgresql://…` without a log's name.
-        signer: As for `open`, of each log, like the three that follow.
-        app: As for `open`.
-        authorize: As for `open`.
-        durability: As for `open`.
+        signer, app, authorize, durability: As for `open`, of each log.
         most_open: How many logs may be open at a time.
         most_logs: How many may be there; more are not created.
 
@@ -91,7 +88,6 @@ class Shelf:
     """The logs of a folder or a database. Made by `gossiplog.shelf`; any number of tasks may use it.
 
     Attributes:
-        logs: Those that are open.
         tasks: Runs them.
     """
 
@@ -117,10 +113,6 @@ class Shelf:
     @block("shelf.open")
     async def open(self, topic: str, *, create: bool = False) -> AsyncIterator[GossipLog]:
         """Use a log for the length of a block. All who do at a time have the same; it is closed when nobody has for a minute.
-
-        Args:
-            topic: The log's topic.
-            create: Create it if there is none.
 
         Raises:
             LocalProtocolError: The topic is malformed.
@@ -156,10 +148,7 @@ class Shelf:
         """Serve all logs to WebSocket clients, each at its topic, for the length of a block. Logs open as clients ask for them.
 
         Args:
-            address: As for `log.listen`, like the three that follow.
-            tls: As there.
-            limits: As there.
-            has_api: As there.
+            address, tls, limits, has_api: As for `log.listen`.
 
         Raises:
             LocalProtocolError: The address is malformed.
@@ -181,8 +170,7 @@ class Shelf:
         Args:
             url: `ws://HOST:PORT` or `wss://…`, without a topic.
             topics: Those that are kept open for it, and created if need be; others are connected while somebody has them open.
-            tls: As for `log.connect`.
-            token: As for `log.connect`.
+            tls, token: As for `log.connect`.
 
         Raises:
             LocalProtocolError: The URL or a topic is malformed.

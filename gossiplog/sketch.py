@@ -60,7 +60,6 @@ class Sketch:
     """The first symbols of a set, kept up to date.
 
     Attributes:
-        sums: The XOR of the elements in each symbol.
         counts: How many they are; `counts[0]` is the size of the set.
     """
 
@@ -118,12 +117,7 @@ class Contradiction(Exception):
 
 
 class Difference(NamedTuple):
-    """Keys, ascending, which is a causal order.
-
-    Attributes:
-        theirs: That the other side has and we lack.
-        ours: That we have and the other side lacks.
-    """
+    """Keys, ascending, which is a causal order."""
 
     theirs: list[bytes]
     ours: list[bytes]

@@ -61,7 +61,6 @@ class Trail:
         folder: Where the files are; created if necessary. Each process writes `PROGRAM-PID-RANDOM.jsonl`.
         topic: Of the log that they are collected in.
         signer: Signs the records; several processes may share it.
-        program: What the program is called in records.
         queue_max: How many records may wait to be written; more are dropped.
 
     Attributes:
@@ -91,12 +90,7 @@ class Trail:
         return self._lost
 
     def record(self, kind: str, /, **fields: Any) -> None:
-        """Record something. It never waits and never raises; what has no portable form is recorded as text, and what is long is cut.
-
-        Args:
-            kind: What it is, in a word of your own.
-            fields: What to say of it.
-        """
+        """Record something. It never waits and never raises; what has no portable form is recorded as text, and what is long is cut."""
         try:
             span = fields.pop("span", None) or _span.get()
             record = {_text(name): _plain(value, 0) for name, value in fields.items()} | ({"span": span} if span else {})
@@ -223,11 +217,7 @@ class Trail:
 
 
 class TrailHandler(logging.Handler):
-    """Puts records of the standard library's logging into a trail, with the span that they were made in.
-
-    Args:
-        level: As logging has it.
-    """
+    """Puts records of the standard library's logging into a trail, with the span that they were made in."""
 
     def __init__(self, trail: Trail, level: int = logging.NOTSET) -> None:
         super().__init__(level)

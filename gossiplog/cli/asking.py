@@ -123,9 +123,7 @@ class Said:
     """What a server answered.
 
     Attributes:
-        record: The decoded JSON of the answer.
         ahead_s: How far our clock is ahead of the one in its header `Date`; None without one.
-        took_s: From the question to the answer.
     """
 
     record: Any
@@ -139,7 +137,6 @@ class Asker:
     Args:
         url: What `gossiplog serve` prints, with `/TOPIC` where it serves several logs.
         tls: How its certificate is checked; None for the system's way.
-        token_option: By which the user names it.
 
     Raises:
         Failure: That is no URL of a server.

@@ -60,13 +60,7 @@ class Failure(errors.GossipLogError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error as it is reported.
-
-    Attributes:
-        kind: A stable name in lower case.
-        message: One sentence.
-        hint: What to do about it, or None.
-    """
+    """An error as it is reported."""
 
     kind: str
     message: str

@@ -39,7 +39,6 @@ class Location(str):
         """Take what was typed.
 
         Args:
-            text: Of a log.
             may_be_shelf: A database may be meant as a whole.
 
         Raises:

@@ -119,7 +119,6 @@ class Column:
 
     Attributes:
         is_right: Whether it is aligned to the right, as numbers are.
-        style: A colour's name for its cells.
         styles: The same for each of the texts that a cell may have.
         is_cut: Whether the last one is cut where it is longer than the line, as a payload of any length is; others are wrapped.
     """
@@ -136,7 +135,6 @@ class Output:
     """One command's way of writing.
 
     Attributes:
-        is_json: JSON lines rather than tables.
         is_strict: `--json` was asked for, rather than following from a pipe: nothing but JSON goes to stderr either.
         is_quiet: Only ids go to stdout, one per line, and no notes to stderr.
     """

@@ -23,7 +23,6 @@ class Progress:
 
     Args:
         what: What is counted, like `entries`.
-        total: How many there will be, None if nobody knows.
         is_shown: False silences it, for `--quiet` and `--json`.
         is_told: It is moved by `tell`, in words, rather than by `step` and `at`, in entries per second.
     """

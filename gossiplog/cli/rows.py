@@ -13,9 +13,6 @@ class RowOutput(Output):
     """What a command says of one log of many: its record becomes a row, and its notes begin with the topic.
 
     Args:
-        out: How it is written.
-        listing: Gets the row.
-        topic: The log's.
         cells: What the table shows of a record, after the topic.
     """
 

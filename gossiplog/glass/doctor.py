@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from .advice import advice_on, bare_reason
+from .scene import PeerLink
 
 HEADS_WARN = 1_000
 """The most heads that an update names; an append has at most 256 parents."""
@@ -23,7 +24,6 @@ class Clock:
     """Our clock compared with another's.
 
     Attributes:
-        ahead_s: How far ours is ahead.
         uncertain_s: The error of that: half of the round trip, and the other's rounding to seconds.
     """
 
@@ -53,8 +53,7 @@ class LogFigures:
 
     Attributes:
         heads: The number of heads, counted up to `HEADS_WARN` + 1.
-        quarantined: The number of entries in quarantine.
-        quarantined_lately: How many of them came in the last hour.
+        quarantined_lately: How many of those in quarantine came in the last hour.
         set_aside: How many entries each application set aside, up to 10,000 in all.
         looked_at: The number of entries whose place in the tree was checked.
     """
@@ -69,33 +68,6 @@ class LogFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerFigures:
-    """One connected peer.
-
-    Attributes:
-        kind: `mesh`, `client` or `hub`.
-        protocol: The pubsub protocol spoken with it; None for none.
-        score: Its score; None where none is kept.
-        is_heeded: Whether what it sends is read.
-        queued_bytes: Bytes that wait to be pushed to it.
-        dropped: Messages to it that were dropped for lack of room.
-        refused: Messages from it that were refused.
-        is_pushing: Whether entries and heads can be pushed to it.
-    """
-
-    peer: str
-    kind: str
-    protocol: str | None = None
-    topics: Sequence[str] = ()
-    score: float | None = None
-    is_heeded: bool = True
-    queued_bytes: int = 0
-    dropped: int = 0
-    refused: int = 0
-    is_pushing: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class NetworkFigures:
     """The network of one log at a server.
 
@@ -105,16 +77,14 @@ class NetworkFigures:
         degree: Peers that get every entry by pubsub.
         is_spread: Whether a message published now reaches as many peers at once as the router wants, or all that are subscribed.
         queue_bytes_max: The most bytes that may wait for one peer.
-        dials: Addresses that cannot be reached, with the reason.
         quiet_s: Seconds since something new was stored.
         store_trouble: Why the log does not answer or store; None while it does.
-        is_disk_full: Whether the last commit failed for lack of space.
         misplaced: What happened to the log's file, if it is no longer where it was opened.
         waiting: Entries that wait to be verified.
     """
 
     topic: str
-    peers: Sequence[PeerFigures] = ()
+    peers: Sequence[PeerLink] = ()
     hubs: Sequence[str] = ()
     is_in_mesh: bool = False
     degree: int = 0
@@ -134,9 +104,7 @@ class Vitals:
     """The figures at one moment; None for what was not measured.
 
     Attributes:
-        version: The version of the program that is examined.
-        our_version: The version of the program that asks.
-        clock: Our clock compared with its clock.
+        version: Of the program that is examined; `our_version` is that of the program that asks.
         files: File descriptors: open ones, and the limit.
     """
 
@@ -170,11 +138,7 @@ _NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The result of one check.
-
-    Attributes:
-        advice: What to do; empty if nothing.
-    """
+    """The result of one check."""
 
     check: str
     severity: Severity
@@ -484,7 +448,7 @@ _NETWORK_CHECKS: tuple[Callable[[NetworkFigures], Iterator[Diagnosis]], ...] = (
 )
 
 
-def _named(peers: Sequence[PeerFigures]) -> list[str]:
+def _named(peers: Sequence[PeerLink]) -> list[str]:
     return [peer.peer for peer in peers[:_NAMED_MAX]]
 
 

@@ -67,7 +67,6 @@ class Fact:
         count: A number of entries or ids, or of peers if something went to many at once.
         hops: Links crossed; in the simulator only.
         way: One of `WAYS`.
-        seed: The simulator's seed.
     """
 
     scenario: str
@@ -169,8 +168,6 @@ class Since(NamedTuple):
     """Facts from a given number on.
 
     Attributes:
-        lines: Each as JSON, in their order.
-        next: The number of the fact after them.
         lost: How many of the wanted facts the ring no longer has.
     """
 
@@ -183,7 +180,6 @@ class Ring:
     """Keeps the latest facts, numbered from 0. Each is encoded once, for its first reader.
 
     Args:
-        size: How many are kept.
         bytes_max: The most bytes that they take together, because facts of other servers may have any length. One fact is always kept.
 
     Attributes:

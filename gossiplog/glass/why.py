@@ -17,6 +17,7 @@ from ..entry.rules import Rule
 from ..errors import DecodeError
 from .advice import advice_on, bare_reason
 from .fact import Fact
+from .scene import PeerLink, Scene
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,6 @@ class Holding:
     """What a log says about one entry.
 
     Attributes:
-        is_stored: Whether it is in the log.
-        set_aside: The applications that set it aside.
         quarantined: Rule and reason, if a repair keeps it out of the log.
         void: Why it has no effect: it is stored, and its author was removed; or it is not, and the log's access rule or its members refuse
             it or an ancestor of it. None if neither.
@@ -51,99 +50,6 @@ class Holding:
     void: str | None = None
     missing: Sequence[str] = ()
     is_rejected: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PeerLink:
-    """One connected peer, as a server sees it.
-
-    Attributes:
-        kind: `mesh`, `client` or `hub`.
-        protocol: The pubsub protocol spoken with it; None for none.
-        peering: `full`, `metadata`, `fanout` or `none`.
-        is_pushing: Whether a push stream is open.
-        is_heeded: Whether what it sends by pubsub is read.
-        is_syncing: Whether a sync with it runs.
-        score: Its score; None if none is kept.
-        queued_bytes: Bytes that wait to be pushed to it.
-        dropped: Messages to it that were dropped for lack of room.
-        rights: The rights of a client.
-    """
-
-    peer: str
-    kind: str
-    protocol: str | None = None
-    topics: Sequence[str] = ()
-    peering: str = "none"
-    is_pushing: bool = False
-    is_heeded: bool = True
-    is_syncing: bool = False
-    score: float | None = None
-    queued_bytes: int = 0
-    dropped: int = 0
-    rights: frozenset[str] = frozenset({"push", "pull"})
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """A server and its peers.
-
-    Attributes:
-        node: Its own peer id.
-        links: The connected peers, by peer id.
-        banned: Banned peers, with the reason.
-        refused: Peers with refused messages, with the latest reason.
-        dials: Addresses and peer ids that cannot be reached, with the reason.
-        trouble: Why nothing can be stored at the moment; None if it can.
-    """
-
-    node: str
-    topic: str
-    links: Mapping[str, PeerLink] = field(default_factory=dict)
-    banned: Mapping[str, str] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
-    dials: Mapping[str, str] = field(default_factory=dict)
-    trouble: str | None = None
-
-
-def scene_from(record: Mapping[str, Any], trouble: str | None = None) -> Scene:
-    """Read a scene from the answer to `GET peers`.
-
-    Raises:
-        DecodeError: It is something else.
-    """
-    try:
-        links = [link_from(one) for one in record["peers"]]
-        return Scene(
-            str(record["me"]),
-            str(record["topic"]),
-            {link.peer: link for link in links},
-            {str(one["peer"]): str(one.get("reason", "")) for one in record.get("bans", ())},
-            {str(one["peer"]): str(one["reason"]) for one in record.get("refused", ())},
-            {str(one["address"]): str(one["reason"]) for one in record.get("dials", ())},
-            trouble,
-        )
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise DecodeError(f"no list of peers: {error}") from None
-
-
-def link_from(record: Mapping[str, Any]) -> PeerLink:
-    """Read one of its peers; a server of an earlier version says less."""
-    score, queue, counts = record.get("score"), record.get("queue", {}), record.get("counts", {})
-    return PeerLink(
-        str(record["peer"]),
-        str(record["kind"]),
-        record.get("protocol"),
-        tuple(record.get("topics") or ()),
-        str(record.get("peering", "none")),
-        bool(record.get("pushing", True)),
-        bool(record.get("heeded", True)),
-        bool(record.get("syncing")),
-        None if score is None else float(score["total"]),
-        int(queue.get("bytes", 0)),
-        int(counts.get("dropped", 0)) + int(queue.get("dropped", 0)),
-        frozenset(record.get("rights", ("push", "pull"))),
-    )
 
 
 CAUSES = (
@@ -187,8 +93,6 @@ class WhyAnswer:
     """The answer about one entry at one server.
 
     Attributes:
-        entry: Its id.
-        node: The server's peer id.
         state: `present` or `absent`, at that server.
         cause: One of `CAUSES`.
         text: One plain sentence, and what to do.
@@ -242,7 +146,6 @@ def explain(entry: str, holding: Holding, facts: Sequence[Fact], scene: Scene, p
     """Explain how an entry came here, or why it is not here.
 
     Args:
-        entry: Its id.
         facts: Facts about it, the oldest first; empty if none are kept.
         peer: The peer that should have brought it or, if it is here, should have got it; None for any.
     """
@@ -276,7 +179,6 @@ def with_view_of_peer(here: WhyAnswer, there: WhyAnswer | None, towards: WhyAnsw
     """Complete the answer of a server with that of a peer.
 
     Args:
-        here: The server's answer about the entry and the peer.
         there: The peer's answer about the entry; None if it gives none.
         towards: The peer's answer about the entry and that server; None if it does not know that server.
         topics: The topics of the server's log and of the peer's.

@@ -33,7 +33,6 @@ class Edit(msgspec.Struct):
     """An update of a document, or a snapshot of it.
 
     Attributes:
-        document: Its name.
         update: The update's bytes, in version 1, or their end.
         pieces: The entries that have what comes before.
         replaces: The entries that a snapshot stands for.

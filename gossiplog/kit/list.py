@@ -36,11 +36,7 @@ class _Remove(msgspec.Struct):
 
 
 class List(Generic[T]):
-    """Values of one type in an order.
-
-    Args:
-        value: The type of its values, as for `Map`.
-    """
+    """Values of one type in an order."""
 
     order_free = True
 

@@ -83,7 +83,6 @@ def compose(name: str, version: int, *parts: Part) -> Application:
 
     Args:
         version: 1 or more. A new one rebuilds the tables, which is needed after any change to the parts or their types.
-        parts: Parts with different names.
 
     Raises:
         LocalProtocolError: A name is malformed or taken.

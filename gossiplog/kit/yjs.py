@@ -33,7 +33,6 @@ def is_yjs_text(update: bytes, did: str, name: str = "text") -> bool:
         update: In version 1, as `Doc.get_update` makes it and `Doc.apply_update` takes it. Anything that is not bytes is no update: a
             stranger's payload may hold anything.
         did: The entry's author: insertions have to be under a number of `yjs_client`. Anybody may delete.
-        name: The text's name in the document.
     """
     if not isinstance(update, bytes):
         return False

@@ -57,7 +57,6 @@ class Committed:
     """The result of a batch.
 
     Attributes:
-        entries: The new entries with their `seq`, in that order.
         outcomes: For each piece of work its verdicts, one per entry, or the error that its caller gets.
         owners: For each new key the index of the piece of work it came from.
         last: The last insertion number before.

@@ -65,7 +65,6 @@ class Finding:
 
     Attributes:
         kind: One of `FindingKind`.
-        where: The table's row: an id, a seq, a position.
     """
 
     kind: str
@@ -79,9 +78,7 @@ class FsckReport:
 
     Attributes:
         entries: How many rows of entries were read.
-        valid: How many of them are valid.
         problems: How many findings there are, duplicates not included.
-        duplicates: How many entries say what another one says.
         findings: The first 1,000 of both, in the order in which they were found.
         repaired: The report from before the repair, which made the repair necessary; None if none was made.
         set_aside: How many entries the repair moved to the quarantine.

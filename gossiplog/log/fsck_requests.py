@@ -29,7 +29,6 @@ class PositionRow(NamedTuple):
     """One row of the positions.
 
     Attributes:
-        seq: The entry that is there.
         previous: The clock of the entry before it on the same branch; 0 for the first.
     """
 

@@ -135,7 +135,6 @@ class Membership:
         """Say whether data or a policy's entry belongs, or why not; True if it does, and then its children may be judged.
 
         Args:
-            entry: Whose parents are here.
             leaves: Where its parents are, but for those that were judged in this transaction.
 
         Returns:

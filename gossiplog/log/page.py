@@ -11,18 +11,17 @@ PAGE_BYTES_MAX = 8 * 1024 * 1024
 """A page ends with the entry with which its VALUEs reach this: a thousand entries may have 4 GiB."""
 
 
-def cut_page(rows: Iterable[R], value_at: int = 1) -> list[R]:
+def cut_page(rows: Iterable[R]) -> list[R]:
     """Take rows up to the one with which their VALUEs reach `PAGE_BYTES_MAX`, and no more than that.
 
     Args:
-        rows: Read as far as they are taken. A damaged one may have anything for VALUE.
-        value_at: Where in a row VALUE is.
+        rows: VALUE is the second column, and may be anything in a damaged row. They are read as far as they are taken.
     """
     page: list[R] = []
     room = PAGE_BYTES_MAX
     for row in rows:
         page.append(row)
-        value = row[value_at]
+        value = row[1]
         if isinstance(value, bytes | str):
             room -= len(value)
             if room <= 0:
@@ -30,6 +29,6 @@ def cut_page(rows: Iterable[R], value_at: int = 1) -> list[R]:
     return page
 
 
-def is_last_page(rows: Sequence[Sequence[Any]], limit: int, value_at: int = 1) -> bool:
+def is_last_page(rows: Sequence[Sequence[Any]], limit: int) -> bool:
     """Whether a page of at most `limit` rows is so short because there are no more."""
-    return len(rows) < limit and sum(len(row[value_at]) for row in rows) < PAGE_BYTES_MAX
+    return len(rows) < limit and sum(len(row[1]) for row in rows) < PAGE_BYTES_MAX

@@ -114,8 +114,6 @@ class SetAside(NamedTuple):
 
     Attributes:
         key: 20 bytes.
-        kind: The name of the exception's type.
-        reason: What the exception said.
         since: Unix time in seconds when it was applied.
     """
 
@@ -131,7 +129,6 @@ class Place(NamedTuple):
 
     Attributes:
         generation: The log's own name, drawn at random when it was made.
-        last: The last `seq` that was given out.
         key: Of the entry at the place that was asked for; None if there is none.
     """
 
@@ -144,7 +141,6 @@ class KeptSketch(NamedTuple):
     """The sketch of the log's keys as it was kept last; see `gossiplog.sketch`.
 
     Attributes:
-        seq: The last insertion number in it.
         symbols: As `Sketch.to_bytes` writes them. A damaged row may have anything.
     """
 
@@ -158,7 +154,6 @@ class MemberRow(NamedTuple):
     Attributes:
         n: 1 for the policy's entry, and so on in the order of insertion.
         key: 20 bytes.
-        branch, clock: Its position.
         view: Of a control entry, what was before it; of data, what is before its children too. As `encode_view` writes it.
         kept: What a revocation keeps, as a view; empty for other control entries, None for data.
     """
@@ -338,10 +333,8 @@ class WriteEntries(Request[None]):
 
     Attributes:
         rows: In order of `seq`, parents before children.
-        links: Edges to parents on other branches.
         heads: Keys that are heads now.
         merged: Keys that were heads before and are no longer.
-        tree: The change of the levels above the leaves.
     """
 
     rows: Sequence[Row]

@@ -21,7 +21,6 @@ class SpotCheck:
     """What a look at some entries found.
 
     Attributes:
-        looked_at: How many entries.
         faults: What is wrong, one sentence each.
     """
 

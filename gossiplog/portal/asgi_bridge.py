@@ -46,8 +46,6 @@ async def serve_across(
     Args:
         facade: Stands for what serves it. The service ends with that.
         serve: Serves it, in trio, by the `receive` and `send` that it is given.
-        receive: Of the ASGI connection, in asyncio.
-        send: Of the ASGI connection, in asyncio.
     """
     bridge = _Bridge(facade._thread, asyncio.get_running_loop())
     reading = asyncio.create_task(bridge.read(receive))

@@ -66,11 +66,7 @@ class BlockHost(Generic[T]):
         return self._value
 
     async def leave(self, has_failed: bool) -> None:
-        """End the block, and raise what that raises. A cancelled call has ended it as well, as a cancelled block ends.
-
-        Args:
-            has_failed: Whether the body raised, or was cancelled.
-        """
+        """End the block, and raise what that raises. A cancelled call has ended it as well, as a cancelled block ends."""
         if not self._has_begun:
             await trio.lowlevel.checkpoint()
             return

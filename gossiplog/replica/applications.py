@@ -45,7 +45,6 @@ class Rebuilt:
 
     Attributes:
         entries: How many were applied, those that were set aside included.
-        set_aside: How many of them the application could make nothing of.
     """
 
     application: str

@@ -28,7 +28,6 @@ class CopyReport:
     Attributes:
         entries: Entries that are new in the target.
         known: Entries that it had.
-        failed: Entries that it did not take.
         refused: The first 1,000 of these: id and reason.
         quarantined: Records of the quarantine that were copied.
         cursors: Cursors of followers that were copied; None if the target has entries in another order, where a place means nothing.
@@ -49,9 +48,7 @@ async def copy_store(source: Store, target: Store, insert_many: InsertMany, on_p
 
     Args:
         source: Read a page at a time, each from a snapshot of its own: entries are only ever added.
-        target: Of the same topic.
         insert_many: Verifies VALUEs and inserts them into the target.
-        on_progress: See `GossipLog.copy_from`.
     """
     report = CopyReport()
     # One that damage has put nowhere begins anew in the copy.

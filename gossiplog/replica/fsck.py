@@ -70,8 +70,6 @@ async def repair(
     Entries keep their `seq`. What is invalid, or has lost an ancestor, goes to the quarantine, so that nothing is lost.
 
     Args:
-        verify: Validates VALUEs in a worker thread.
-        on_progress: See `GossipLog.fsck`.
         aside_max: Set no more aside than this many; None for any number.
         is_rehearsal: Roll everything back in the end, and only count.
 

@@ -428,7 +428,6 @@ class Replica(LogReader):
         """Pull what another open log has and this one lacks, over one snapshot of it. Call it on the other one for the other way.
 
         Args:
-            other: A log with the same topic.
             source: What earlier syncs from the same log taught; pass the same one again.
 
         Raises:

@@ -43,7 +43,6 @@ class AccessRecord:
     Attributes:
         kind: `grant`, `revoke`, `leave`, `vote` or `admit`.
         names: The did that is granted, the node that is revoked, or the ids that are admitted.
-        under: The node that it was signed under.
         revoked_by: Ids of what made it void; empty while it counts.
     """
 

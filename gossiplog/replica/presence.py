@@ -65,7 +65,6 @@ class PresenceChange:
     """What an author is by a name is another thing now.
 
     Attributes:
-        author: The did.
         name: What was stated.
         value: What it is now; None if it is over.
     """

@@ -61,8 +61,6 @@ class Moment:
     Parents have lower insertion numbers than their children, so all ancestors of its entries are in it.
 
     Attributes:
-        seq: The last insertion number in use.
-        count: How many entries there are.
         heads: The keys of those without children, ascending.
     """
 
@@ -164,8 +162,6 @@ class LogReader:
 
         Args:
             after: Only entries with greater ids. It need not be an id of the log's.
-            before: Only entries with lower ids.
-            reverse: From the highest id to the lowest.
             moment: Only entries that were there at this moment of this log's; otherwise each page is read from the state of its own time.
         """
         seq_max = None if moment is None else moment.seq
@@ -199,8 +195,6 @@ class LogReader:
 
         Args:
             columns: Of `gossiplog.arrow.COLUMNS`; None for `EXPORT_COLUMNS`.
-            after: See `iterate`.
-            before: See `iterate`.
             moment: See `iterate`; None for the moment at which the first batch is read.
 
         Raises:

@@ -85,11 +85,7 @@ async def salvage_store(
     Args:
         source: The damaged log, open for reading; None if it does not open at all.
         pages: What else may be VALUEs.
-        target: Of the same topic.
-        verify: Validates VALUEs in a worker thread.
-        insert: Inserts into the target what was validated.
         retry: Tries again what is in the target's quarantine under `REPAIRED_RULES`, in key order.
-        on_progress: See `GossipLog.salvage_from`.
     """
     work = _Salvage(target, verify, insert, on_progress)
     report = work.report

@@ -34,8 +34,6 @@ class _Held:
     """A log that is being opened, is open, or is being closed.
 
     Attributes:
-        log: Once it is open.
-        error: Why it could not be opened, or had to be closed.
         users: Blocks that use it, or wait for it.
         idle_since: When the last of them ended.
         opened: It is open, or could not be.
@@ -59,9 +57,7 @@ class OpenLogs:
     """The logs of a process that are open.
 
     Args:
-        open_log: Opens one.
         tasks: Runs them. Its end closes all.
-        most_open: How many may be open at a time.
         idle_s: After how long without a user a log is closed.
     """
 

@@ -37,11 +37,7 @@ _CLOSE_S = 1.0
 
 
 class Verifiers:
-    """The processes. Every method may be called from any thread.
-
-    Args:
-        processes_max: How many at most; none where there is one core.
-    """
+    """The processes. Every method may be called from any thread."""
 
     def __init__(self, processes_max: int) -> None:
         self._max = processes_max

@@ -34,7 +34,6 @@ class SketchView:
     """A state of the sketch that does not change.
 
     Attributes:
-        seq: The last insertion number in it.
         sketch: Of all entries up to there; not to be added to.
     """
 

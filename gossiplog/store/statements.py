@@ -73,7 +73,6 @@ class ApplicationTables:
 
     Args:
         db: In a transaction of the log, or in one that reads.
-        reads_only: Refuse all statements but those that read.
     """
 
     def __init__(self, db: sqlite3.Connection, *, reads_only: bool = False) -> None:

@@ -19,7 +19,6 @@ class Unopened:
 
     Attributes:
         call: What made it, as the user wrote it: `gossiplog.open`.
-        opened_by: The statement that opens it.
     """
 
     call: str

@@ -39,7 +39,6 @@ def span(kind: Kind, topic: str, entries: int | None = None, began_ns: int | Non
     """Make a span of what a block does.
 
     Args:
-        entries: With how many entries, if that is known.
         began_ns: When it began, as Unix time, if that was before the block.
     """
     trace = sys.modules.get("opentelemetry.trace")

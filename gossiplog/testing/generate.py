@@ -24,8 +24,6 @@ class Author:
     """The author of the next operation, and what it can see.
 
     Attributes:
-        random: The only randomness that an operation may depend on.
-        ids: The entries that the replica has, ascending.
         query: `query(sql, *parameters)` reads the replica's tables.
     """
 

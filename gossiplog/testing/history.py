@@ -36,7 +36,6 @@ class Delivered:
     """A replica gets entries, in this order, in one commit; known entries are skipped, and missing ancestors come first.
 
     Attributes:
-        entries: Numbers of entries.
         aborted_after: The first attempt at the commit ends after this many statements, as when a connection breaks; then it is repeated.
     """
 
@@ -47,12 +46,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """A replica drops its tables and applies all its entries anew, in the order of ids, as after a new version of the application.
-
-    Attributes:
-        batch: The number of entries given to `apply` at a time.
-        aborted_after: See `Delivered`.
-    """
+    """A replica drops its tables and applies all its entries anew, in the order of ids, as after a new version of the application."""
 
     replica: int
     batch: int = 1_000
@@ -69,7 +63,6 @@ class History:
     Attributes:
         entries: Parents first.
         steps: In the order in which they happened, over all replicas.
-        replicas: How many there are.
     """
 
     entries: Sequence[Written]

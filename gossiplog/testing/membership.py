@@ -102,7 +102,6 @@ def say(payload: Any, founder: str, dids: Sequence[str], past: Sequence[Entry]) 
     Args:
         payload: As a history has it: `{"gossiplog.access": {"grant": 2}}`, or `{"revoke": 2}`, with `"keep": []` if nothing is kept.
         founder: The did of author 0, under whose node it is said.
-        dids: Of all authors.
         past: The ancestors, the founding entries among them, parents first.
     """
     match payload:

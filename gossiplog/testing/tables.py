@@ -33,12 +33,7 @@ class Aborted(BaseException):
 
 
 class Unrepeatable(BaseException):
-    """The application asked for something that differs from replica to replica.
-
-    Attributes:
-        what: The clock, chance, or a hash.
-        where: The statement or the call.
-    """
+    """The application asked for something that differs from replica to replica."""
 
     def __init__(self, what: str, where: str) -> None:
         super().__init__(f"apply asks {what}: {where}")
@@ -108,7 +103,6 @@ class Tables:
         """Run a function in a transaction that is committed at its end, or rolled back when it raises.
 
         Args:
-            work: What to do with the transaction.
             aborted_after: First do that many statements of it, or all up to the commit, and roll them back.
         """
         if aborted_after is not None:

@@ -38,7 +38,6 @@ class WorldRules:
     """What is checked.
 
     Attributes:
-        application: Whose tables.
         invariants: What must hold of each replica after each step.
         shown: Queries whose rows must agree; all tables, whole, if there are none.
         refusals: Exceptions that `apply` raises on purpose, on an entry that is to have no effect.
@@ -202,8 +201,6 @@ class HistoryWorld:
         """Return the tables that entries make from nothing, applied in the order of ids or in reverse.
 
         Args:
-            is_watched: Look for what is not repeatable.
-            is_reversed: The highest id first.
             without: Ids of entries that the application never gets, as if they had been void before they came.
             undone: Ids of entries that it has to take back afterwards, as if they became void then.
         """

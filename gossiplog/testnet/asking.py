@@ -21,11 +21,6 @@ class Refused(CannotConnect):
 async def ask(place: tuple[str, int], target: str, body: bytes | None = None) -> bytes:
     """Ask: GET, or POST where there is a body.
 
-    Args:
-        place: Address and port.
-        target: Path and query.
-        body: A JSON text to send; None to GET.
-
     Raises:
         Refused: The status says no.
         CannotConnect: There is no answer, or none within 20 s.

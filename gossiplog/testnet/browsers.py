@@ -61,9 +61,7 @@ class _Page:
     """One page, as far as we know it.
 
     Attributes:
-        config: What it asks for first.
         hub: Name in facts of what it is connected with.
-        ready: Set when it has opened its log.
     """
 
     member: Member

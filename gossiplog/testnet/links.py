@@ -39,7 +39,6 @@ class Conditions:
     Attributes:
         latency: Seconds from one number to another, one way.
         jitter: A piece takes its link's latency times U[1, 1 + jitter].
-        loss: The probability that a segment is lost.
         bandwidth: Bytes a second that each sends at most, over all its links; 0: no limit.
     """
 
@@ -56,7 +55,6 @@ class Link:
     Attributes:
         is_silent: While it is cut, neither side is told: what is sent waits. Else connections are reset, and dials refused.
         bandwidth: Bytes a second in each direction; 0: no limit.
-        bytes: Bytes that passed, both ways together.
         changed: Set, and replaced, when a cut begins, ends or is told, or the limit changes.
     """
 
@@ -97,11 +95,7 @@ class Link:
 
 
 class Links:
-    """All links, and the listeners that stand for those who are dialled.
-
-    Args:
-        conditions: Of all of them; may be changed while they stand.
-    """
+    """All links, and the listeners that stand for those who are dialled."""
 
     def __init__(self, conditions: Conditions, rng: Random, nursery: trio.Nursery) -> None:
         self.conditions = conditions
@@ -246,7 +240,6 @@ def late_by(size: int, latency_s: float, loss: float, rng: Random) -> float:
     """How much later than without losses the last of some bytes arrives, in seconds.
 
     Args:
-        size: Bytes that are sent at once.
         latency_s: One way.
         loss: The probability that a segment is lost, each time it is sent.
     """

@@ -16,7 +16,6 @@ class RunFigures:
     """A run in figures, as far as they mean the same in the simulator.
 
     Attributes:
-        published: Entries.
         delivered: First receipts, the publisher's own not counted.
         p50_s: Median latency from publish to receipt, in seconds; NaN if nothing was delivered. So are the next two.
         rmr: Further copies that came by gossip or push for each that was the first.
@@ -36,7 +35,6 @@ class Measure:
     """Counts facts. Memory: two numbers a receipt.
 
     Attributes:
-        kinds: How many facts there were, by kind.
         latencies_s: Of all first receipts, as far as the publish is known.
         roots: For each change the Unix time, and how many different roots there were among the nodes then.
     """

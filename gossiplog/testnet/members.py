@@ -35,11 +35,8 @@ class Member:
         kind: A peer of the mesh; a client of the hub that one of these is; a page with the reference's client; one that sends forgeries.
         dials: Whom it dials at first; a client or a page its hub.
         door: Where we listen in its place.
-        name: Its name on the page and in facts.
         node: What it is called in facts; a peer id for a server.
-        is_up: Whether its process runs and answers.
         root: Of its log, in hex.
-        entries: In its log.
         group: Which part of the network it is in, as far as cuts divide it.
         seed: Of the key that signs what is appended at it.
     """

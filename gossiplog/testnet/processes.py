@@ -29,7 +29,6 @@ class Processes:
     """Made by `open_processes`.
 
     Attributes:
-        pids: Of those that run, by name.
         statuses: How those that have ended did so, by name: an exit code, or a signal's number, negated.
     """
 

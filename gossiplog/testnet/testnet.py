@@ -49,7 +49,6 @@ class Testnet:
         seed: Decides latencies, who dials whom, and losses.
         folder: For logs, keys, and what the processes write.
         neighbourhood: Where there is room for more.
-        browsers: The members that are pages; None if there are none.
 
     Attributes:
         members: In the order of their numbers; a liar that came later at the end.
@@ -255,7 +254,6 @@ class Testnet:
         """Let nothing pass between some and all others.
 
         Args:
-            side: Who is on one side.
             silent_s: How long nobody is told; see `Links.cut`.
         """
         inside = {member.number for member in side}
@@ -342,10 +340,8 @@ async def open_testnet(
     """Run a test network for the length of a block.
 
     Args:
-        scenario: Who takes part, and what the links are like.
         facts_file: Where all that happens is written, a fact a line.
         references: Folders in which npm has installed what browsers need.
-        progress: Told how many of how many are up.
 
     Raises:
         LocalProtocolError: The scenario asks for what real processes cannot do here.

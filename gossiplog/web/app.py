@@ -52,12 +52,7 @@ def make_http(hub: Hub, glass: GlassSettings = NO_GLASS) -> ServeHttp:
 
 
 def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
-    """Make the ASGI application of a hub: each log at `/<topic>/api`, and one that is alone at `/api`, as the reference has it.
-
-    Args:
-        hub: The hub whose logs are served.
-        glass: What else the server shows of itself.
-    """
+    """Make the ASGI application of a hub: each log at `/<topic>/api`, and one that is alone at `/api`, as the reference has it."""
 
     async def index(request: Request) -> Response:
         if glass.has_page and wants_page(request):

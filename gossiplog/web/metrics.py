@@ -51,11 +51,7 @@ class _Contents:
 
 
 class MetricsPage:
-    """Serves `/metrics`.
-
-    Args:
-        hub: The server.
-    """
+    """Serves `/metrics`."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub

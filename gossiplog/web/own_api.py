@@ -43,12 +43,7 @@ _PAGE = 4
 
 
 class Event(NamedTuple):
-    """An entry as a server-sent event.
-
-    Attributes:
-        before: The insertion number before it.
-        place: The insertion number after it.
-    """
+    """An entry as a server-sent event."""
 
     before: int
     place: LogPlace

@@ -28,11 +28,7 @@ _UNSTORED = {"Cache-Control": "no-store"}
 
 
 class ProvingApi:
-    """Gives tokens for one log.
-
-    Args:
-        hub: The hub that serves it, with its rules.
-    """
+    """Gives tokens for one log."""
 
     def __init__(self, topic: str, hub: Hub) -> None:
         self._topic = topic

@@ -28,9 +28,7 @@ class Healing:
     Attributes:
         set_aside: Entries that the repair set aside, to wait for what the replica brings.
         rebuilt: Where the damaged file is kept, if the log had to be built anew in another one.
-        released: Entries that were let in again.
         waiting: Entries that still wait, for what the replica does not have.
-        is_clean: Whether `fsck` found nothing in the end.
     """
 
     log: Location

@@ -39,7 +39,6 @@ class BrokenRule:
     Attributes:
         id: Its id; None when it has none because there is no such entry in the bytes.
         reason: The rule that it breaks and how, in words; None if it is valid.
-        parents: Its parents' keys, when it passes.
     """
 
     id: str | None

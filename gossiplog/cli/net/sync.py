@@ -280,8 +280,6 @@ class _Reach:
     """How a hub or a bucket is reached, and stayed with.
 
     Attributes:
-        tls_ca: A CA to trust.
-        token_file: Has the token that lets us in.
         key_name: The key that lets us in, or publishes.
         log_format: How to log while we stay connected; None to exchange once.
     """
@@ -366,7 +364,6 @@ class _Wish:
     """What one call of the command is to do.
 
     Attributes:
-        other: The other one, or the hub.
         pulls: Take what `log` lacks.
         pushes: Give what `other` lacks.
         is_dry: Only count what would be moved.

@@ -28,14 +28,14 @@ class MemoryStore:
     is_shared = False
     poll_s = 0.0
 
-    def __init__(self, topic: str | None, *, read_only: bool = False, state: MemoryState | None = None) -> None:
+    def __init__(self, topic: str | None, *, read_only: bool = False) -> None:
         if topic is None:
             raise LocalProtocolError("a log in memory needs a topic")
         check_topic(topic)
         self.topic = topic
         self.location = ":memory:"
         self.is_read_only = read_only
-        self._state = state or MemoryState(secrets.token_hex(8))
+        self._state = MemoryState(secrets.token_hex(8))
         self._tables = MemoryTables()
         self._writes = 0
         self._write_turn = trio.Lock()

@@ -49,8 +49,6 @@ class Connections:
     """Made by `open_connections`. All methods run in the thread's loop; those that take a `TrioCall` are called from trio.
 
     Attributes:
-        thread: Whose loop serves them.
-        is_pooled: A pooler is in between.
         settings: What each transaction begins with, behind a pooler.
         listener: Hears of what other processes commit.
     """

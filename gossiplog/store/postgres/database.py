@@ -196,7 +196,6 @@ class Database:
         """Commit.
 
         Args:
-            call: From trio.
             may_repeat: Nothing but the log was written, so that a commit that was lost with its connection may be done again.
 
         Raises:

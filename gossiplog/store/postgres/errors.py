@@ -20,11 +20,7 @@ _DAMAGED_CODES = ("XX001", "XX002", "22P03", "42P01", "42703", "42883")
 
 
 class DatabaseFailed(Exception):
-    """What the database raised while a plan ran, told apart from what the plan raises itself, which may be an OSError too.
-
-    Attributes:
-        error: One of `DATABASE_ERRORS`.
-    """
+    """What the database raised while a plan ran, told apart from what the plan raises itself, which may be an OSError too."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))

@@ -61,10 +61,8 @@ class Heard:
     """One log of which we want to hear.
 
     Attributes:
-        channel: The log's.
         lock: Held while somebody listens; see `WriterLocks`.
         wake: Called whenever another process has committed, or may have while nobody listened.
-        is_listening: Whether a connection listens now.
     """
 
     def __init__(self, channel: str, lock: tuple[int, int], token: str, wake: Callable[[], None]) -> None:

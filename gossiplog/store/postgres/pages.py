@@ -10,7 +10,6 @@ def cut(select: str, order: str) -> str:
 
     Args:
         select: Has a column `value`, and is in this order.
-        order: What its rows are ordered by.
     """
     before = f"coalesce(sum(octet_length(value)) OVER (ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)"
     return f"SELECT * FROM (SELECT *, {before} AS bytes_before FROM ({select}) r) p WHERE bytes_before < {PAGE_BYTES_MAX} ORDER BY {order}"

@@ -47,7 +47,6 @@ class Schema:
     """A log's schema as it was found.
 
     Attributes:
-        version: How many migrations it has had.
         relations: The oids of its tables and indexes.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
@@ -59,11 +59,8 @@ class PostgresStore:
         """Open a log, or create it, and close it at the end.
 
         Args:
-            url: See `PostgresUrl.parse`.
             topic: The topic that the log must have; None for any. Needed to create.
-            create: Create the log if there is none of that name.
             durability: For the commits of this process: `full` is synchronous_commit=on, the others are off; there is nothing in between.
-
             connections: Those of a shelf; by default it opens its own.
 
         Raises:
@@ -114,8 +111,7 @@ class PostgresStore:
 
     async def read(self, plan: Plan[T]) -> T:
         """Run a plan on one snapshot, in one hop."""
-        result: T = await self._call(self._database.read, plan)
-        return result
+        return await self._call(self._database.read, plan)
 
     @asynccontextmanager
     async def snapshot(self, *, may_expire: bool = False) -> AsyncIterator[Reader]:
@@ -131,8 +127,7 @@ class PostgresStore:
         """Run a plan as one transaction, in one hop."""
         self._check_writable()
         async with self._write_turn:
-            result: T = await self._call(self._database.write, plan)
-            return result
+            return await self._call(self._database.write, plan)
 
     def begin_write(self, plan: Plan[T], then: Callable[[Outcome[T]], None]) -> bool:
         """Begin nothing: a round of the event loop is little beside the server's answers, and `write` may have to wait for the server."""
@@ -163,10 +158,9 @@ class PostgresStore:
 
     async def size_bytes(self) -> int:
         """Return what the log's tables and indexes take in the database."""
-        size: int = await self._call(self._database.size_bytes)
-        return size
+        return await self._call(self._database.size_bytes)
 
-    async def _call(self, function: Callable[..., Any], *args: Any) -> Any:
+    async def _call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
         if self._is_closed:
             raise ClosedError("the log is closed")
         return await self._thread.call(function, *args)
@@ -186,13 +180,11 @@ class _Snapshot:
 
     async def run(self, plan: Plan[T]) -> T:
         async with self._turn:
-            result: T = await self._store._call(self._store._database.run_snapshot, self._connection, plan)
-            return result
+            return await self._store._call(self._store._database.run_snapshot, self._connection, plan)
 
     async def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         async with self._turn:
-            rows: list[tuple[Any, ...]] = await self._store._call(self._store._database.query, self._connection, statement, parameters)
-            return rows
+            return await self._store._call(self._store._database.query, self._connection, statement, parameters)
 
 
 class _Transaction:
@@ -203,12 +195,10 @@ class _Transaction:
         self._writing = writing
 
     async def run(self, plan: Plan[T]) -> T:
-        result: T = await self._store._call(self._store._database.run, self._writing, plan)
-        return result
+        return await self._store._call(self._store._database.run, self._writing, plan)
 
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = await self._store._call(self._store._database.execute, self._writing, statement, parameters, False)
-        return rows
+        return await self._store._call(self._store._database.execute, self._writing, statement, parameters, False)
 
     async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         await self._store._call(self._store._database.execute, self._writing, statement, rows, True)

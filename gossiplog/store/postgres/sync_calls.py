@@ -16,7 +16,6 @@ class SyncCalls:
 
     Args:
         calls: Run a plan; execute a statement, with parameters or with rows of them; undo an attempt.
-        begin_attempt: Begins one, at once.
     """
 
     def __init__(self, calls: Sequence[Callable[..., Coroutine[Any, Any, Any]]], begin_attempt: Callable[[], None]) -> None:

@@ -52,11 +52,7 @@ class WriterLocks:
 
 
 class Fetcher:
-    """`fetch(statement, *parameters)` on one connection, with the log's schema in the place of `{log}`. It raises `DatabaseFailed`.
-
-    Attributes:
-        schema: The schema, quoted.
-    """
+    """`fetch(statement, *parameters)` on one connection, with the log's schema in the place of `{log}`. It raises `DatabaseFailed`."""
 
     __slots__ = ("_connection", "schema")
 
@@ -145,12 +141,10 @@ class WriteTransaction:
     begin, to look whether another process has written, and to write and commit.
 
     Attributes:
-        before: The state at its beginning.
         is_heard: Whether another process may be listening for its commit.
         statements: All that was to be written so far, while it is little enough to be done again.
         last: The last entry that was written; None if there was none.
         is_committing: Whether COMMIT was sent, so that an error may hide that it was done.
-        has_executed: Whether it has executed any.
         sync: What a function that a plan calls is given.
     """
 

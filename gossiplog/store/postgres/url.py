@@ -39,7 +39,6 @@ class PostgresUrl:
         """Take a URL apart: libpq's, with one parameter of ours, `log`. Any parameter that libpq does not know sets one of the server's.
 
         Args:
-            url: As a user wrote it.
             is_shelf: It stands for all logs of the database, and names none.
 
         Raises:

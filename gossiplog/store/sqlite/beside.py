@@ -40,7 +40,6 @@ class Surroundings:
     Attributes:
         fault: Why nothing may be written there; None if all is as a log leaves it, a crash included.
         is_foreign: Whether the fault is something that no log makes, rather than damage.
-        has_bytes: Whether the file is there and not empty.
         is_unfinished: Whether a journal of the log's own waits to be rolled back, which only a writer may.
         has_wal: Whether a write-ahead log that can be read has something in it.
         lacks_index: Whether that was copied without its `-shm`, so that reading it would make one.

@@ -44,11 +44,7 @@ def translate(path: Path, error: sqlite3.Error) -> StoreError:
 
 
 def translate_os(path: Path, error: OSError, verb: str) -> StoreError:
-    """Turn an error of the system's about a log's file, or one beside it, into ours.
-
-    Args:
-        verb: What could not be done, as `opened`.
-    """
+    """Turn an error of the system's about a log's file, or one beside it, into ours."""
     reason = f"{path} cannot be {verb}: {error.strerror or error}"
     if error.errno in _NO_DESCRIPTORS:
         return StoreUnavailable(reason, hint="close what is open, or raise the limit of open files: `ulimit -n`, LimitNOFILE= of systemd")

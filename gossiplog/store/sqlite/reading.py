@@ -46,7 +46,6 @@ def back_up(db: sqlite3.Connection, copy: Path) -> None:
 
     Args:
         db: Open for reading, on what is whole.
-        copy: A path at which nothing lies.
 
     Raises:
         StorageFull: There is no room for a copy.

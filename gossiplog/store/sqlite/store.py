@@ -81,10 +81,8 @@ class SqliteStore:
         Args:
             path: Of the file. Beside it SQLite keeps `…-wal` and `…-shm`, and we `…-lock`; what else lies there is looked at first.
             topic: What the log's topic must be; None for whatever it is. Needed to create.
-            create: Create the log if there is no file or an empty one.
             read_only: Never write; any number of processes may, beside the one that writes. The folder is left as it was: what is not
                 whole, or has an earlier schema, is read in a copy of this moment.
-            durability: For the commits of this process.
 
         Raises:
             LogNotFound: There is no such file, and `create` is false.

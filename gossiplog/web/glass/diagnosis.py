@@ -16,9 +16,10 @@ from starlette.responses import JSONResponse, Response
 from ...entry.message_id import decode_id, encode_id, is_id
 from ...entry.rules import Rule
 from ...errors import GossipLogError
-from ...glass.doctor import NetworkFigures, PeerFigures, Vitals, examine
+from ...glass.doctor import NetworkFigures, Vitals, examine
 from ...glass.fact import Fact
-from ...glass.why import EntrySetAside, Holding, explain, scene_from
+from ...glass.scene import scene_from
+from ...glass.why import EntrySetAside, Holding, explain
 from ...log.requests import ReadLeaves, ReadQuarantined, ReadSetAside
 from ...net.service.push_stream import QUEUE_BYTES_MAX
 from ...net.service.service import Service
@@ -103,35 +104,17 @@ def _find(key: bytes) -> Plan[Holding]:
 
 def read_network(service: Service) -> NetworkFigures:
     """Show a service as its doctor wants to see it."""
-    state = service.state()
-    known = {peer.peer: peer for peer in state.router.peers}
-    peers = []
-    for peer in service.peers.values():
-        mesh, pubsub = known.get(peer.id), service.host.peers.get(peer.id)
-        peers.append(
-            PeerFigures(
-                peer.id,
-                peer.kind.value,
-                None if pubsub is None else pubsub.protocol,
-                () if mesh is None else mesh.topics,
-                None if mesh is None or mesh.score is None else mesh.score.total,
-                service.host.is_heeded(peer.id),
-                0 if peer.push is None else peer.push.queued_bytes,
-                peer.counts.get("dropped", 0) + (0 if mesh is None else mesh.dropped),
-                peer.counts.get("messages refused", 0),
-                peer.push is not None,
-            )
-        )
+    state, scene = service.state(), scene_from(peers_record(service))
     return NetworkFigures(
         service.topic,
-        tuple(peers),
+        tuple(scene.links.values()),
         tuple(service.hubs),
         is_in_mesh=service.host.dialler is not None,
         degree=sum(len(one.full_message) for one in state.router.topics if one.topic == service.topic),
         is_spread=service.host.shared.router.is_ready(Topic(service.topic)),
         queue_bytes_max=QUEUE_BYTES_MAX,
-        dials={dial.address: dial.reason for dial in service.failed_dials.standing()},
-        banned={peer: reason for peer, until, reason in state.bans if until > trio.current_time()},
+        dials=scene.dials,
+        banned=scene.banned,
         quiet_s=time.time() - service.figures.changed_at,
         store_trouble=trouble_of(service),
         is_disk_full=service.health.full() is not None,

@@ -46,10 +46,6 @@ class FollowedServer:
     Attributes:
         url: Its log's URL, as `gossiplog serve` prints it.
         node: Its peer id; empty before it was reached.
-        is_alive: Whether it is connected now.
-        root: Its latest root, in hex.
-        entries: The number of its entries at that time.
-        error: Why it is not connected.
         skew_s: How far its clock was ahead of ours when it was connected.
     """
 
@@ -71,10 +67,8 @@ async def follow(
     """Follow a server for ever; each of its facts comes once, in order. Lost ones give a fact of the kind `fault`, type `gap`.
 
     Args:
-        followed: The server; kept up to date.
         on_fact: Takes the facts. All of them are about the server and the topic that it named first.
         tls: Checks its certificate; the system's authorities unless given.
-        clock: Unix time.
 
     Raises:
         LocalProtocolError: It is not a URL.

@@ -32,7 +32,6 @@ class FactGatherer:
     """Merges facts by topic, in the order in which they arrive.
 
     Args:
-        urls: Servers to follow, each by its log's URL.
         tls: Checks their certificates; the system's authorities unless given.
     """
 
@@ -92,11 +91,7 @@ class FactGatherer:
 
 
 class GatherApi:
-    """Serves one log's.
-
-    Args:
-        gather: Follows other servers; None for none.
-    """
+    """Serves one log's."""
 
     def __init__(self, service: Service, gather: FactGatherer | None) -> None:
         self._service = service

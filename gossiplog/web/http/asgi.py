@@ -172,11 +172,7 @@ _TRAILER = re.compile(rb"[-!#$%&'*+.^_`|~0-9A-Za-z]+:[^\r\n\0]*")
 
 
 class ChunkedDecoder:
-    """Takes the bytes of a chunked body apart. No input or output.
-
-    Attributes:
-        is_complete: The last chunk and its trailer were read.
-    """
+    """Takes the bytes of a chunked body apart. No input or output."""
 
     def __init__(self) -> None:
         self.is_complete = False

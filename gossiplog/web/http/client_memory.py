@@ -116,8 +116,6 @@ class Memory:
     """What a server's clients may hold of its memory over plain HTTP.
 
     Attributes:
-        bodies: Bodies of requests that have begun to arrive.
-        answers: Answers that wait to be sent.
         decoding: One large body at a time, which takes twenty times its length.
     """
 

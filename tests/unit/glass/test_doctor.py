@@ -12,15 +12,15 @@ from gossiplog.glass.doctor import (
     DiskSpace,
     LogFigures,
     NetworkFigures,
-    PeerFigures,
     Vitals,
     examine,
     findings_from,
     worst,
 )
+from gossiplog.glass.scene import PeerLink
 
 TOPIC = "glass.example.com"
-PEER = PeerFigures("12D3KooWone", "mesh", "/meshsub/1.1.0", (TOPIC,), 3.0)
+PEER = PeerLink("12D3KooWone", "mesh", "/meshsub/1.1.0", (TOPIC,), is_pushing=True, score=3.0)
 NETWORK = NetworkFigures(TOPIC, (PEER,), is_in_mesh=True, degree=1)
 HEALTHY = Vitals(
     version="1.0",

@@ -7,7 +7,8 @@ import pytest
 
 from gossiplog.errors import DecodeError
 from gossiplog.glass.fact import Fact
-from gossiplog.glass.why import CAUSES, EntrySetAside, Holding, PeerLink, Scene, WhyAnswer, explain, scene_from, with_view_of_peer
+from gossiplog.glass.scene import PeerLink, Scene, scene_from
+from gossiplog.glass.why import CAUSES, EntrySetAside, Holding, WhyAnswer, explain, with_view_of_peer
 
 TOPIC, ME, PEER, OTHER, ENTRY = "glass.example.com", "me", "12D3KooWpeer", "12D3KooWother", "0" * 32
 MESH = PeerLink(PEER, "mesh", "/meshsub/1.1.0", (TOPIC,), "full", is_pushing=True, score=1.0)
