@@ -232,4 +232,4 @@ def _taken_name(url: str) -> str:
 
 
 def _short(name: str | bytes) -> str:
-    return hashlib.sha256(name.encode() if isinstance(name, str) else name).hexdigest()[:16]
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -93,7 +94,7 @@ def is_bucket(place: str | os.PathLike[str]) -> bool:
     """Whether a place is a bucket rather than a log or a hub: by its scheme, a slash at its end, or a folder there."""
     text = os.fspath(place)
     if "://" not in text:
-        return text.endswith(os.sep) or Path(text).is_dir()
+        return text.endswith(os.sep) or os.path.isdir(text)  # noqa: PTH112  (a name may be too long)
     is_web = text.startswith(("http://", "https://"))
     return text.partition("://")[0] in _SCHEMES and (not is_web or is_publisher(text.rstrip("/").rpartition("/")[2]))
 
@@ -124,11 +125,15 @@ def open_storage(place: str | os.PathLike[str], publisher: str | None = None) ->
         publisher: The did of that publisher, instead.
 
     Raises:
-        LocalProtocolError: The URL is not supported, a file is at the path, or the did cannot be a publisher's.
+        LocalProtocolError: The place is empty, the URL is not supported, no folder can be at the path, or the did cannot be a publisher's.
     """
     from .folder import Folder
 
-    text = os.fspath(place).rstrip("/") or "/"
+    hint = "a bucket is a folder, or a URL that begins with s3://, gs://, az:// or https://, without a name and a password"
+    text = os.fsdecode(place)
+    if not text or ("://" in text and not text.partition("://")[2].strip("/")):
+        raise LocalProtocolError(f"{text!r} names no bucket", hint=hint)
+    text = text.rstrip("/") or "/"
     head, _, last = text.rpartition("/")
     only = last if is_publisher(last) else None
     text = text if only is None else head or "."
@@ -137,7 +142,6 @@ def open_storage(place: str | os.PathLike[str], publisher: str | None = None) ->
         if not is_publisher(only):
             raise LocalProtocolError(f"{publisher} publishes nothing", hint="publishers are Ed25519 keys, did:key:z6Mk…")
     if "://" in text:
-        hint = "a bucket is a folder, or a URL that begins with s3://, gs://, az:// or https://, without a name and a password"
         try:
             parts = urlsplit(text)
         except ValueError as error:
@@ -149,6 +153,11 @@ def open_storage(place: str | os.PathLike[str], publisher: str | None = None) ->
 
             return Objects(text, only)
         text = parts.path
-    if Path(text).exists() and not Path(text).is_dir():
-        raise LocalProtocolError(f"{text} is a file", hint="a bucket is a folder; two logs in files are made equal by `gossiplog sync`")
-    return Folder(Path(text).absolute(), only)
+    try:
+        if stat.S_ISDIR(Path(text).stat().st_mode):
+            return Folder(Path(text).absolute(), only)
+    except FileNotFoundError:
+        return Folder(Path(text).absolute(), only)
+    except (OSError, ValueError) as error:  # a name that is too long, a loop of links, a folder that may not be entered, a NUL
+        raise LocalProtocolError(f"{text!r} names no bucket: {getattr(error, 'strerror', None) or error}", hint=hint) from None
+    raise LocalProtocolError(f"{text} is a file", hint="a bucket is a folder; two logs in files are made equal by `gossiplog sync`")

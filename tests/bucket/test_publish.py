@@ -242,6 +242,33 @@ async def test_a_signer_is_needed_and_a_file_is_no_bucket(bucket: Path, tmp_path
     assert not (tmp_path / "theirs.db").exists()
 
 
+@pytest.mark.parametrize(
+    "place",
+    ["", b"", "s3://", "s3:///", "file:///", "https://", "x" * 300, f"{'x' * 300}/", "a\0b", "\ud800", "x.db/x"],
+    ids=ascii,
+)
+async def test_a_place_that_names_no_bucket_is_refused_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str | bytes
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with gossiplog.open("x.db", topic=TOPIC, signer=SIGNERS[0]) as log:
+        await log.append(1)
+        before = sorted(tmp_path.rglob("*"))
+        for use in (log.publish, log.sync, lambda place: clone(place, "theirs.db")):
+            with pytest.raises(LocalProtocolError):
+                await use(place)
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+async def test_a_folder_whose_name_is_no_utf_8_is_a_bucket(tmp_path: Path) -> None:
+    place = os.fsencode(tmp_path) + b"/\xff"
+    async with gossiplog.open(tmp_path / "x.db", topic=TOPIC, signer=SIGNERS[0]) as log:
+        await log.append(1)
+        await log.sync(place)
+        await log.prove((await log.heads())[0], place)
+    await clone(place, tmp_path / "theirs.db")
+
+
 async def test_a_segment_beyond_8_mib_is_read_frame_by_frame(bucket: Path, tmp_path: Path) -> None:
     noise = Random(1)
     async with gossiplog.open(":memory:", topic=TOPIC, signer=SIGNERS[0], value_bytes_max=1 << 20) as log:

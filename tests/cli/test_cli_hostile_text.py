@@ -145,3 +145,28 @@ def restore_logging() -> Iterator[Callable[[], None]]:
     before = logger.handlers, logger.level, logger.propagate
     yield lambda: None
     logger.handlers, logger.level, logger.propagate = before[0], before[1], before[2]
+
+
+def test_names_of_files_that_are_no_utf_8_are_names(cli: Run, app: str, tmp_path: Path) -> None:
+    def named(name: str) -> str:
+        return str(tmp_path / f"{name}\udcff")
+
+    log, copy, bucket, lines, clone = map(named, ("log", "copy", "bucket", "lines", "clone"))
+    for command in (
+        ("init", log, "--topic", "names.example"),
+        ("append", log, "1"),
+        ("copy", log, copy),
+        ("sync", copy, log),
+        ("publish", log, bucket),
+        ("sync", copy, f"{bucket}/"),
+        ("clone", bucket, clone),
+        ("export", log, "-o", f"{lines}.jsonl"),
+        ("import", clone, f"{lines}.jsonl"),
+        ("verify", copy),
+        ("salvage", log, named("saved")),
+        ("fsck", named("saved")),
+        ("stat", clone),
+        ("stat", bucket),
+    ):
+        cli(*command)
+    assert "UTF-8" in cli("spark", "stats", log, code=1).err

@@ -121,8 +121,12 @@ def _check_is_readable(location: str | None, *, may_be_table: bool) -> None:
 
     if click.get_current_context().command.name != "import" and location is not None and is_published(location):
         return
-    if location is not None and is_remote(location):
-        check_readable(location) if may_be_table else check_local(location, "a log in a file")
+    if location is None:
+        return
+    if may_be_table:
+        check_readable(location)
+    elif is_remote(location):
+        check_local(location, "a log in a file")
 
 
 def _check_is_table(location: str | None) -> None:

@@ -88,12 +88,20 @@ def check_export_place(out: str, spark: SparkSession | None = None) -> None:
         raise LocalProtocolError(f"{out} holds the results of another job", hint="give a folder of its own, or that of an earlier export")
 
 
+def _check_text(location: str) -> None:
+    try:
+        location.encode()
+    except UnicodeEncodeError:
+        raise LocalProtocolError(f"{location} is no UTF-8, which is all that Spark can be told", hint="rename it") from None
+
+
 def check_table_url(out: str) -> None:
     """Refuse a URL for tables of entries that would be taken for that of a file when they are read.
 
     Raises:
-        LocalProtocolError: It is one.
+        LocalProtocolError: It is one, or Spark cannot be told the name.
     """
+    _check_text(out)
     if is_remote(out) and out.lower().endswith(_FILES):
         hint = "give the name of a folder; `gossiplog export` writes files of entries, on a local disk"
         raise LocalProtocolError(f"{out} would be the URL of a folder of Parquet tables, but is named like a file of entries", hint=hint)
@@ -113,8 +121,9 @@ def check_readable(location: str) -> None:
     """Refuse a URL of what only a local or mounted disk can hold for reading: logs and files of entries.
 
     Raises:
-        LocalProtocolError: The URL ends as those do.
+        LocalProtocolError: The URL ends as those do, or Spark cannot be told the name.
     """
+    _check_text(location)
     if is_remote(location) and location.lower().endswith(_FILES):
         hint = "copy it to a disk that this machine and the executors mount; Parquet tables are read from URLs"
         raise LocalProtocolError(f"a log or a file of entries is read from a path, but {location} is a URL", hint=hint)

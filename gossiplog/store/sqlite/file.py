@@ -109,7 +109,7 @@ def connect(path: Path, durability: Durability, *, read_only: bool) -> BoundedCo
 
 
 def _connect(path: Path, mode: str) -> BoundedConnection:
-    uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
+    uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
     db = sqlite3.connect(
         uri,
         uri=True,

@@ -116,4 +116,4 @@ def _remove_made(path: Path) -> None:
 
 
 def _open(path: Path, mode: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(os.fspath(path.absolute()))}?mode={mode}", uri=True, isolation_level=None, timeout=0)
+    return sqlite3.connect(f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}", uri=True, isolation_level=None, timeout=0)
