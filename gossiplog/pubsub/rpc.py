@@ -42,18 +42,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Say that the sender joined (`subscribe`) or left a topic.
-
-    Attributes:
-        subscribe: It joined.
-        requests_partial: It would rather have partial messages of the topic; means nothing where it left.
-        supports_partial: It can send them; whoever requests them can.
-    """
+    """Say that the sender joined (`subscribe`) or left a topic."""
 
     topic: Topic
     subscribe: bool
-    requests_partial: bool = False
-    supports_partial: bool = False
 
 
 @dataclass(slots=True)
@@ -96,27 +88,9 @@ class Extensions:
 
     Attributes:
         test: The test extension: where both can, each says so in a message of its own.
-        partial: Partial messages.
     """
 
     test: bool = False
-    partial: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Partial:
-    """Some parts of a message, or which parts the sender has and wants. What is in it is up to the application.
-
-    Attributes:
-        group: Names the message, and is known before the message is.
-        parts: Some of the message; None where only the metadata is told.
-        metadata: What the sender has and wants; None where it says nothing of that.
-    """
-
-    topic: Topic
-    group: bytes
-    parts: bytes | None = None
-    metadata: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -155,7 +129,6 @@ class Rpc:
         overlay: Episub's membership and tree messages; empty with every other router.
         hops: With episub, how many links the `messages` will have crossed on arrival; 0 with every other router.
         is_test: It bears the test extension's message.
-        partial: A partial message, or None. No router here asks for one or sends one: see docs/spec/pubsub.md, "Extensions".
     """
 
     messages: tuple[Message, ...] = ()
@@ -164,7 +137,6 @@ class Rpc:
     overlay: tuple[OverlayMessage, ...] = ()
     hops: int = 0
     is_test: bool = False
-    partial: Partial | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from gossiplog.net.transport.websocket_frames import encode_frame as encode_webs
 from gossiplog.net.transport.yamux import STREAMS_MAX, Flags, FrameKind, Opened, Yamux, decode_header, encode_header
 from gossiplog.presence import Departed, FrameReceived, PeerEntered, PresenceRoom, decode_frame, sign_statement
 from gossiplog.pubsub.policy import hash_data
-from gossiplog.pubsub.rpc import Control, Extensions, IHave, Message, Partial, PeerRecord, Prune, Rpc, Subscription
+from gossiplog.pubsub.rpc import Control, Extensions, IHave, Message, PeerRecord, Prune, Rpc, Subscription
 from gossiplog.pubsub.types import MessageId, PeerId, Topic
 from gossiplog.pubsub.wire.rpc_codec import Wire
 from gossiplog.reconcile import messages as reconcile
@@ -419,8 +419,8 @@ _IDS = (MessageId(b"\1" * 32), MessageId(b"\2" * 32))
 _RPCS = (
     Rpc(messages=(Message(hash_data(_TOPIC, b"data"), _TOPIC, b"data"),), subscriptions=(Subscription(_TOPIC, True),)),
     Rpc(control=Control((IHave(_TOPIC, _IDS),), _IDS, (_TOPIC,), (Prune(_TOPIC, (PeerRecord(PeerId("1b"), b"record"),), 60),), _IDS)),
-    Rpc(subscriptions=(Subscription(_TOPIC, True, True, True),), control=Control(extensions=Extensions(test=True, partial=True))),
-    Rpc(is_test=True, partial=Partial(_TOPIC, b"group", b"parts", b"metadata")),
+    Rpc(control=Control(extensions=Extensions(test=True))),
+    Rpc(is_test=True),
 )
 RPC_SEEDS = tuple(FrameDecoder().take(frame)[0] for rpc in _RPCS for frame in Wire().encode(rpc))
 

@@ -237,7 +237,7 @@ async def test_extensions_are_told_first_and_test_extension_is_answered(go_progr
 async def test_partial_messages_that_rust_requests_come_whole(rust_program: str) -> None:
     async with our_peer() as (log, mesh), run_program(rust_program) as theirs:
         await join(mesh, theirs, "it dials", partial=True)
-        assert (peer_state(mesh).protocol, peer_state(mesh).extensions) == (NEWEST, Extensions(partial=True))
+        assert (peer_state(mesh).protocol, peer_state(mesh).extensions) == (NEWEST, Extensions())
         await exchange(log, theirs)
         assert mesh.service.state().offences == {}
 

@@ -36,7 +36,6 @@ from gossiplog.pubsub.rpc import (
     Neighbor,
     NeighborKind,
     Nodes,
-    Partial,
     PeerRecord,
     Prune,
     Shuffle,
@@ -208,12 +207,11 @@ def make_rpc(rng, peers):
             some(ident),
             some(topic),
             some(topic),
-            rng.choice([None, None, Extensions(), Extensions(test=True, partial=True)]),
+            rng.choice([None, None, Extensions(), Extensions(test=True)]),
         ),
         some(overlay),
         rng.randrange(300),
         rng.random() < 0.1,
-        rng.choice([None, Partial(topic(), b"group", b"parts")]),
     )
 
 
@@ -233,7 +231,7 @@ RPC = Rpc(
         (ID,),
         (T,),
         (T,),
-        Extensions(test=True, partial=True),
+        Extensions(test=True),
     ),
     (
         *(replace(LINKS, kind=kind) for kind in NeighborKind),
@@ -248,7 +246,6 @@ RPC = Rpc(
     ),
     3,
     True,
-    Partial(T, b"group", b"parts"),
 )
 
 

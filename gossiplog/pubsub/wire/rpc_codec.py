@@ -17,7 +17,7 @@ from ...codec.protobuf import Field, Kind, Schema
 from ...codec.varint import encode_varint
 from ...errors import DecodeError
 from ..policy import MESSAGE, Policy
-from ..rpc import Control, Extensions, IHave, Message, Partial, PeerRecord, Prune, Rpc, Subscription
+from ..rpc import Control, Extensions, IHave, Message, PeerRecord, Prune, Rpc, Subscription
 from ..types import MessageId, PeerId, Topic, peer_id_bytes, peer_id_text
 from .overlay_codec import OVERLAY, decode_overlay, encode_overlay
 from .split import Room, split
@@ -26,8 +26,6 @@ _SUB_OPTS = Schema(
     "SubOpts",
     Field(1, "subscribe", Kind.BOOL, optional=True),
     Field(2, "topicid", Kind.STRING, optional=True),
-    Field(3, "requestsPartial", Kind.BOOL),
-    Field(4, "supportsSendingPartial", Kind.BOOL),
 )
 _IHAVE = Schema(
     "ControlIHave", Field(1, "topicID", Kind.STRING, optional=True), Field(2, "messageIDs", Kind.BYTES, repeated=True, repeated_max=16_384)
@@ -45,14 +43,7 @@ _PRUNE = Schema(
     Field(3, "backoff", Kind.UINT64, optional=True),
 )
 _TEST_FIELD = 6_492_434
-_EXTENSIONS = Schema("ControlExtensions", Field(10, "partialMessages", Kind.BOOL), Field(_TEST_FIELD, "testExtension", Kind.BOOL))
-_PARTIAL = Schema(
-    "PartialMessagesExtension",
-    Field(1, "topicID", Kind.STRING, optional=True),
-    Field(2, "groupID", Kind.BYTES),
-    Field(3, "partialMessage", Kind.BYTES, optional=True),
-    Field(4, "partsMetadata", Kind.BYTES, optional=True),
-)
+_EXTENSIONS = Schema("ControlExtensions", Field(_TEST_FIELD, "testExtension", Kind.BOOL))
 _CONTROL = Schema(
     "ControlMessage",
     Field(1, "ihave", _IHAVE, repeated=True),
@@ -74,7 +65,6 @@ RPC = Schema(
     Field(1, "subscriptions", _SUB_OPTS, repeated=True, repeated_max=8_192),
     Field(2, "publish", MESSAGE, repeated=True, repeated_max=16_384),
     Field(3, "control", _CONTROL),
-    Field(10, "partial", _PARTIAL),
     Field(5_283_491, "gossiplog", _EXTENSION),
     Field(_TEST_FIELD, "testExtension", Schema("TestExtension")),
 )
@@ -189,8 +179,6 @@ class Wire:
         overlay = tuple(decode_overlay(item, self._topic, self._ids) for item in extension["overlay"])
         rpc = Rpc(tuple(messages), subscriptions, self._control(values["control"], extension), overlay, min(extension["hops"], 255))
         rpc.is_test = values["testExtension"] is not None
-        if values["partial"] is not None:
-            rpc.partial = self._partial(values["partial"])
         return Decoded(rpc, tuple(refusals), tuple(refused), _repeats(values["control"]) // _REPEATS_OF_ONE_OFFENCE)
 
     def decode_usual(self, body: bytes) -> Message | None:
@@ -214,14 +202,7 @@ class Wire:
         return Message(MessageId(b""), self._topic(item["topic"]), data, origin, item["seqno"], item["signature"], item["key"])
 
     def _subscription(self, item: dict[str, Any]) -> Subscription:
-        topic = self._topic(item["topicid"])
-        if not item["subscribe"]:
-            return Subscription(topic, False)
-        requests = item["requestsPartial"]
-        return Subscription(topic, True, requests, requests or item["supportsSendingPartial"])
-
-    def _partial(self, item: dict[str, Any]) -> Partial:
-        return Partial(self._topic(item["topicID"]), item["groupID"], item["partialMessage"], item["partsMetadata"])
+        return Subscription(self._topic(item["topicid"]), bool(item["subscribe"]))
 
     def _unwelcome(self, message: Message) -> str | None:
         if message.seqno is not None and len(message.seqno) > 64:
@@ -241,7 +222,7 @@ class Wire:
             tuple(message_id for item in values["idontwant"] for message_id in self._ids(item["messageIDs"])),
             choke,
             unchoke,
-            None if values["extensions"] is None else _extensions(values["extensions"]),
+            None if values["extensions"] is None else Extensions(test=values["extensions"]["testExtension"]),
         )
 
     def _prune(self, item: dict[str, Any]) -> Prune:
@@ -282,7 +263,7 @@ def _encode(rpc: Rpc) -> bytes:
 def _to_values(rpc: Rpc) -> dict[str, Any]:
     """An RPC as the schema's dicts."""
     values: dict[str, Any] = {
-        "subscriptions": [_subscription_values(one) for one in rpc.subscriptions],
+        "subscriptions": [{"subscribe": one.subscribe, "topicid": one.topic} for one in rpc.subscriptions],
         "publish": [_message_values(message) for message in rpc.messages],
     }
     control = rpc.control
@@ -293,7 +274,7 @@ def _to_values(rpc: Rpc) -> dict[str, Any]:
             "graft": [{"topicID": topic} for topic in control.graft],
             "prune": [_prune_values(prune) for prune in control.prune],
             "idontwant": [{"messageIDs": control.idontwant}] if control.idontwant else [],
-            "extensions": None if control.extensions is None else _extensions_values(control.extensions),
+            "extensions": None if control.extensions is None else {"testExtension": control.extensions.test},
         }
     choke, unchoke = ((), ()) if control is None else (control.choke, control.unchoke)
     if rpc.overlay or rpc.hops or choke or unchoke:
@@ -301,25 +282,7 @@ def _to_values(rpc: Rpc) -> dict[str, Any]:
         values["gossiplog"] = {"overlay": overlay, "hops": rpc.hops, "choke": choke, "unchoke": unchoke}
     if rpc.is_test:
         values["testExtension"] = {}
-    if rpc.partial is not None:
-        part = rpc.partial
-        values["partial"] = {"topicID": part.topic, "groupID": part.group, "partialMessage": part.parts, "partsMetadata": part.metadata}
     return values
-
-
-def _subscription_values(one: Subscription) -> dict[str, Any]:
-    values = {"subscribe": one.subscribe, "topicid": one.topic}
-    if one.supports_partial:
-        values |= {"requestsPartial": one.requests_partial, "supportsSendingPartial": True}
-    return values
-
-
-def _extensions_values(extensions: Extensions) -> dict[str, Any]:
-    return {"partialMessages": extensions.partial, "testExtension": extensions.test}
-
-
-def _extensions(values: dict[str, Any]) -> Extensions:
-    return Extensions(test=values["testExtension"], partial=values["partialMessages"])
 
 
 def _message_values(message: Message) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Encoder:
 
     def encode(self, rpc: Rpc) -> tuple[bytes, int]:
         """Return the frames of an RPC, one after the other, and how many of its messages are too large for any."""
-        is_more = rpc.control or rpc.subscriptions or rpc.overlay or rpc.hops or rpc.is_test or rpc.partial
+        is_more = rpc.control or rpc.subscriptions or rpc.overlay or rpc.hops or rpc.is_test
         subject = rpc if is_more or len(rpc.messages) != 1 else rpc.messages[0]
         known = self._encoded.get(id(subject))
         if known is None:

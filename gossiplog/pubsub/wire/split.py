@@ -78,8 +78,8 @@ def _atoms(rpc: Rpc, room: Room, weigh: Callable[[Rpc], int]) -> Iterator[Rpc]:
         yield Rpc(control=Control(unchoke=(topic,)))
     for overlay in rpc.overlay:
         yield Rpc(overlay=(overlay,))
-    if rpc.is_test or rpc.partial is not None:
-        yield Rpc(is_test=rpc.is_test, partial=rpc.partial)
+    if rpc.is_test:
+        yield Rpc(is_test=True)
 
 
 def _chunks(ids: tuple[MessageId, ...], room: Room) -> Iterator[tuple[MessageId, ...]]:
@@ -125,5 +125,4 @@ def _merge(parts: list[Rpc]) -> Rpc:
         tuple(message for part in parts for message in part.overlay),
         max(part.hops for part in parts),
         any(part.is_test for part in parts),
-        next((part.partial for part in parts if part.partial is not None), None),
     )

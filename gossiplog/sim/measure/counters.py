@@ -81,7 +81,7 @@ class Counters:
         """Count an RPC to some peers, and return its size in bytes."""
         metrics, count = self.metrics, len(peers)
         is_plain = rpc.control is None and not rpc.subscriptions and not rpc.overlay and len(rpc.messages) == 1 and not rpc.hops
-        is_plain = is_plain and not rpc.is_test and rpc.partial is None
+        is_plain = is_plain and not rpc.is_test
         if is_plain and self._plain_bytes >= 0:
             size = self._plain_bytes
         else:
@@ -126,8 +126,6 @@ def parts_of(rpc: Rpc) -> list[tuple[str, int, int]]:
     parts.extend(_overlay_part(part) for part in rpc.overlay)
     if rpc.is_test:
         parts.append(("test", 1, 0))
-    if rpc.partial is not None:
-        parts.append(("partial", 1, 1))
     return parts
 
 
@@ -148,7 +146,7 @@ def _control_parts(control: Control) -> list[tuple[str, int, int]]:
     if control.unchoke:
         parts.append(("unchoke", len(control.unchoke), len(control.unchoke)))
     if control.extensions is not None:
-        parts.append(("extensions", 1, control.extensions.test + control.extensions.partial))
+        parts.append(("extensions", 1, int(control.extensions.test)))
     if isinstance(control, UnwiredControl):
         parts.extend((kind, count, count) for kind, count in control.further_parts())
     return parts

@@ -18,7 +18,6 @@ from ...pubsub.rpc import (
     Neighbor,
     Nodes,
     OverlayMessage,
-    Partial,
     Rpc,
     Shuffle,
     ShuffleReply,
@@ -53,16 +52,13 @@ def rpc_bytes(rpc: Rpc) -> int:
     for message in rpc.messages:
         size += field_bytes(_message(message))
     for subscription in rpc.subscriptions:
-        partial = 2 * (subscription.requests_partial + subscription.supports_partial)
-        size += field_bytes(2 + field_bytes(len(subscription.topic)) + partial)
+        size += field_bytes(2 + field_bytes(len(subscription.topic)))
     if rpc.control is not None:
         size += field_bytes(_control(rpc.control))
     if rpc.overlay or rpc.hops or (rpc.control is not None and (rpc.control.choke or rpc.control.unchoke)):
         size += field_bytes(_extension(rpc)) - 1 + EXTENSION_TAG_BYTES
     if rpc.is_test:
         size += field_bytes(0) - 1 + EXTENSION_TAG_BYTES
-    if rpc.partial is not None:
-        size += field_bytes(_partial(rpc.partial))
     return field_bytes(size) - 1  # a prefix and no tag
 
 
@@ -117,13 +113,8 @@ def _control(control: Control) -> int:
         backoff = 0 if prune.backoff_s is None else max(2, number_bytes(prune.backoff_s))
         size += field_bytes(field_bytes(len(prune.topic)) + peers + backoff)
     if control.extensions is not None:
-        size += field_bytes(2 * control.extensions.partial + (1 + EXTENSION_TAG_BYTES) * control.extensions.test)
+        size += field_bytes((1 + EXTENSION_TAG_BYTES) * control.extensions.test)
     return size + control.further_bytes() if isinstance(control, UnwiredControl) else size
-
-
-def _partial(partial: Partial) -> int:
-    size = field_bytes(len(partial.topic)) + (field_bytes(len(partial.group)) if partial.group else 0)
-    return size + sum(field_bytes(len(part)) for part in (partial.parts, partial.metadata) if part is not None)
 
 
 def _extension(rpc: Rpc) -> int:

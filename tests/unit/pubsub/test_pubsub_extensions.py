@@ -4,16 +4,16 @@ import random
 
 import pytest
 from unit.pubsub.gossipsub_driver import SCORED, solo
-from unit.pubsub.network import Network, T, controls, message, recipients, said
+from unit.pubsub.network import Network, T, controls, message, said
 
 from gossiplog.pubsub import GossipsubParams, Topic
 from gossiplog.pubsub.events import PeerConnected, PeerDisconnected, RpcReceived, SendFailed, Subscribe
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
-from gossiplog.pubsub.rpc import Control, Extensions, Partial, Rpc, Subscription
+from gossiplog.pubsub.rpc import Control, Extensions, Rpc, Subscription
 from gossiplog.pubsub.wire.rpc_codec import Wire
 
 NEWEST, BEFORE = "/meshsub/1.3.0", "/meshsub/1.2.0"
-BOTH = Extensions(test=True, partial=True)
+TEST = Extensions(test=True)
 
 
 def hello(extensions=None):
@@ -57,7 +57,7 @@ def test_who_has_none_and_who_speaks_to_an_older_peer_says_none(params, protocol
     driver = solo(**params)
     assert connect(driver, protocol=protocol) == []
     driver.tell(Subscribe(T))
-    driver.say("p", hello(BOTH))
+    driver.say("p", hello(TEST))
     driver.run(2)
     assert all(rpc.control is None or rpc.control.extensions is None for rpc in said(driver.actions))
     assert not any(rpc.is_test for rpc in said(driver.actions))
@@ -77,12 +77,12 @@ def test_first_rpc_alone_tells_what_a_peer_can_do():
     driver = solo(score=SCORED)
     connect(driver)
     assert peer_state(driver).extensions is None
-    driver.say("p", hello(BOTH))
-    assert peer_state(driver).extensions == BOTH
+    driver.say("p", hello(TEST))
+    assert peer_state(driver).extensions == TEST
     assert driver.score("p") == 0
 
 
-@pytest.mark.parametrize("first", [hello(), hello(Extensions()), hello(BOTH), Rpc()])
+@pytest.mark.parametrize("first", [hello(), hello(Extensions()), hello(TEST), Rpc()])
 def test_extensions_said_later_are_misbehaviour_and_change_nothing(first):
     driver = solo(score=SCORED)
     connect(driver)
@@ -97,7 +97,7 @@ def test_extensions_said_later_are_misbehaviour_and_change_nothing(first):
 def test_new_stream_says_it_anew():
     driver = solo(score=SCORED)
     connect(driver)
-    for extensions in (BOTH, BOTH, None, Extensions(test=True)):
+    for extensions in (TEST, TEST, None, Extensions(test=True)):
         driver.tell(RpcReceived("p", hello(extensions), is_first=True))
         assert peer_state(driver).extensions == (extensions or Extensions())
     assert driver.score("p") == 0
@@ -107,7 +107,7 @@ def test_extensions_of_an_older_peer_are_ignored():
     driver = solo(score=SCORED, test_extension=True)
     connect(driver, protocol=BEFORE)
     for _ in range(10):
-        driver.say("p", hello(BOTH))
+        driver.say("p", hello(TEST))
     assert peer_state(driver).extensions is None
     assert driver.score("p") == 0
 
@@ -120,7 +120,7 @@ def test_first_rpc_that_is_a_known_message_is_the_first_all_the_same():
         driver.tell(RpcReceived(peer, hello(), is_first=True))
     driver.push("q", message("m"))
     driver.tell(RpcReceived("p", Rpc((message("m"),)), is_first=True))
-    driver.say("p", hello(BOTH))
+    driver.say("p", hello(TEST))
     state = next(one for one in driver.router.state().peers if one.peer == "p")
     assert state.extensions == Extensions()
 
@@ -141,20 +141,5 @@ def test_peer_that_comes_back_is_asked_anew():
     driver = solo(test_extension=True)
     for _ in range(2):
         assert len(controls(connect(driver), "graft")) == 0
-        assert [rpc.is_test for rpc in said(driver.say("p", hello(BOTH)))] == [True]
+        assert [rpc.is_test for rpc in said(driver.say("p", hello(TEST)))] == [True]
         driver.tell(PeerDisconnected("p"))
-
-
-def test_partial_messages_are_not_offered_and_who_requests_them_gets_whole_ones():
-    driver = solo(test_extension=True)
-    driver.tell(Subscribe(T))
-    (first,) = said(connect(driver))
-    assert not first.control.extensions.partial
-    assert not any(one.requests_partial or one.supports_partial for one in first.subscriptions)
-    wants = Rpc(subscriptions=(Subscription(T, True, True, True),), control=Control(extensions=BOTH))
-    driver.say("p", wants)
-    assert driver.say("p", Rpc(partial=Partial(T, b"group", b"parts", b"metadata"))) == []
-    connect(driver, "q")
-    driver.say("q", hello())
-    driver.run(2)
-    assert recipients(driver.push("q", message("m")), message("m")) == ["p"]

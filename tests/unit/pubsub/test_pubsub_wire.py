@@ -21,7 +21,6 @@ from gossiplog.pubsub.rpc import (
     Neighbor,
     NeighborKind,
     Nodes,
-    Partial,
     PeerRecord,
     Prune,
     Shuffle,
@@ -33,7 +32,7 @@ from gossiplog.pubsub.rpc import (
     WalkJoin,
 )
 from gossiplog.pubsub.types import peer_id_bytes, peer_id_text
-from gossiplog.pubsub.wire.rpc_codec import RPC, Wire, WireLimits
+from gossiplog.pubsub.wire.rpc_codec import RPC, Decoded, Wire, WireLimits
 
 ME = peer_id_text(b"\x00\x24\x08\x01\x12\x20" + bytes(range(32)))
 OTHER = peer_id_text(b"\x12\x20" + bytes(range(32)))
@@ -63,7 +62,7 @@ def decode(wire, rpc):
 
 FULL = Rpc(
     (anonymous(b"data"), anonymous(b"")),
-    (Subscription(T, True, True, True), Subscription(Topic("v"), True, supports_partial=True), Subscription(Topic("u"), False)),
+    (Subscription(T, True), Subscription(Topic("v"), True), Subscription(Topic("u"), False)),
     Control(
         (IHave(T, (A, B)), IHave(Topic("u"), (A,))),
         (A,),
@@ -72,7 +71,7 @@ FULL = Rpc(
         (B,),
         (T,),
         (Topic("u"),),
-        Extensions(test=True, partial=True),
+        Extensions(test=True),
     ),
     (
         GetNodes(T),
@@ -90,7 +89,6 @@ FULL = Rpc(
     ),
     7,
     True,
-    Partial(T, b"group", b"parts", b"metadata"),
 )
 
 
@@ -117,14 +115,10 @@ def test_bytes_are_the_specification_s():
 
 
 def test_bytes_of_extensions_are_the_specification_s():
-    hello = Rpc(control=Control(extensions=Extensions(test=True, partial=True)))
+    hello = Rpc(control=Control(extensions=Extensions(test=True)))
     test_field = b"\x92\x91\xe2\x18"  # 6492434 as a field of bytes
-    assert body(WIRE.encode(hello)[0]) == b"\x1a\x09\x32\x07" + b"\x50\x01" + b"\x90\x91\xe2\x18\x01"
+    assert body(WIRE.encode(hello)[0]) == b"\x1a\x07\x32\x05" + b"\x90\x91\xe2\x18\x01"
     assert body(WIRE.encode(Rpc(is_test=True))[0]) == test_field + b"\0"
-    partial = Rpc(partial=Partial(T, b"g", b"p", b"m"))
-    assert body(WIRE.encode(partial)[0]) == b"\x52\x0c" + b"\x0a\x01t" + b"\x12\x01g" + b"\x1a\x01p" + b"\x22\x01m"
-    asked = Rpc(subscriptions=(Subscription(T, True, True, True),))
-    assert body(WIRE.encode(asked)[0]) == b"\x0a\x09\x08\x01\x12\x01t\x18\x01\x20\x01"
 
 
 def test_extensions_that_nobody_knows_are_ignored_and_none_at_all_are_said():
@@ -132,11 +126,12 @@ def test_extensions_that_nobody_knows_are_ignored_and_none_at_all_are_said():
     assert body(WIRE.encode(Rpc(control=Control(extensions=Extensions())))[0]) == b"\x1a\x02\x32\0"
 
 
-def test_who_requests_partial_messages_supports_them_and_who_leaves_says_nothing():
-    # Of `supportsSendingPartial` alone nothing follows for what is requested; on leaving both mean nothing.
-    assert WIRE.decode(b"\x0a\x07\x08\x01\x12\x01t\x18\x01").rpc.subscriptions == (Subscription(T, True, True, True),)
-    assert WIRE.decode(b"\x0a\x07\x08\x01\x12\x01t\x20\x01").rpc.subscriptions == (Subscription(T, True, False, True),)
-    assert WIRE.decode(b"\x0a\x07\x08\x00\x12\x01t\x18\x01").rpc.subscriptions == (Subscription(T, False),)
+def test_partial_messages_and_requests_for_them_are_skipped():
+    partial = b"\x52\x0c" + b"\x0a\x01t" + b"\x12\x01g" + b"\x1a\x01p" + b"\x22\x01m"
+    requests = b"\x0a\x09\x08\x01\x12\x01t\x18\x01\x20\x01"
+    can_send = b"\x1a\x04\x32\x02\x50\x01"
+    expected = Rpc(subscriptions=(Subscription(T, True),), control=Control(extensions=Extensions()))
+    assert WIRE.decode(requests + can_send + partial) == Decoded(expected)
 
 
 def test_choke_alone_travels_without_control():
@@ -168,8 +163,6 @@ def test_unknown_fields_are_skipped():
         {"control": {"ihave": [{"topicID": "t", "messageIDs": [b"x" * 129]}]}},
         {"control": {"prune": [{"topicID": "t", "peers": [b"\x12\x01x"]}]}},
         {"control": {"prune": [{"topicID": "t", "peers": [b"\x0a\x01x\x12\x81\x80\x01" + b"x" * 16_385]}]}},
-        {"partial": {"groupID": b"no topic"}},
-        {"partial": {"topicID": "x" * 1025, "groupID": b"g"}},
         {"gossiplog": {"overlay": [{"kind": 0, "topic": "t"}]}},
         {"gossiplog": {"overlay": [{"kind": 13, "topic": "t"}]}},
         {"gossiplog": {"overlay": [{"kind": 5, "topic": "t", "neighbor": 3}]}},
@@ -199,7 +192,6 @@ def test_large_rpc_is_split_in_order_and_nothing_is_lost():
         FULL.overlay,
         7,
         True,
-        FULL.partial,
     )
     frames = wire.encode(rpc)
     assert all(len(frame) <= 20_000 for frame in frames)
@@ -209,7 +201,7 @@ def test_large_rpc_is_split_in_order_and_nothing_is_lost():
     assert tuple(one for part in parts for one in part.subscriptions) == rpc.subscriptions
     assert [part.control.extensions for part in parts if part.control and part.control.extensions] == [rpc.control.extensions]
     assert parts[0].control.extensions == rpc.control.extensions
-    assert [(part.is_test, part.partial) for part in parts][-1] == (True, FULL.partial)
+    assert parts[-1].is_test
     controls = [part.control for part in parts if part.control]
     for kind in ("iwant", "graft", "prune", "idontwant", "choke", "unchoke"):
         assert tuple(one for control in controls for one in getattr(control, kind)) == getattr(rpc.control, kind)
@@ -220,7 +212,7 @@ def test_each_frame_is_within_what_other_implementations_take():
     ids = tuple(MessageId(b"%064d" % number) for number in range(5_000))
     peers = tuple(PeerRecord(OTHER, bytes([number]) * 3_000) for number in range(16))
     prunes = (Prune(T, peers, 60), Prune(Topic("u")))
-    control = Control((IHave(T, ids),), ids, (T,), prunes, ids, extensions=Extensions(test=True, partial=True))
+    control = Control((IHave(T, ids),), ids, (T,), prunes, ids, extensions=Extensions(test=True))
     rpc = Rpc(tuple(anonymous(b"%d" % number) for number in range(1_200)), control=control, is_test=True)
     parts = [WIRE.decode(body(frame)).rpc for frame in WIRE.encode(rpc)]
     assert max(len(frame) for frame in WIRE.encode(rpc)) <= 64 * 1024

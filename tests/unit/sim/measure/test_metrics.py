@@ -8,7 +8,7 @@ import pytest
 
 from gossiplog.codec.base58 import encode_base58
 from gossiplog.pubsub import rpc as overlay
-from gossiplog.pubsub.rpc import Control, Extensions, IHave, Message, Partial, PeerRecord, Prune, Rpc, Subscription
+from gossiplog.pubsub.rpc import Control, Extensions, IHave, Message, PeerRecord, Prune, Rpc, Subscription
 from gossiplog.pubsub.types import MessageId, Topic
 from gossiplog.pubsub.wire.rpc_codec import Wire
 from gossiplog.sim.measure.counters import Counters, parts_of
@@ -106,10 +106,8 @@ PARTS = [
     Rpc(control=Control(prune=(Prune(TOPIC, RECORDS, 60), Prune(TOPIC, (), 0), Prune(TOPIC, (), 3600), Prune(TOPIC)))),
     Rpc(control=Control(choke=(TOPIC,), unchoke=(TOPIC,))),
     Rpc(control=Control(extensions=Extensions())),
-    Rpc(control=Control(extensions=Extensions(test=True, partial=True))),
-    Rpc(subscriptions=(Subscription(TOPIC, True, True, True),), is_test=True),
-    Rpc(partial=Partial(TOPIC, b"group", b"parts" * 40)),
-    Rpc(partial=Partial(TOPIC, b"", None, b"")),
+    Rpc(control=Control(extensions=Extensions(test=True))),
+    Rpc(is_test=True),
     Rpc((Message(ID, TOPIC, b"x"),), hops=200),
     *(Rpc(overlay=(part,)) for part in OVERLAY),
 ]
@@ -122,13 +120,12 @@ def test_size_is_that_of_the_encoded_frame(rpc: Rpc) -> None:
 
 def test_every_part_of_an_rpc_is_named_and_weighed() -> None:
     control = Control((IHave(TOPIC, (ID,)),), (ID,), (TOPIC,), (Prune(TOPIC),), (ID,), (TOPIC,), (TOPIC,), Extensions(test=True))
-    partial = Partial(TOPIC, b"group")
-    whole = Rpc((Message(ID, TOPIC, b"x"),), (Subscription(TOPIC, True),), control, tuple(OVERLAY), hops=3, is_test=True, partial=partial)
+    whole = Rpc((Message(ID, TOPIC, b"x"),), (Subscription(TOPIC, True),), control, tuple(OVERLAY), hops=3, is_test=True)
     names = [name for name, _, _ in parts_of(whole)]
     assert names == [
         "subscription", "ihave", "iwant", "graft", "prune", "idontwant", "choke", "unchoke", "extensions",
         "getnodes", "nodes", "join", "forwardjoin", "neighbor", "neighbor", "disconnect", "leave",
-        "shuffle", "shufflereply", "ihave", "graft", "prune", "test", "partial",
+        "shuffle", "shufflereply", "ihave", "graft", "prune", "test",
     ]  # fmt: skip
     assert [rpc_bytes(whole)] == [len(frame) for frame in Wire().encode(whole)]
 
