@@ -302,7 +302,7 @@ class Spreading:
         if len(data) > PUBLISHED_BYTES_MAX:
             self._pushes.heads_to_all_but(owners, kinds=(PeerKind.MESH,))
         elif self._shared.has_mesh:
-            self._route(Publish(Message(MessageId(sha256(data).digest()), self._topic, data)))
+            self._route(Publish(Message.of(self._topic, data)))
 
     def _on_validate(self, action: Validate) -> None:
         """A message of the mesh: take out the entry, or answer at once where there is none to insert."""

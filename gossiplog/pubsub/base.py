@@ -29,7 +29,7 @@ class Hooks:
     """
 
     def _recipients(self, message: Message, source: PeerId) -> list[PeerId]:
-        """The peers to which an accepted message is forwarded, never its source or its origin."""
+        """The peers to which an accepted message is forwarded, never its source."""
         raise NotImplementedError  # pragma: no cover - every router has its own
 
     def _publish_fates(self, message: Message) -> list[tuple[PeerId, Fate]]:

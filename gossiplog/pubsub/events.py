@@ -57,8 +57,8 @@ class RpcReceived:
     """A connected peer sent an RPC. Not frozen for speed (see `rpc.py`); treat it as if it were.
 
     Attributes:
-        rpc: The RPC, without the messages that `wire.py` refused.
-        refused: The topic of each message that broke the signature policy; it counts as an invalid message (P4).
+        rpc: The RPC, without the messages that the codec refused.
+        refused: The topic of each message that was signed; it counts as an invalid message (P4).
         offences: How many other faults the frame had (it was no RPC, or repeated control messages); they are misbehaviour (P7).
         is_first: It came first on its stream, the only place for extensions. A peer's very first RPC counts as first in any case.
     """

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
-from .types import MessageId, PeerId, Topic
+from .types import MessageId, PeerId, Topic, hash_data
 
 
 @dataclass(slots=True)
@@ -24,20 +24,17 @@ class Message:
     """One published message. Treat it as frozen; one object is shared by all who hold it.
 
     Attributes:
-        id: Computed by whoever made the object (the publisher, or `wire.py` while it decodes), never read from the network.
-        origin: Its author, under the signing policies; None under StrictNoSign.
-        seqno: The author's counter, 8 bytes big endian; None under StrictNoSign.
-        signature: Over the message without signature and key; None when unsigned.
-        key: The author's public key where the peer id does not contain it; None otherwise.
+        id: Computed by whoever made the object (the publisher, or the codec while it decodes), never read from the network.
     """
 
     id: MessageId
     topic: Topic
     data: bytes
-    origin: PeerId | None = None
-    seqno: bytes | None = None
-    signature: bytes | None = None
-    key: bytes | None = None
+
+    @staticmethod
+    def of(topic: Topic, data: bytes) -> Message:
+        """Make a log's message."""
+        return Message(hash_data(data), topic, data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import NewType
 
 from ..codec.base58 import decode_base58, encode_base58
@@ -18,7 +19,7 @@ Topic = NewType("Topic", str)
 """A topic's name: UTF-8, 1 to `WireLimits.topic_bytes_max` bytes."""
 
 MessageId = NewType("MessageId", bytes)
-"""A message's id: what `SignaturePolicy` says, 1 to `WireLimits.id_bytes_max` bytes. Never read from a message's sender."""
+"""A message's id, `hash_data` of its data for logs, 1 to `WireLimits.id_bytes_max` bytes. Never read from a message's sender."""
 
 TimerToken = NewType("TimerToken", str)
 """Which of a router's timers; a router has a handful of them and never makes one up from what a peer said."""
@@ -26,6 +27,11 @@ TimerToken = NewType("TimerToken", str)
 
 PEER_ID_BYTES_MAX = 64
 """An Ed25519 id has 38 bytes, a hashed one 34. Base58 takes quadratic time, so longer ones are refused."""
+
+
+def hash_data(data: bytes) -> MessageId:
+    """Return the id of a log's message: the 32 raw bytes of sha256(data)."""
+    return MessageId(sha256(data).digest())
 
 
 def peer_id_text(data: bytes) -> str:

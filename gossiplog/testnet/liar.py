@@ -21,7 +21,6 @@ from ..entry.signing import Ed25519Signer, sign_entry
 from ..errors import GossipLogError
 from ..net.libp2p import Address, Peering, PeerKey, open_host
 from ..net.transport.stream import Connection, Stream
-from ..pubsub.policy import hash_data
 from ..pubsub.rpc import Message, Rpc, Subscription
 from ..pubsub.types import Topic
 from ..pubsub.wire.rpc_codec import Wire
@@ -68,7 +67,7 @@ async def lie(signer: Ed25519Signer, key: PeerKey, source: str, interval_s: floa
                 while True:
                     entry = forge(signer, number)
                     data = encode_event(Insert(entry.key, entry.value))
-                    await stream.send_all(frames(Rpc(messages=(Message(hash_data(Topic(TOPIC), data), Topic(TOPIC), data),))))
+                    await stream.send_all(frames(Rpc(messages=(Message.of(Topic(TOPIC), data),))))
                     number += 1
                     await trio.sleep(interval_s)
         except GossipLogError as error:

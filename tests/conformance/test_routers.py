@@ -157,13 +157,6 @@ def test_what_one_topic_refuses_keeps_no_message_out_of_another_and_nobody_pays_
 
 
 @every_router
-def test_message_never_returns_to_its_author(name):
-    driver = joined(name, "a", "author")
-    one = message("m", origin="author")
-    assert recipients(driver.push("a", one), one) == []
-
-
-@every_router
 def test_publish_is_reported_and_reaches_every_neighbour(name):
     driver = joined(name, "a", "b")
     actions = driver.tell(Publish(message("m")))

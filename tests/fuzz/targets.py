@@ -28,7 +28,6 @@ from gossiplog.net.transport.websocket_frames import BINARY, CLOSE, PING, FrameR
 from gossiplog.net.transport.websocket_frames import encode_frame as encode_websocket_frame
 from gossiplog.net.transport.yamux import STREAMS_MAX, Flags, FrameKind, Opened, Yamux, decode_header, encode_header
 from gossiplog.presence import Departed, FrameReceived, PeerEntered, PresenceRoom, decode_frame, sign_statement
-from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Control, Extensions, IHave, Message, PeerRecord, Prune, Rpc, Subscription
 from gossiplog.pubsub.types import MessageId, PeerId, Topic
 from gossiplog.pubsub.wire.rpc_codec import Wire
@@ -417,7 +416,7 @@ SYNC_SEEDS = (
 _TOPIC = Topic("app.example.com")
 _IDS = (MessageId(b"\1" * 32), MessageId(b"\2" * 32))
 _RPCS = (
-    Rpc(messages=(Message(hash_data(_TOPIC, b"data"), _TOPIC, b"data"),), subscriptions=(Subscription(_TOPIC, True),)),
+    Rpc(messages=(Message.of(_TOPIC, b"data"),), subscriptions=(Subscription(_TOPIC, True),)),
     Rpc(control=Control((IHave(_TOPIC, _IDS),), _IDS, (_TOPIC,), (Prune(_TOPIC, (PeerRecord(PeerId("1b"), b"record"),), 60),), _IDS)),
     Rpc(control=Control(extensions=Extensions(test=True))),
     Rpc(is_test=True),

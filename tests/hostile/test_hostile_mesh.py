@@ -26,7 +26,6 @@ from gossiplog.net import Connection, Stream
 from gossiplog.net.libp2p import Address, Peering, PeerKey, open_host
 from gossiplog.net.libp2p.records import seal_record
 from gossiplog.net.mesh import MeshConfig, open_mesh
-from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Control, IHave, Message, Prune, Rpc, Subscription
 from gossiplog.pubsub.types import MessageId, Topic, peer_id_bytes
 from gossiplog.pubsub.wire.rpc_codec import Wire
@@ -52,7 +51,7 @@ def frames(*rpcs: Rpc) -> bytes:
 
 def published(*values: tuple[bytes, bytes]) -> Rpc:
     events = [encode_event(Insert(key, value)) for key, value in values]
-    return Rpc(messages=tuple(Message(hash_data(TOPIC, event), TOPIC, event) for event in events))
+    return Rpc(messages=tuple(Message.of(TOPIC, event) for event in events))
 
 
 def orphans(count: int) -> bytes:

@@ -23,7 +23,6 @@ from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh, open_mesh_host, rout
 from gossiplog.net.service.pubsub_host import PubsubHost
 from gossiplog.pubsub.actions import SendRpc
 from gossiplog.pubsub.params import MESH_PARAMS
-from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.router import PeerState
 from gossiplog.pubsub.rpc import Extensions, Message, Rpc
 from gossiplog.pubsub.types import PeerId, Topic
@@ -115,7 +114,7 @@ async def has(theirs: Reference, messages: Iterable[bytes]) -> bool:
 
 
 def message_of(data: bytes) -> Message:
-    return Message(hash_data(Topic(TOPIC), data), Topic(TOPIC), data)
+    return Message.of(Topic(TOPIC), data)
 
 
 def event(entry: Entry) -> bytes:

@@ -34,10 +34,9 @@ from gossiplog.net import Connection, Stream, open_muxed
 from gossiplog.net.ground.protocol_ids import push_protocol
 from gossiplog.net.hub.client import open_websocket, parse_url
 from gossiplog.net.libp2p import Address
-from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Message, Rpc, Subscription
 from gossiplog.pubsub.types import PeerId, Topic
-from gossiplog.pubsub.wire.rpc_codec import Wire
+from gossiplog.pubsub.wire.rpc_codec import RPC, Wire
 from gossiplog.sync.rpc import Insert
 from gossiplog.sync.wire import encode_event
 
@@ -203,9 +202,8 @@ def pushed(key: bytes, value: bytes) -> bytes:
     return encode_frame(encode_event(Insert(key, value)))
 
 
-def published(one: Entry, **fields: Any) -> Message:
-    data = encode_event(Insert(one.key, one.value))
-    return Message(hash_data(TOPIC, data), TOPIC, data, **fields)
+def published(one: Entry) -> Message:
+    return Message.of(TOPIC, encode_event(Insert(one.key, one.value)))
 
 
 async def until_stream_ends(connection: Connection, stream: Stream) -> None:
@@ -272,7 +270,7 @@ async def test_poisoned_entry_and_a_score_below_the_threshold(here: Served, page
         for number in range(2):
             key, value = poisoned(number)
             data = encode_event(Insert(key, value))
-            await speak(connection, Rpc(messages=(Message(hash_data(TOPIC, data), TOPIC, data),)))
+            await speak(connection, Rpc(messages=(Message.of(TOPIC, data),)))
         answer = await named("rejected", here, encode_id(poisoned(0)[0]), page=page)
         assert "rule signature" in answer["text"] and id in answer["text"]
         await until(lambda: at_peers(here)[id]["score"]["total"] < 0)
@@ -307,7 +305,9 @@ async def test_address_that_is_banned(here: Served, page: Page) -> None:
 async def test_message_refused_by_the_signature_policy(here: Served, page: Page) -> None:
     async with hostile(here) as (id, connection):
         signed = entry("in a message that is signed")
-        await speak(connection, Rpc(messages=(published(signed, origin=id, seqno=bytes(8), signature=bytes(64)),)))
+        stream = await speak(connection)
+        data = published(signed).data
+        await stream.send_all(encode_frame(RPC.encode({"publish": [{"data": data, "topic": TOPIC, "signature": bytes(64)}]})))
         answer = await named("refused-by-policy", here, signed.id, id, page=page)
         assert "StrictNoSign" in answer["text"]
         await diagnosed("refused", here, page)

@@ -33,7 +33,7 @@ from ...pubsub.registry import make_router
 from ...pubsub.router import NO_EXTENSIONS, Router
 from ...pubsub.rpc import Control, Message, Rpc, Subscription
 from ...pubsub.types import PeerId, Topic
-from ...pubsub.wire.rpc_codec import Decoded, Wire, WireLimits
+from ...pubsub.wire.rpc_codec import SIGNED, Decoded, Wire, WireLimits
 from ...pubsub.wire.shared_frames import Copies, Encoder
 from ...tasks.nursery import open_service_nursery
 from ..ground.admission import Admission
@@ -435,7 +435,7 @@ class PubsubHost:
         """Hand on an RPC, its messages a few at a time: one peer must not fill the queue in which those of all others wait as well."""
         rpc, refused, offences = decoded.rpc, decoded.refused, decoded.offences
         messages = rpc.messages
-        reasons = [*decoded.refusals, *(f"of another topic, {one.topic[:64]!r}" for one in messages if one.topic not in self.logs)]
+        reasons = [*(SIGNED for _ in refused), *(f"of another topic, {one.topic[:64]!r}" for one in messages if one.topic not in self.logs)]
         if reasons:
             for log, peer in self._known(id):
                 log.on_refusals(peer, reasons)

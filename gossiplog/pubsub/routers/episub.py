@@ -68,10 +68,7 @@ class Episub(PubSub):
 
     def _recipients(self, message: Message, source: PeerId) -> list[PeerId]:
         tree = self.trees.get(message.topic)
-        if tree is None:
-            return []
-        origin = message.origin
-        return [peer for peer in (*tree.eager, *self._flooded(message.topic)) if peer != source and peer != origin]
+        return [] if tree is None else [peer for peer in (*tree.eager, *self._flooded(message.topic)) if peer != source]
 
     def _publish_fates(self, message: Message) -> list[tuple[PeerId, Fate]]:
         members = self.topics.get(message.topic, {})

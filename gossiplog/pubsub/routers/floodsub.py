@@ -25,8 +25,7 @@ class Floodsub(PubSub):
         super().__init__(params, rng, (FLOODSUB,))
 
     def _recipients(self, message: Message, source: PeerId) -> list[PeerId]:
-        origin = message.origin
-        return [peer for peer in self.topics.get(message.topic, ()) if peer != source and peer != origin]
+        return [peer for peer in self.topics.get(message.topic, ()) if peer != source]
 
     def _publish_fates(self, message: Message) -> list[tuple[PeerId, Fate]]:
         return [(peer, Fate.FLOOD) for peer in self.topics.get(message.topic, ())]

@@ -61,15 +61,13 @@ class Meshsub(PubSub):
     # Routing
 
     def _recipients(self, message: Message, source: PeerId) -> list[PeerId]:
-        topic, origin = message.topic, message.origin
+        topic = message.topic
         links = self.mesh.links.get(topic, ())
         peers = [peer for peer in links if peer != source]
         if topic in self._always:
             lowest, score = self.scoring.thresholds.publish, self.scoring.of
             always = self._always[topic].values()
             peers += [peer.id for peer in always if peer.id != source and (peer.is_direct or score(peer.id) >= lowest)]
-        if origin is not None and origin in peers:
-            peers.remove(origin)
         return peers
 
     def _publish_fates(self, message: Message) -> list[tuple[PeerId, Fate]]:

@@ -30,9 +30,8 @@ class Randomsub(PubSub):
         """Floodsub peers, and the draw among the others."""
         flood: list[PeerId] = []
         others: list[PeerId] = []
-        origin = message.origin
         for peer in self.topics.get(message.topic, {}).values():
-            if peer.id != source and peer.id != origin:
+            if peer.id != source:
                 (flood if peer.protocol == FLOODSUB else others).append(peer.id)
         return flood, choose(others, self.params.D, self.rng)
 

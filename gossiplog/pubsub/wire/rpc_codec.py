@@ -3,6 +3,9 @@
 Choke's and episub's messages travel in one extension field of RPC, whose number lies above 0x200000 as the specification asks of
 experiments; other implementations skip it.
 
+Of the signature policies of libp2p this is StrictNoSign, as entries are signed themselves: a message has no author, sequence number,
+signature or key, one that has any is refused, and its id is made from its data.
+
 Source: docs/spec/pubsub.md, "Protobuf", "Extensions"; gossipsub v1.0 to v1.3, `rpc.proto` and `extensions.proto`.
 """
 
@@ -16,7 +19,6 @@ from ...codec.framing import FRAME_BYTES_MAX, encode_frame
 from ...codec.protobuf import Field, Kind, Schema
 from ...codec.varint import encode_varint
 from ...errors import DecodeError
-from ..policy import MESSAGE, Policy
 from ..rpc import Control, Extensions, IHave, Message, PeerRecord, Prune, Rpc, Subscription
 from ..types import MessageId, PeerId, Topic, peer_id_bytes, peer_id_text
 from .overlay_codec import OVERLAY, decode_overlay, encode_overlay
@@ -32,6 +34,18 @@ _IHAVE = Schema(
 )
 _IWANT = Schema("ControlIWant", Field(1, "messageIDs", Kind.BYTES, repeated=True, repeated_max=16_384))
 _GRAFT = Schema("ControlGraft", Field(1, "topicID", Kind.STRING, optional=True))
+_MESSAGE = Schema(
+    "Message",
+    Field(1, "from", Kind.BYTES, optional=True),
+    Field(2, "data", Kind.BYTES, optional=True),
+    Field(3, "seqno", Kind.BYTES, optional=True),
+    Field(4, "topic", Kind.STRING, optional=True),
+    Field(5, "signature", Kind.BYTES, optional=True),
+    Field(6, "key", Kind.BYTES, optional=True),
+)
+_OF_POLICIES = ("from", "seqno", "signature", "key")
+SIGNED = "signed or with an author, sequence number or key, and logs take none that are (StrictNoSign)"
+"""Why a message is refused."""
 _PEERS_MAX = 16
 """Peers offered in one PRUNE that are read, as many as routers offer."""
 _REPEATS_OF_ONE_OFFENCE = 16
@@ -63,7 +77,7 @@ _EXTENSION = Schema(
 RPC = Schema(
     "RPC",
     Field(1, "subscriptions", _SUB_OPTS, repeated=True, repeated_max=8_192),
-    Field(2, "publish", MESSAGE, repeated=True, repeated_max=16_384),
+    Field(2, "publish", _MESSAGE, repeated=True, repeated_max=16_384),
     Field(3, "control", _CONTROL),
     Field(5_283_491, "gossiplog", _EXTENSION),
     Field(_TEST_FIELD, "testExtension", Schema("TestExtension")),
@@ -99,26 +113,23 @@ class WireLimits:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """An RPC, and why messages were left out of it.
+    """An RPC, and what was left out of it.
 
     Attributes:
         rpc: Without the refused messages, and with each topic grafted or pruned once.
-        refusals: One reason for each refused message.
-        refused: The topics of those that broke the signature policy, for `RpcReceived.refused`; the others are merely unwelcome.
+        refused: The topics of messages that are `SIGNED`, for `RpcReceived.refused`.
         offences: For `RpcReceived.offences`: one for every sixteen GRAFTs and PRUNEs that said again what the RPC had said.
     """
 
     rpc: Rpc
-    refusals: tuple[str, ...] = ()
     refused: tuple[Topic, ...] = ()
     offences: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """Encode and decode under one signature policy."""
+    """Encode and decode."""
 
-    policy: Policy = field(default_factory=Policy)
     limits: WireLimits = field(default_factory=WireLimits)
 
     def encode(self, rpc: Rpc) -> list[bytes]:
@@ -151,7 +162,7 @@ class Wire:
         return _weigh(Rpc(subscriptions=rpc.subscriptions, control=rpc.control)) <= limits.out_control_bytes_max
 
     def decode(self, body: bytes) -> Decoded:
-        """Read the body of one frame. Messages that break the policy are left out and counted.
+        """Read the body of one frame. Messages that are signed are left out and counted.
 
         Raises:
             DecodeError: It is too long, no RPC, or breaks a limit.
@@ -163,51 +174,30 @@ class Wire:
         values = RPC.decode(body)
         extension = values["gossiplog"] or {"overlay": [], "hops": 0, "choke": [], "unchoke": []}
         messages: list[Message] = []
-        refusals: list[str] = []
         refused: list[Topic] = []
         for item in values["publish"]:
-            message = self._message(item)
-            refusal = self._unwelcome(message)
-            if refusal is None and (refusal := self.policy.refusal(message)) is not None:
-                refused.append(message.topic)
-            if refusal is None:
-                message.id = self.policy.id_of(message)
-                messages.append(message)
+            topic = self._topic(item["topic"])
+            if any(item[name] is not None for name in _OF_POLICIES):
+                refused.append(topic)
             else:
-                refusals.append(refusal)
+                messages.append(Message.of(topic, item["data"] or b""))
         subscriptions = tuple(map(self._subscription, values["subscriptions"]))
         overlay = tuple(decode_overlay(item, self._topic, self._ids) for item in extension["overlay"])
         rpc = Rpc(tuple(messages), subscriptions, self._control(values["control"], extension), overlay, min(extension["hops"], 255))
         rpc.is_test = values["testExtension"] is not None
-        return Decoded(rpc, tuple(refusals), tuple(refused), _repeats(values["control"]) // _REPEATS_OF_ONE_OFFENCE)
+        return Decoded(rpc, tuple(refused), _repeats(values["control"]) // _REPEATS_OF_ONE_OFFENCE)
 
     def decode_usual(self, body: bytes) -> Message | None:
-        """Read the body of one frame that is one message within the policy and nothing else; None for any other.
+        """Read the body of one frame that is one message and nothing else; None for any other.
 
         Raises:
             DecodeError: Its topic breaks a limit.
         """
         usual = read_usual(body)
-        if usual is None:
-            return None
-        message = Message(MessageId(b""), self._topic(usual[1]), usual[0])
-        if self.policy.refusal(message) is not None:
-            return None
-        message.id = self.policy.id_of(message)
-        return message
-
-    def _message(self, item: dict[str, Any]) -> Message:
-        origin = None if item["from"] is None else PeerId(peer_id_text(item["from"]))
-        data = b"" if item["data"] is None else item["data"]
-        return Message(MessageId(b""), self._topic(item["topic"]), data, origin, item["seqno"], item["signature"], item["key"])
+        return None if usual is None else Message.of(self._topic(usual[1]), usual[0])
 
     def _subscription(self, item: dict[str, Any]) -> Subscription:
         return Subscription(self._topic(item["topicid"]), bool(item["subscribe"]))
-
-    def _unwelcome(self, message: Message) -> str | None:
-        if message.seqno is not None and len(message.seqno) > 64:
-            return f"a sequence number of {len(message.seqno)} bytes"
-        return None
 
     def _control(self, values: dict[str, Any] | None, extension: dict[str, Any]) -> Control | None:
         choke = tuple(self._topic(topic) for topic in extension["choke"])
@@ -254,9 +244,7 @@ def _weigh(rpc: Rpc) -> int:
 def _encode(rpc: Rpc) -> bytes:
     """An RPC's body."""
     if len(rpc.messages) == 1 and rpc.control is None and not (rpc.subscriptions or rpc.overlay or rpc.hops):
-        body = write_usual(rpc.messages[0])
-        if body is not None:
-            return body
+        return write_usual(rpc.messages[0])
     return RPC.encode(_to_values(rpc))
 
 
@@ -264,7 +252,7 @@ def _to_values(rpc: Rpc) -> dict[str, Any]:
     """An RPC as the schema's dicts."""
     values: dict[str, Any] = {
         "subscriptions": [{"subscribe": one.subscribe, "topicid": one.topic} for one in rpc.subscriptions],
-        "publish": [_message_values(message) for message in rpc.messages],
+        "publish": [{"data": message.data, "topic": message.topic} for message in rpc.messages],
     }
     control = rpc.control
     if control is not None:
@@ -283,17 +271,6 @@ def _to_values(rpc: Rpc) -> dict[str, Any]:
     if rpc.is_test:
         values["testExtension"] = {}
     return values
-
-
-def _message_values(message: Message) -> dict[str, Any]:
-    return {
-        "from": None if message.origin is None else peer_id_bytes(message.origin),
-        "data": message.data,
-        "seqno": message.seqno,
-        "topic": message.topic,
-        "signature": message.signature,
-        "key": message.key,
-    }
 
 
 def _prune_values(prune: Prune) -> dict[str, Any]:
@@ -340,10 +317,8 @@ def read_usual(body: bytes) -> tuple[bytes, str] | None:
         return None
 
 
-def write_usual(message: Message) -> bytes | None:
-    """Return the body that carries one message, or None if it has more than data and topic."""
-    if message.origin is not None or message.seqno is not None or message.signature is not None or message.key is not None:
-        return None
+def write_usual(message: Message) -> bytes:
+    """Return the body that carries one message."""
     topic = message.topic.encode()
     inner = b"".join((b"\x12", encode_varint(len(message.data)), message.data, b"\x22", encode_varint(len(topic)), topic))
     return b"".join((b"\x12", encode_varint(len(inner)), inner))

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
-from hashlib import sha256
 from typing import Any
 
 from ...broadcast import Action, InsertEntry, PeerKind
@@ -206,7 +205,7 @@ class Byzantine(SimReplica):
 
     def _inject(self, peers: Sequence[PeerId], data: bytes) -> None:
         """Send a message without its own machine: by pubsub to servers, by push to others."""
-        message = Message(MessageId(sha256(data).digest()), Topic(self.spec.topic), data)
+        message = Message.of(Topic(self.spec.topic), data)
         for peer in peers:
             wire = self.wires[peer]
             if wire.kind_for(self) is PeerKind.MESH and self._evil.random() < 0.8:

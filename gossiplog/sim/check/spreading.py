@@ -6,13 +6,12 @@ Source: docs/spec/sync.md, "Reliable causal broadcast" and "Certain entries".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
 
 from ...broadcast import Action, PeerKind, Push
 from ...entry.message import Entry
 from ...errors import DecodeError
 from ...pubsub.actions import Deliver, Published
-from ...pubsub.types import MessageId, PeerId
+from ...pubsub.types import MessageId, PeerId, hash_data
 from ...sync.rpc import Insert
 from ...sync.wire import decode_event, encode_event
 from .replica import SimReplica
@@ -136,7 +135,7 @@ class SpreadingInvariants(PerReplica[_Node]):
         node = self._nodes[replica.id]
         if _has_mesh(replica):
             heard = [entry for entry in entries if entry.key not in node.unheard]
-            messages = (MessageId(sha256(encode_event(Insert(entry.key, entry.value))).digest()) for entry in heard)
+            messages = (hash_data(encode_event(Insert(entry.key, entry.value))) for entry in heard)
             node.unpublished.update(message for message in messages if message not in node.published)
 
     def sample(self, replica: SimReplica) -> None:

@@ -14,7 +14,6 @@ from ...pubsub.rpc import (
     Control,
     ForwardJoin,
     Leaving,
-    Message,
     Neighbor,
     Nodes,
     OverlayMessage,
@@ -50,7 +49,7 @@ def rpc_bytes(rpc: Rpc) -> int:
     """Return the bytes of one frame, including its length prefix. O(parts)."""
     size = 0
     for message in rpc.messages:
-        size += field_bytes(_message(message))
+        size += field_bytes(field_bytes(len(message.data)) + field_bytes(len(message.topic)))
     for subscription in rpc.subscriptions:
         size += field_bytes(2 + field_bytes(len(subscription.topic)))
     if rpc.control is not None:
@@ -74,16 +73,6 @@ def field_bytes(length: int) -> int:
 def _ids(ids: Sequence[bytes]) -> int:
     """Return the size of fields of ids, each shorter than 128 bytes."""
     return sum(map(len, ids)) + 2 * len(ids)
-
-
-def _message(message: Message) -> int:
-    size = field_bytes(len(message.data)) + field_bytes(len(message.topic))
-    if message.origin is not None:
-        size += field_bytes(PEER_ID_BYTES)
-    for part in (message.seqno, message.signature, message.key):
-        if part is not None:
-            size += field_bytes(len(part))
-    return size
 
 
 def number_bytes(value: int) -> int:

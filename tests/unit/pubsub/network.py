@@ -31,10 +31,10 @@ from gossiplog.pubsub.rpc import Control, Subscription
 T = Topic("t")
 
 
-def message(data: bytes | str, topic: Topic = T, **fields: Any) -> Message:
+def message(data: bytes | str, topic: Topic = T) -> Message:
     """A message whose id is its data."""
     data = data.encode() if isinstance(data, str) else data
-    return Message(MessageId(b"id:" + data[:40]), topic, data, **fields)
+    return Message(MessageId(b"id:" + data[:40]), topic, data)
 
 
 def names(count: int, prefix: str = "p") -> list[str]:

@@ -309,13 +309,6 @@ def test_message_of_a_topic_left_meanwhile_is_delivered_and_goes_no_further():
     assert driver.say("a", Rpc((message("m"),))) == []
 
 
-def test_message_never_goes_back_to_its_origin():
-    driver = linked("a", "b")
-    one = message("m", origin="b")
-    driver.say("a", Rpc((one,)))
-    assert recipients(driver.tell(Validated(one.id, Outcome.ACCEPT)), one) == []
-
-
 def test_readiness_counts_links():
     driver = solo()
     assert not driver.router.is_ready(T)

@@ -1,4 +1,4 @@
-"""Bytes of RPCs, limits, splitting; base58; signature policies."""
+"""Bytes of RPCs, limits, splitting; base58; signed messages."""
 
 import hashlib
 
@@ -9,7 +9,6 @@ from gossiplog.codec import decode_varint
 from gossiplog.errors import DecodeError
 from gossiplog.pubsub import Message, MessageId, Rpc, Topic
 from gossiplog.pubsub.outbox import Outbox
-from gossiplog.pubsub.policy import Policy, SignaturePolicy, hash_data
 from gossiplog.pubsub.rpc import (
     Control,
     Disconnected,
@@ -38,7 +37,6 @@ ME = peer_id_text(b"\x00\x24\x08\x01\x12\x20" + bytes(range(32)))
 OTHER = peer_id_text(b"\x12\x20" + bytes(range(32)))
 A, B = MessageId(b"a" * 32), MessageId(b"b" * 32)
 WIRE = Wire()
-SIGNED = Wire(Policy(SignaturePolicy.STRICT_SIGN))
 
 
 def body(frame):
@@ -48,11 +46,7 @@ def body(frame):
 
 
 def anonymous(data):
-    return Message(hash_data(T, data), T, data)
-
-
-def signed(data=b"data", seqno=b"\0\0\0\0\0\0\0\1"):
-    return Message(MessageId(peer_id_bytes(ME) + seqno), T, data, ME, seqno, bytes(range(64)))
+    return Message.of(T, data)
 
 
 def decode(wire, rpc):
@@ -158,7 +152,6 @@ def test_unknown_fields_are_skipped():
         {"subscriptions": [{"subscribe": True}]},
         {"subscriptions": [{"subscribe": True, "topicid": "x" * 1025}]},
         {"publish": [{"data": b"no topic"}]},
-        {"publish": [{"from": b"", "data": b"", "topic": "t"}]},
         {"control": {"iwant": [{"messageIDs": [b""]}]}},
         {"control": {"ihave": [{"topicID": "t", "messageIDs": [b"x" * 129]}]}},
         {"control": {"prune": [{"topicID": "t", "peers": [b"\x12\x01x"]}]}},
@@ -256,41 +249,16 @@ def test_message_that_is_too_large_for_most_is_taken_from_who_sends_it():
     assert WIRE.decode(body(frame)).rpc.messages == (anonymous(bytes(150_000)),)
 
 
-# Policies
+# Signed messages
 
 
-def test_signed_messages_survive_the_wire():
-    (message,) = decode(SIGNED, Rpc((signed(),))).rpc.messages
-    assert message == signed()
-
-
-@pytest.mark.parametrize(
-    ("policy", "takes_signed", "takes_anonymous"),
-    [
-        (SignaturePolicy.STRICT_SIGN, True, False),
-        (SignaturePolicy.STRICT_NO_SIGN, False, True),
-        (SignaturePolicy.LAX_SIGN, True, True),
-        (SignaturePolicy.LAX_NO_SIGN, True, True),
-    ],
-)
-def test_each_policy_takes_what_it_should(policy, takes_signed, takes_anonymous):
-    wire = Wire(Policy(policy))
-    assert bool(decode(wire, Rpc((signed(),))).rpc.messages) is takes_signed
-    assert bool(decode(wire, Rpc((anonymous(b"x"),))).rpc.messages) is takes_anonymous
-
-
-@pytest.mark.parametrize("wire", [WIRE, SIGNED, Wire(Policy(SignaturePolicy.LAX_SIGN))])
-def test_fields_that_do_not_go_together_are_refused(wire):
-    odd = Message(A, T, b"data", signature=bytes(64))
-    assert decode(wire, Rpc((odd,))).refusals
-    long = Message(A, T, b"data", ME, bytes(65), bytes(64))
-    assert decode(wire, Rpc((long,))).refusals
-
-
-def test_messages_without_author_are_identified_by_their_data_and_others_by_their_number():
-    lax = Policy(SignaturePolicy.LAX_SIGN)
-    assert lax.id_of(anonymous(b"x")) == hashlib.sha256(b"x").digest()
-    assert lax.id_of(signed()) == peer_id_bytes(ME) + b"\0\0\0\0\0\0\0\1"
+@pytest.mark.parametrize("name", ["from", "seqno", "signature", "key"])
+@pytest.mark.parametrize("value", [b"", bytes(65)])
+def test_message_with_a_field_of_an_author_is_refused_and_the_others_are_read(name, value):
+    signed = {"data": b"signed", "topic": T, name: value}
+    assert WIRE.decode(RPC.encode({"publish": [signed]})) == Decoded(Rpc(), (T,))
+    read = WIRE.decode(RPC.encode({"publish": [signed, {"data": b"data", "topic": "other"}]}))
+    assert read == Decoded(Rpc((Message.of(Topic("other"), b"data"),)), (T,))
 
 
 # Peer ids

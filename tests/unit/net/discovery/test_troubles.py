@@ -14,13 +14,13 @@ from muxer_support import muxed_pair
 from network_support import TOPIC, memory_log
 
 from gossiplog.broadcast import PeerKind
+from gossiplog.codec.framing import encode_frame
 from gossiplog.net.libp2p import Address, PeerKey, host
 from gossiplog.net.service.service import open_service
 from gossiplog.net.transport.multistream import MULTISTREAM, encode_line
-from gossiplog.pubsub.policy import Policy, SignaturePolicy, hash_data
 from gossiplog.pubsub.rpc import Message, Rpc
 from gossiplog.pubsub.types import Topic
-from gossiplog.pubsub.wire.rpc_codec import Wire
+from gossiplog.pubsub.wire.rpc_codec import RPC, Wire
 
 OTHER = PeerKey(b"\2" * 32).id
 
@@ -93,8 +93,8 @@ async def test_bootstrap_address_of_somebody_else_is_said_to_be(caplog: pytest.L
 
 
 async def test_refused_messages_are_counted_and_said_why_once_a_peer(caplog: pytest.LogCaptureFixture) -> None:
-    signed = [Message(hash_data(Topic(TOPIC), b"%d" % n), Topic(TOPIC), b"%d" % n, OTHER, bytes(8), bytes(64)) for n in range(5)]
-    other = [Message(hash_data(Topic("other"), b"%d" % n), Topic("other"), b"%d" % n) for n in range(3)]
+    signed = [RPC.encode({"publish": [{"data": b"%d" % n, "topic": TOPIC, "signature": bytes(64)}]}) for n in range(5)]
+    other = [Message.of(Topic("other"), b"%d" % n) for n in range(3)]
     async with memory_log(1) as log, open_service(log) as service, service.host.running():
         protocol = service.host.protocols[0]
         async with (
@@ -102,10 +102,11 @@ async def test_refused_messages_are_counted_and_said_why_once_a_peer(caplog: pyt
             service.attached(ours, PeerKind.MESH, pubsub_protocol=protocol),
         ):
             stream = await theirs.open_stream([protocol])
-            malformed = [Message(hash_data(Topic(TOPIC), b"%d" % n), Topic(TOPIC), b"%d" % n) for n in range(2)]
-            for messages, wire in ((signed, Wire(Policy(SignaturePolicy.LAX_SIGN))), (other, Wire()), (malformed, Wire())):
-                for message in messages:
-                    await stream.send_all(b"".join(wire.encode(Rpc((message,)))))
+            malformed = [Message.of(Topic(TOPIC), b"%d" % n) for n in range(2)]
+            for body in signed:
+                await stream.send_all(encode_frame(body))
+            for message in (*other, *malformed):
+                await stream.send_all(b"".join(Wire().encode(Rpc((message,)))))
             await eventually(lambda: service.counts.get("messages refused") == 10)
             assert service.links()[0].counts["messages refused"] == 10
     reasons = [str(fields["reason"]) for fields in said(caplog, "message refused")]

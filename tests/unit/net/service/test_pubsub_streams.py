@@ -21,7 +21,6 @@ from gossiplog.net.service.pubsub_host import ANEW_FIRST_S, REOPEN_S_MAX, STREAM
 from gossiplog.net.service.service import Service, open_service
 from gossiplog.net.transport.stream import Handler
 from gossiplog.pubsub.actions import SendRpc
-from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Message, Rpc, Subscription
 from gossiplog.pubsub.types import PeerId, Topic
 from gossiplog.pubsub.wire.rpc_codec import Wire, WireLimits
@@ -135,7 +134,7 @@ async def test_message_that_fits_no_frame_is_counted_and_nothing_else_is_lost() 
     streams: list[list[Rpc]] = []
     async with memory_log(1) as log, open_service(log) as service, service.host.running(), reader(service, streams):
         await eventually(lambda: streams and streams[0])
-        large, small = (Message(hash_data(Topic(TOPIC), data), Topic(TOPIC), data) for data in (bytes(65_530), b"small"))
+        large, small = (Message.of(Topic(TOPIC), data) for data in (bytes(65_530), b"small"))
         (peer,) = service.peers
         service._act(SendRpc((peer,), Rpc((large, small)), True))
         await eventually(lambda: any(rpc.messages for rpc in streams[0]))
@@ -172,7 +171,7 @@ async def test_pubsub_stream_proves_that_a_peer_speaks_pubsub() -> None:
 
 
 def test_message_that_was_read_is_passed_on_in_the_same_bytes_unless_they_are_too_many() -> None:
-    (frame,) = Wire().encode(Rpc((Message(hash_data(Topic(TOPIC), b"data"), Topic(TOPIC), b"data"),)))
+    (frame,) = Wire().encode(Rpc((Message.of(Topic(TOPIC), b"data"),)))
     for limits, expected in ((WireLimits(), (frame, 0)), (WireLimits(out_bytes_max=16), (b"", 1))):
         encoder = Encoder(Wire(limits=limits))
         copies = Copies(encoder)

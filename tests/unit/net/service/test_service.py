@@ -25,7 +25,6 @@ from gossiplog.net.service.push_stream import STALLED_S
 from gossiplog.net.service.service import Service, open_service
 from gossiplog.net.transport.stream import Handler
 from gossiplog.plan import ask
-from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Message, Rpc
 from gossiplog.pubsub.types import PeerId, Topic
 from gossiplog.pubsub.wire.rpc_codec import Wire
@@ -189,7 +188,7 @@ async def test_messages_of_one_rpc_are_inserted_a_few_at_a_time(monkeypatch: pyt
 
             monkeypatch.setattr(mesh.intake, "on_under_way", watched)
             events = [encode_event(Insert(entry.key, entry.value)) for entry in await author.append_many(range(1_500))]
-            rpc = Rpc(messages=tuple(Message(hash_data(Topic(TOPIC), event), Topic(TOPIC), event) for event in events))
+            rpc = Rpc(messages=tuple(Message.of(Topic(TOPIC), event) for event in events))
             stream = await theirs.open_stream([protocol])
             await stream.send_all(b"".join(Wire().encode(rpc)))
             await until_count(log, 1_500)

@@ -98,7 +98,6 @@ OVERLAY = [
 
 PARTS = [
     Rpc((Message(ID, TOPIC, b"x" * 300),)),
-    Rpc((Message(ID, TOPIC, b"x", origin=PEER, seqno=b"12345678", signature=b"s" * 64, key=b"k" * 36),)),
     Rpc(subscriptions=(Subscription(TOPIC, True), Subscription(TOPIC, False))),
     Rpc(control=Control(ihave=(IHave(TOPIC, (ID,) * 30), IHave(TOPIC, ())))),
     Rpc(control=Control(iwant=(ID,) * 9, idontwant=(ID,))),
