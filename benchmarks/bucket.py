@@ -23,7 +23,7 @@ from pathlib import Path
 import trio
 
 import gossiplog
-from gossiplog.tlog import Proof, check_proof
+from gossiplog.tlog.proof import Proof, check_proof
 
 from .measure import Figure, Goal, Stopwatch, machine, versions, write_results
 

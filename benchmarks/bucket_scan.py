@@ -22,7 +22,7 @@ from gossiplog.entry.rules import VALUE_BYTES_LIMIT
 from gossiplog.entry.schemes import accepted_schemes
 from gossiplog.spark.source.places import scan_of
 from gossiplog.spark.tables.verify import INPUT_COLUMNS, JUDGE
-from gossiplog.tlog import publisher_of
+from gossiplog.tlog.note import publisher_of
 
 from .bucket import RESULTS, SEED, TOPIC, payloads
 from .measure import Figure, Goal, Stopwatch, machine, versions, write_results

@@ -28,7 +28,8 @@ from urllib.parse import urlsplit
 import trio
 
 import gossiplog
-from gossiplog.broadcast import BatchInserted, EntryDecided, InsertEntry, Push, PushReceived
+from gossiplog.broadcast.actions import EntryDecided, InsertEntry, Push
+from gossiplog.broadcast.events import BatchInserted, PushReceived
 from gossiplog.codec import pcf
 from gossiplog.entry import sign_entry
 from gossiplog.entry.validation import Outcome, Verdict

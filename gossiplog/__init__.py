@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .mounting import asgi
     from .shelves import shelf
     from .store.base import Durability
-    from .sync import SyncResult
+    from .sync.result import SyncResult
 
 __all__ = [
     "Application",

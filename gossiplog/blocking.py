@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from .entry.message import Entry
     from .entry.signing import Signer
     from .plan import Plan
-    from .sync import Source, SyncResult
+    from .sync.result import SyncResult
+    from .sync.source import Source
 
 __all__ = ["Block", "GossipLog", "Hub", "HubLink", "Pages", "Presence", "Shelf", "Snapshot", "Subscription", "clone", "open", "shelf"]
 

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from .net.ground.admission import HubLimits
     from .net.hub.client import HubLink
     from .net.hub.server import Hub
-    from .sync import Source, SyncResult
+    from .sync.result import SyncResult
+    from .sync.source import Source
 
 __all__ = ["Application", "GossipLog", "clone", "open"]
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..codec import CLOCK_MAX, dag_json, pcf
+from ..codec import dag_json, pcf
+from ..codec.clock import CLOCK_MAX
 from ..entry.envelope import build_value
 from ..entry.message_id import decode_id, is_id
 from ..entry.rules import PARENTS_MAX

@@ -13,9 +13,9 @@ import trio
 
 from ..entry.signing import Signer
 from ..errors import BucketError, DecodeError, GossipLogError, LocalProtocolError
-from ..tlog import Tiles, publisher_of
 from ..tlog.merkle import consistency_ranges
-from ..tlog.note import CHECKPOINT_BYTES_MAX, COSIGNATURE, Note, NoteSignature, VerifierKey
+from ..tlog.note import CHECKPOINT_BYTES_MAX, COSIGNATURE, Note, NoteSignature, VerifierKey, publisher_of
+from ..tlog.tiles import Tiles
 from ..tlog.witness import SIZE_TYPE, AddCheckpoint
 from .reading import drive, read_head
 from .storage import Storage

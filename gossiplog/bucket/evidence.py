@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from ..entry.message import Entry
 from ..errors import BucketError, NotFound
 from ..tasks.ordered import map_ordered
-from ..tlog import Proof, Tiles, check_proof
 from ..tlog.growth import leaf_of
 from ..tlog.merkle import inclusion_ranges
-from ..tlog.tiles import TILE_WIDTH
+from ..tlog.proof import Proof, check_proof
+from ..tlog.tiles import TILE_WIDTH, Tiles
 from .kept import Kept
 from .reading import BUNDLED_BYTES, drive, read_bundle
 from .storage import Storage, open_storage

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 from ..entry.message_id import decode_id, encode_id
 from ..errors import BucketError, DecodeError
-from ..tlog import Checkpoint, Origin, parse_checkpoint
+from ..tlog.note import Checkpoint, Origin, parse_checkpoint
 from .folder import read_plain, replace_file
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from ..log.place import LogPlace, check_place
 from ..log.requests import ReadPlace, ReadTail
 from ..plan import Plan, ask
 from ..tasks.ordered import map_ordered
-from ..tlog import Checkpoint, Growth, Origin, Tiles, parse_checkpoint, publisher_of, signed_checkpoint
-from ..tlog.growth import Edge, partial_folders
-from ..tlog.note import CHECKPOINT_BYTES_MAX, unsigned
+from ..tlog.growth import Edge, Growth, partial_folders
+from ..tlog.note import CHECKPOINT_BYTES_MAX, Checkpoint, Origin, parse_checkpoint, publisher_of, signed_checkpoint, unsigned
 from ..tlog.segment import SEGMENT_WIDTH, segment_path
+from ..tlog.tiles import Tiles
 from ..tree.node import Node, ReadRoot
 from .kept import Kept, Signed, Step
 from .reading import drive, read_segment

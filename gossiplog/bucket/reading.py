@@ -11,9 +11,8 @@ import trio
 
 from ..errors import BucketError, DecodeError
 from ..tasks.ordered import map_ordered
-from ..tlog import Checkpoint, parse_checkpoint
 from ..tlog.merkle import HASH_BYTES, root_of
-from ..tlog.note import CHECKPOINT_BYTES_MAX
+from ..tlog.note import CHECKPOINT_BYTES_MAX, Checkpoint, parse_checkpoint
 from ..tlog.segment import INDEX_BYTES_MAX, SEGMENT_WIDTH, Frame, parse_index, segment_path, unpack
 from ..tlog.tiles import TILE_WIDTH, Reading, Tile, Tiles, tile_path
 from .storage import Storage, read_whole

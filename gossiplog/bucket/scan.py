@@ -27,11 +27,10 @@ import trio
 from ..entry.envelope import skim_key
 from ..errors import BucketError, DecodeError, LocalProtocolError
 from ..tasks.ordered import map_ordered
-from ..tlog import Checkpoint, Tiles
 from ..tlog.merkle import leaf_hash, root_of
-from ..tlog.note import decode_base64, encode_base64
+from ..tlog.note import Checkpoint, decode_base64, encode_base64
 from ..tlog.segment import SEGMENT_WIDTH, Frame, unpack
-from ..tlog.tiles import TILE_WIDTH
+from ..tlog.tiles import TILE_WIDTH, Tiles
 from ..tree.node import Node
 from .reading import BUNDLED_BYTES, MissingObject, OpenSegment, drive, frame_bytes, is_of_tree, open_segment, read_bundle, read_head
 from .storage import Storage

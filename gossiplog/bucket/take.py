@@ -24,12 +24,11 @@ from ..log.requests import ReadLeaves
 from ..plan import ask
 from ..tasks.nursery import open_service_nursery
 from ..tasks.ordered import map_ordered
-from ..tlog import Checkpoint, Tiles
 from ..tlog.growth import leaf_of
 from ..tlog.merkle import leaf_hash
-from ..tlog.note import is_publisher, unsigned
+from ..tlog.note import Checkpoint, is_publisher, unsigned
 from ..tlog.segment import SEGMENT_WIDTH
-from ..tlog.tiles import TILE_WIDTH
+from ..tlog.tiles import TILE_WIDTH, Tiles
 from .kept import Kept, TakenState
 from .reading import MissingObject, drive, is_of_tree, read_head, read_segment
 from .storage import Storage

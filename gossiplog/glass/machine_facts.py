@@ -10,24 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from ..broadcast import (
-    Action,
-    Ban,
-    ClosePush,
-    Connected,
-    Disconnected,
-    EntriesAppended,
-    EntryDecided,
-    Event,
-    InsertBatch,
-    InsertEntry,
-    Push,
-    PushDropped,
-    PushReceived,
-    SharedEvent,
-    StartBroadcast,
-    Unwelcome,
-)
+from ..broadcast.actions import Action, Ban, ClosePush, EntriesAppended, EntryDecided, InsertBatch, InsertEntry, Push, Unwelcome
+from ..broadcast.events import Connected, Disconnected, Event, PushDropped, PushReceived, StartBroadcast
+from ..broadcast.shared_router import SharedEvent
 from ..broadcast.spreading import PUBLISHED_MAX
 from ..entry.message import Entry
 from ..entry.message_id import encode_id

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import trio
 
-from ..broadcast import PeerKind, PushChanged
+from ..broadcast.events import PeerKind, PushChanged
 from ..errors import LocalProtocolError
 from ..pubsub.params import MESH_PARAMS, EpisubParams, GossipsubParams
 from ..pubsub.registry import make_router

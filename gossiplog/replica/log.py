@@ -26,9 +26,11 @@ from ..log.membership import Membership
 from ..log.page import PAGE_BYTES_MAX
 from ..log.requests import Quarantined, ReadCount, ReadCursor, ReadQuarantine, WriteCursor, WriteQuarantine
 from ..plan import Plan, ask
-from ..pull import ForgetSketch, InsertIntoTarget, RunOnSource, RunOnTarget, ViewBoth, Work, sync_steps
+from ..pull.local import InsertIntoTarget, RunOnSource, RunOnTarget, ViewBoth, Work, sync_steps
+from ..pull.machine import ForgetSketch
 from ..store import Store
-from ..sync import Source, SyncResult
+from ..sync.result import SyncResult
+from ..sync.source import Source
 from ..tasks.block import block
 from ..tasks.nursery import open_service_nursery
 from ..tasks.ordered import map_ordered

@@ -23,8 +23,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ..archive.jsonl import DEPTH_MAX, cbor_to_value, entry_to_line, record_to_value
-from ..broadcast import Allowance, Bringer
-from ..broadcast.allowance import Wait
+from ..broadcast.allowance import Allowance, Bringer, Wait
 from ..codec import dag_json
 from ..entry.message import Entry
 from ..entry.message_id import encode_id, is_id

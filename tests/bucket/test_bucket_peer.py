@@ -19,7 +19,7 @@ from gossiplog import blocking
 from gossiplog.entry import Ed25519Signer
 from gossiplog.errors import LocalProtocolError
 from gossiplog.gossip_log import GossipLog
-from gossiplog.tlog import parse_checkpoint, publisher_of
+from gossiplog.tlog.note import parse_checkpoint, publisher_of
 
 OURS = publisher_of(SIGNERS[0])
 

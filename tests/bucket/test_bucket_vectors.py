@@ -13,7 +13,8 @@ from log_support import SIGNERS, TOPIC, make
 import gossiplog
 from gossiplog.entry import Entry
 from gossiplog.gossip_log import clone
-from gossiplog.tlog import Proof, check_proof, publisher_of
+from gossiplog.tlog.note import publisher_of
+from gossiplog.tlog.proof import Proof, check_proof
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "bucket.json"
 

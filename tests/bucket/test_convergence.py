@@ -14,7 +14,7 @@ import gossiplog
 from gossiplog.bucket.kept import Kept, TakenState
 from gossiplog.entry import Ed25519Signer
 from gossiplog.gossip_log import GossipLog
-from gossiplog.tlog import publisher_of
+from gossiplog.tlog.note import publisher_of
 from gossiplog.tlog.segment import parse_index, unpack
 
 REPLICAS = 5

@@ -20,7 +20,7 @@ from gossiplog.bucket.folder import Folder
 from gossiplog.bucket.kept import Kept
 from gossiplog.bucket.reading import read_tile
 from gossiplog.entry import Entry
-from gossiplog.tlog import parse_checkpoint, publisher_of
+from gossiplog.tlog.note import parse_checkpoint, publisher_of
 
 OURS = publisher_of(SIGNERS[0])
 

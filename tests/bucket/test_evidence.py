@@ -11,7 +11,8 @@ from log_support import SIGNERS, TOPIC
 import gossiplog
 from gossiplog.errors import NotFound
 from gossiplog.gossip_log import GossipLog
-from gossiplog.tlog import Proof, check_proof, publisher_of
+from gossiplog.tlog.note import publisher_of
+from gossiplog.tlog.proof import Proof, check_proof
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence.md"
 OURS = publisher_of(SIGNERS[0])

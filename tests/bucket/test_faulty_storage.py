@@ -19,7 +19,7 @@ from gossiplog.bucket.kept import Kept
 from gossiplog.entry import Ed25519Signer, SignatureScheme, ed25519, register_scheme
 from gossiplog.errors import BucketError
 from gossiplog.gossip_log import GossipLog
-from gossiplog.tlog import publisher_of
+from gossiplog.tlog.note import publisher_of
 
 OURS, THEIRS = publisher_of(SIGNERS[0]), publisher_of(SIGNERS[1])
 

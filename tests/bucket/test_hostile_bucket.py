@@ -17,7 +17,8 @@ from gossiplog.bucket.kept import Kept, TakenState
 from gossiplog.entry import Entry
 from gossiplog.errors import BucketError
 from gossiplog.gossip_log import GossipLog
-from gossiplog.tlog import Checkpoint, Growth, Origin, publisher_of, signed_checkpoint
+from gossiplog.tlog.growth import Growth
+from gossiplog.tlog.note import Checkpoint, Origin, publisher_of, signed_checkpoint
 
 OURS, THEIRS = publisher_of(SIGNERS[0]), publisher_of(SIGNERS[1])
 

@@ -15,7 +15,7 @@ import gossiplog
 from gossiplog.bucket import open_storage
 from gossiplog.errors import BucketError, LocalProtocolError
 from gossiplog.gossip_log import GossipLog, clone
-from gossiplog.tlog import publisher_of
+from gossiplog.tlog.note import publisher_of
 
 OURS = publisher_of(SIGNERS[0])
 

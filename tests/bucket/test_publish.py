@@ -12,7 +12,7 @@ from gossiplog.bucket.folder import Folder
 from gossiplog.bucket.kept import Kept
 from gossiplog.errors import BucketError, LocalProtocolError, LogBusy
 from gossiplog.gossip_log import GossipLog, clone
-from gossiplog.tlog import parse_checkpoint, publisher_of
+from gossiplog.tlog.note import parse_checkpoint, publisher_of
 
 OURS = publisher_of(SIGNERS[0])
 

@@ -21,7 +21,7 @@ from gossiplog.bucket.table import bucket_to_arrow, read_pages
 from gossiplog.cli.app import root
 from gossiplog.errors import BucketError, DecodeError, LocalProtocolError
 from gossiplog.gossip_log import GossipLog
-from gossiplog.tlog import publisher_of
+from gossiplog.tlog.note import publisher_of
 from gossiplog.tlog.segment import SegmentWriter
 
 OURS, THEIRS = (publisher_of(signer) for signer in SIGNERS[:2])

@@ -22,10 +22,19 @@ from gossiplog.entry import Ed25519Signer
 from gossiplog.errors import BucketError, DecodeError, LocalProtocolError, LogBusy
 from gossiplog.gossip_log import GossipLog
 from gossiplog.net.hub.server import listen
-from gossiplog.tlog import Checkpoint, Note, Origin, Proof, VerifierKey, check_proof, parse_checkpoint, publisher_of, signed_checkpoint
 from gossiplog.tlog.merkle import EMPTY_ROOT, consistency_ranges, leaf_hash, root_of
-from gossiplog.tlog.note import COSIGNATURE, NoteSignature
-from gossiplog.tlog.proof import Policy
+from gossiplog.tlog.note import (
+    COSIGNATURE,
+    Checkpoint,
+    Note,
+    NoteSignature,
+    Origin,
+    VerifierKey,
+    parse_checkpoint,
+    publisher_of,
+    signed_checkpoint,
+)
+from gossiplog.tlog.proof import Policy, Proof, check_proof
 from gossiplog.tlog.witness import AddCheckpoint, WitnessRefusal
 from gossiplog.web.witness_api import make_witness_http
 

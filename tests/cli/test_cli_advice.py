@@ -16,7 +16,7 @@ from gossiplog.cli.net.sync import _judge, left_out_record
 from gossiplog.cli.output import Output
 from gossiplog.entry.message_id import encode_id
 from gossiplog.errors import LocalProtocolError, LogBusy
-from gossiplog.sync import Ending, SyncResult
+from gossiplog.sync.result import Ending, SyncResult
 
 
 def test_payload_with_single_or_lost_quotes_is_explained(cli: Run, app: str) -> None:

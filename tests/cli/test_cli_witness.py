@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cli_support import REPOSITORY, TOPIC, Run
 
-from gossiplog.tlog import VerifierKey
+from gossiplog.tlog.note import VerifierKey
 
 
 def test_a_witness_cosigns_what_is_published_and_the_policy_wants_it(cli: Run, app: str, folder: Path) -> None:

@@ -26,7 +26,8 @@ from gossiplog.glass import Fact
 from gossiplog.net.transport.multistream import MULTISTREAM, Offer, Proposal, encode_line
 from gossiplog.net.transport.websocket_frames import BINARY, CLOSE, PING, FrameReader, decode_close, encode_close
 from gossiplog.net.transport.websocket_frames import encode_frame as encode_websocket_frame
-from gossiplog.net.transport.yamux import STREAMS_MAX, Flags, FrameKind, Opened, Yamux, decode_header, encode_header
+from gossiplog.net.transport.yamux.frames import Flags, FrameKind, decode_header, encode_header
+from gossiplog.net.transport.yamux.machine import STREAMS_MAX, Opened, Yamux
 from gossiplog.presence import Departed, FrameReceived, PeerEntered, PresenceRoom, decode_frame, sign_statement
 from gossiplog.pubsub.rpc import Control, Extensions, IHave, Message, PeerRecord, Prune, Rpc, Subscription
 from gossiplog.pubsub.types import MessageId, PeerId, Topic

@@ -23,7 +23,7 @@ import gossiplog
 from gossiplog import Ed25519Signer, GossipLog
 from gossiplog.net import Handler, MuxedConnection, open_muxed
 from gossiplog.net.transport.websocket import WebSocketStream
-from gossiplog.net.transport.yamux import Yamux
+from gossiplog.net.transport.yamux.machine import Yamux
 from gossiplog.pubsub.types import PeerId
 
 __all__ = [

@@ -15,7 +15,8 @@ from gossiplog.errors import GossipLogError, StreamReset
 from gossiplog.net.transport.multistream import Proposal
 from gossiplog.net.transport.muxed import NEGOTIATION_S
 from gossiplog.net.transport.websocket_frames import PING
-from gossiplog.net.transport.yamux import STREAMS_MAX, WINDOW_BYTES, Flags, FrameKind, encode_header
+from gossiplog.net.transport.yamux.frames import Flags, FrameKind, encode_header
+from gossiplog.net.transport.yamux.machine import STREAMS_MAX, WINDOW_BYTES
 
 pytestmark = pytest.mark.slow
 

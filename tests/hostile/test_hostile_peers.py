@@ -19,7 +19,7 @@ from gossiplog.entry.rules import next_clock
 from gossiplog.errors import GossipLogError, StreamReset
 from gossiplog.net import Connection, EndKind, MuxedStream, Stream
 from gossiplog.net.transport.multistream import Proposal
-from gossiplog.net.transport.yamux import FrameKind, encode_header
+from gossiplog.net.transport.yamux.frames import FrameKind, encode_header
 from gossiplog.sync.rpc import (
     AbortResponse,
     ChildrenResponse,

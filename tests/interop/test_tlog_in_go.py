@@ -16,11 +16,10 @@ import gossiplog
 from gossiplog.bucket import Cosigner
 from gossiplog.entry import Ed25519Signer, Entry
 from gossiplog.errors import DecodeError
-from gossiplog.tlog import Checkpoint, Note, Origin, Proof, VerifierKey, check_proof, parse_checkpoint, publisher_of
 from gossiplog.tlog.growth import leaf_of
 from gossiplog.tlog.merkle import EMPTY_ROOT, consistency_ranges, leaf_hash, root_of
-from gossiplog.tlog.note import COSIGNATURE
-from gossiplog.tlog.proof import Policy
+from gossiplog.tlog.note import COSIGNATURE, Checkpoint, Note, Origin, VerifierKey, parse_checkpoint, publisher_of
+from gossiplog.tlog.proof import Policy, Proof, check_proof
 from gossiplog.tlog.witness import AddCheckpoint, WitnessRefusal
 
 pytestmark = pytest.mark.slow

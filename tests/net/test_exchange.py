@@ -27,7 +27,7 @@ from gossiplog.net.transport.stream import Connection, Stream
 from gossiplog.net.transport.tcp import TcpStream
 from gossiplog.net.transport.websocket import accept_websocket
 from gossiplog.pubsub.types import PeerId
-from gossiplog.pull import Resumption
+from gossiplog.pull.machine import Resumption
 from gossiplog.sync.events import Closed, Received, SessionAction, SessionEvent
 from gossiplog.sync.result import Ending
 from gossiplog.sync.rpc import AbortResponse, GetRoot, NodeResponse, Request, Response, RootResponse

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from muxer_support import tcp_pair
 
 from gossiplog.archive.car import describe_foreign
-from gossiplog.broadcast import PeerKind
+from gossiplog.broadcast.events import PeerKind
 from gossiplog.codec import pcf
 from gossiplog.codec.cid import link_from_bytes
 from gossiplog.entry import Ed25519Signer, Entry

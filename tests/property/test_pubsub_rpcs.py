@@ -5,8 +5,8 @@ import contextlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossiplog.codec import decode_varint, encode_varint
 from gossiplog.codec.base58 import encode_base58
+from gossiplog.codec.varint import decode_varint, encode_varint
 from gossiplog.errors import DecodeError
 from gossiplog.pubsub import Message, MessageId, Rpc, Topic
 from gossiplog.pubsub.rpc import (

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from gossiplog.errors import ClosedError, RemoteProtocolError, StreamReset
 from gossiplog.net.transport.multistream import Offer, Proposal
-from gossiplog.net.transport.yamux import STREAMS_MAX, WINDOW_BYTES, Opened, StreamState, Yamux
-from gossiplog.net.transport.yamux.machine import GROWTH_BYTES
+from gossiplog.net.transport.yamux.machine import GROWTH_BYTES, STREAMS_MAX, WINDOW_BYTES, Opened, StreamState, Yamux
 
 PATTERN = bytes(n % 251 for n in range(251 * 4200))
 

@@ -13,9 +13,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gossiplog.broadcast import CertainEntries, PeerKind
 from gossiplog.broadcast import intake as intake_module
 from gossiplog.broadcast import pushes as pushes_module
+from gossiplog.broadcast.certain_entries import CertainEntries
+from gossiplog.broadcast.events import PeerKind
 from gossiplog.broadcast.peers import Peer
 from gossiplog.broadcast.pushes import Pushes
 from gossiplog.broadcast.spreading import Spreading

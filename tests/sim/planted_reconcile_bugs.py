@@ -13,7 +13,8 @@ from typing import Any
 from planted_bugs import PlantedBug, around, look, nothing, replaced
 
 from gossiplog.broadcast.spreading import Spreading
-from gossiplog.pull import Dealings, Pull
+from gossiplog.pull.machine import Pull
+from gossiplog.pull.serving import Dealings
 from gossiplog.reconcile import server as server_module
 from gossiplog.reconcile import steps
 from gossiplog.sim.check import syncs

@@ -2,7 +2,8 @@ import random
 
 import pytest
 
-from gossiplog.broadcast import AskLog, InsertEntry, LogAnswered, PeerKind
+from gossiplog.broadcast.actions import AskLog, InsertEntry
+from gossiplog.broadcast.events import LogAnswered, PeerKind
 from gossiplog.broadcast.intake import _check_key
 from gossiplog.codec import pcf
 from gossiplog.entry.signing import Ed25519Signer

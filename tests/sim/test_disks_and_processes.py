@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossiplog.broadcast import PeerKind
+from gossiplog.broadcast.events import PeerKind
 from gossiplog.codec import pcf
 from gossiplog.pubsub.params import FloodsubParams
 from gossiplog.pubsub.routers.floodsub import Floodsub

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from glass_support import way_of
 
-from gossiplog.broadcast import PeerKind
+from gossiplog.broadcast.events import PeerKind
 from gossiplog.codec import pcf
 from gossiplog.glass import Fact, Ring, Witness
 from gossiplog.glass.fact import KINDS, WAYS

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from gossiplog.broadcast import PeerKind
+from gossiplog.broadcast.events import PeerKind
 from gossiplog.codec import pcf
 from gossiplog.log.applying import read_set_aside
 from gossiplog.plan import run_plan

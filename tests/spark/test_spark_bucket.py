@@ -21,7 +21,7 @@ from gossiplog.cli.app import root
 from gossiplog.cli.spark import session as cli_session
 from gossiplog.spark.jobs.follow import follow
 from gossiplog.spark.jobs.jobs import Job, diff_job, export_job, state_job, stats_job, tree_job, verify_job
-from gossiplog.tlog import publisher_of
+from gossiplog.tlog.note import publisher_of
 from gossiplog.tlog.segment import SegmentWriter
 
 OURS, THEIRS = (publisher_of(signer) for signer in SIGNERS[:2])

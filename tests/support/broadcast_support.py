@@ -5,22 +5,20 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from gossiplog.broadcast import (
-    LOG_TIMERS,
-    AskLog,
+from gossiplog.broadcast.actions import AskLog, InsertEntry, Push, StartSync
+from gossiplog.broadcast.broadcast import LOG_TIMERS
+from gossiplog.broadcast.events import (
+    Appended,
     Connected,
-    InsertEntry,
+    Inserted,
     LogAnswered,
     PeerKind,
-    Push,
     PushOpened,
     PushReceived,
-    SharedRouter,
     StartBroadcast,
-    StartSync,
     SyncFinished,
 )
-from gossiplog.broadcast.events import Appended, Inserted
+from gossiplog.broadcast.shared_router import SharedRouter
 from gossiplog.broadcast.spreading import Spreading
 from gossiplog.codec import pcf
 from gossiplog.entry.message import Entry

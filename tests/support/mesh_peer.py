@@ -24,7 +24,7 @@ from mesh_relay import Relay, Relayed, stand_in
 
 import gossiplog
 from gossiplog import Ed25519Signer, GossipLog
-from gossiplog.broadcast import EntriesCommitted
+from gossiplog.broadcast.events import EntriesCommitted
 from gossiplog.entry.message import Entry
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.mesh import ROUTERS, Mesh, MeshConfig, open_mesh

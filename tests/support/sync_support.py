@@ -11,7 +11,7 @@ from gossiplog.codec.framing import FrameDecoder
 from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.log.requests import Aside, ReadQuarantined, ReadValues
 from gossiplog.plan import Plan, Request, run_plan
-from gossiplog.pull import InsertIntoTarget, RunOnSource, RunOnTarget, ViewBoth, Work, sync_steps
+from gossiplog.pull.local import InsertIntoTarget, RunOnSource, RunOnTarget, ViewBoth, Work, sync_steps
 from gossiplog.sync.client import SyncClient
 from gossiplog.sync.events import Answered, Ask, Closed, Done, EntriesStored, Finish, Pause, Received, Send, SessionAction, StoreEntries
 from gossiplog.sync.limits import ServerLimits

@@ -197,7 +197,7 @@ class BucketOptions:
         from ...bucket import open_storage
         from ...bucket.cosigning import WitnessPlace
         from ...keyring import Keyring
-        from ...tlog import publisher_of
+        from ...tlog.note import publisher_of
 
         if not urls:
             if witnesses:

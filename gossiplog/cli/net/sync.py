@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ...gossip_log import GossipLog
     from ...net.hub.client import HubUrl
     from ...net.hub.exchange import Exchange
-    from ...sync import SyncResult
+    from ...sync.result import SyncResult
     from ...tree import Node
 
 # A hub at the other end
@@ -475,7 +475,7 @@ def _report(
 def _judge(result: SyncResult, source: str, out: Output) -> ExitCode:
     """Say what a sync left out, and choose the exit code."""
     from ...entry.message_id import encode_id
-    from ...sync import Ending
+    from ...sync.result import Ending
 
     is_ours_to_verify = "://" not in source or Location.parse(source).is_url
     if result.ending is Ending.VIOLATION:

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import trio
 
-from ...broadcast import Quota
+from ...broadcast.allowance import Quota
 from ...errors import LocalProtocolError
 from .proof import PROVEN, Proof, Proofs, Refusal, is_own_name
 from .toml_file import read_toml

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 
 import trio
 
-from ...broadcast import PeerKind
+from ...broadcast.events import PeerKind
 from ...entry.signing import Signer
 from ...errors import CannotConnect, ClosedError, LocalProtocolError, RemoteProtocolError
 from ...glass.advice import advice_on

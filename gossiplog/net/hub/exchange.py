@@ -32,7 +32,7 @@ from ...errors import (
 from ...log.requests import ReadHeads
 from ...plan import ask
 from ...pubsub.types import PeerId
-from ...pull import Pull, Resumption, Speaks
+from ...pull.machine import Pull, Resumption, Speaks
 from ...reconcile import Reconciled, Wishes
 from ...replica.log import Replica
 from ...sync.refusals import Refused

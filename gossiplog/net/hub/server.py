@@ -23,7 +23,8 @@ from urllib.parse import quote, unquote
 import trio
 
 from ...access import has_policy
-from ...broadcast import Allowance, PeerKind
+from ...broadcast.allowance import Allowance
+from ...broadcast.events import PeerKind
 from ...entry.rules import TOPIC_CHARS_MAX, is_topic
 from ...errors import CannotListen, ClosedError, GossipLogError, LocalProtocolError, LogNotFound, RemoteProtocolError, ShelfFull
 from ...limits import TokenBucket

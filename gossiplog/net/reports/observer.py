@@ -13,7 +13,9 @@ from pathlib import Path
 
 import trio
 
-from ...broadcast import Action, Event, SharedEvent
+from ...broadcast.actions import Action
+from ...broadcast.events import Event
+from ...broadcast.shared_router import SharedEvent
 from ...entry.message import Entry
 from ...entry.validation import Verdict
 from ...errors import GossipLogError

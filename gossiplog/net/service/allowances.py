@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from ...broadcast import Allowance
+from ...broadcast.allowance import Allowance
 from ...entry.message import Entry
 from ...log.requests import ReadCount, ReadTail
 from ...plan import ask

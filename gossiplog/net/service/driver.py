@@ -9,7 +9,10 @@ from typing import Any
 
 import trio
 
-from ...broadcast import Action, Broadcast, Event, SharedEvent
+from ...broadcast.actions import Action
+from ...broadcast.broadcast import Broadcast
+from ...broadcast.events import Event
+from ...broadcast.shared_router import SharedEvent
 from ...errors import GossipLogError, ProtocolNotSupported
 from ...plan import Plan, Resumable
 from ...pubsub.types import PeerId

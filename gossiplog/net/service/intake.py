@@ -13,20 +13,9 @@ from functools import partial
 
 import trio
 
-from ...broadcast import (
-    BatchBrought,
-    BatchDecided,
-    BatchInserted,
-    BatchVerified,
-    Bringer,
-    EntriesCommitted,
-    EntryDecided,
-    InsertBatch,
-    InsertEntry,
-    NotStored,
-    PeerKind,
-    VerifyBatch,
-)
+from ...broadcast.actions import BatchDecided, EntryDecided, InsertBatch, InsertEntry, VerifyBatch
+from ...broadcast.allowance import Bringer
+from ...broadcast.events import BatchBrought, BatchInserted, BatchVerified, EntriesCommitted, NotStored, PeerKind
 from ...entry.message import Entry
 from ...entry.message_id import encode_id
 from ...entry.validation import Outcome, Rule, Verdict

@@ -10,10 +10,12 @@ from typing import Any
 
 import trio
 
-from ...broadcast import Bringer, PeerKind
+from ...broadcast.allowance import Bringer
+from ...broadcast.events import PeerKind
 from ...limits import TokenBucket
 from ...pubsub.types import PeerId
-from ...pull import Dealings, Speaks
+from ...pull.machine import Speaks
+from ...pull.serving import Dealings
 from ...sync.limits import ServerLimits
 from ..ground.access import ALL, Rights
 from ..ground.admission import Worth

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from ...broadcast import Misbehaved, PeerKind
+from ...broadcast.events import Misbehaved, PeerKind
 from ...errors import ClosedError, DecodeError, StreamReset
 from ...presence import FRAME_BYTES_MAX, FrameReceived, PeerBlocked, PeerEntered, PeerGone
 from ...pubsub.types import PeerId

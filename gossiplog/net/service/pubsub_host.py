@@ -21,7 +21,9 @@ from typing import Any, Protocol, TypeAlias, assert_never
 
 import trio
 
-from ...broadcast import Action, Ban, Disconnected, Event, PubsubChanged, SharedEvent, SharedRouter
+from ...broadcast.actions import Action, Ban
+from ...broadcast.events import Disconnected, Event, PubsubChanged
+from ...broadcast.shared_router import SharedEvent, SharedRouter
 from ...errors import DecodeError, GossipLogError
 from ...limits import Backoff
 from ...pubsub.actions import Action as RouterAction

@@ -32,39 +32,38 @@ from weakref import WeakKeyDictionary
 
 import trio
 
-from ...broadcast import (
-    LOG_TIMERS,
+from ...broadcast.actions import (
     Action,
-    Allowance,
     AskLog,
     Ban,
     BatchDecided,
-    Bringer,
-    Broadcast,
-    BroadcastState,
     ClosePush,
-    Connected,
-    Disconnected,
     EntriesAppended,
     EntryDecided,
     EntryForeseen,
-    Event,
     InsertBatch,
     InsertEntry,
-    LogAnswered,
     OpenPush,
-    PeerKind,
     Push,
-    PushDropped,
     PushRefused,
-    StartBroadcast,
     StartSync,
-    StopBroadcast,
-    SyncFinished,
     Unwelcome,
     VerifyBatch,
 )
-from ...broadcast.allowance import MAY_NOT_PUSH
+from ...broadcast.allowance import MAY_NOT_PUSH, Allowance, Bringer
+from ...broadcast.broadcast import LOG_TIMERS, Broadcast
+from ...broadcast.events import (
+    Connected,
+    Disconnected,
+    Event,
+    LogAnswered,
+    PeerKind,
+    PushDropped,
+    StartBroadcast,
+    StopBroadcast,
+    SyncFinished,
+)
+from ...broadcast.state import BroadcastState
 from ...codec.framing import encode_frame
 from ...errors import LocalProtocolError
 from ...limits import address_group

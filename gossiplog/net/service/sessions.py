@@ -18,7 +18,7 @@ import trio
 from ...entry.validation import Verdict
 from ...errors import ClosedError, GossipLogError, RemoteProtocolError, SnapshotExpired, StoreError, StreamReset
 from ...pubsub.types import PeerId
-from ...pull import (
+from ...pull.machine import (
     AwaitServed,
     ForgetSketch,
     OpenStream,

@@ -7,7 +7,7 @@ from functools import partial
 
 import trio
 
-from ...broadcast import PeerKind, PushClosed, PushOpened, PushReceived
+from ...broadcast.events import PeerKind, PushClosed, PushOpened, PushReceived
 from ...errors import ClosedError, DecodeError, RemoteProtocolError, StreamReset
 from ..ground.journal import note
 from ..ground.protocol_ids import push_protocol, refusals_protocol

@@ -10,11 +10,13 @@ from typing import TypeAlias
 
 import trio
 
-from ...broadcast import Misbehaved, StartSync, SyncFinished, SyncServed
+from ...broadcast.actions import StartSync
+from ...broadcast.events import Misbehaved, SyncFinished, SyncServed
 from ...entry.validation import Verdict
 from ...errors import ClosedError, RemoteProtocolError, SnapshotExpired, StreamReset
 from ...plan import ask
-from ...pull import CROSSING, HEARD_S, RESUME_S, Aftermath, Pull, Way, after_merkle, after_reconciliation
+from ...pull.machine import Pull, Way
+from ...pull.serving import CROSSING, HEARD_S, RESUME_S, Aftermath, after_merkle, after_reconciliation
 from ...reconcile import Reconciled, Reconciliation, Served, messages, serve
 from ...sync.result import Ending, SyncResult
 from ...sync.server import SyncServer

@@ -28,7 +28,8 @@ from .flushes import Flushes
 from .multistream import Proposal
 from .muxed_stream import MuxedStream
 from .stream import ByteStream, ConnectionEnd, EndKind, Handler, PromptStream, Traffic
-from .yamux import GO_AWAY_NORMAL, GoneAway, MuxerEvent, Opened, StreamEnded, StreamReadable, StreamState, Writable, Yamux
+from .yamux.frames import GO_AWAY_NORMAL
+from .yamux.machine import GoneAway, MuxerEvent, Opened, StreamEnded, StreamReadable, StreamState, Writable, Yamux
 
 KEEP_ALIVE_S = 30.0
 """How often a sign of life is looked for. Where there was none since the last time a ping asks for one, which has as long to come."""

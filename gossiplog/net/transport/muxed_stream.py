@@ -11,7 +11,7 @@ from ...errors import LocalProtocolError, ProtocolNotSupported, RemoteProtocolEr
 from ...pubsub.types import PeerId
 from .multistream import Offer, Proposal
 from .stream import Handler, PromptHandler, Traffic
-from .yamux import StreamState, Yamux
+from .yamux.machine import StreamState, Yamux
 
 _PIECE_BYTES_MAX = 65_536
 _AT_ONCE_BYTES_MAX = 65_536

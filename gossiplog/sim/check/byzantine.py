@@ -12,7 +12,8 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from ...broadcast import Action, InsertEntry, PeerKind
+from ...broadcast.actions import Action, InsertEntry
+from ...broadcast.events import PeerKind
 from ...codec import pcf
 from ...codec.framing import FrameDecoder, encode_frame
 from ...entry.envelope import build_value, signed_bytes

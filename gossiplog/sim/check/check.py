@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ...broadcast import PeerKind
+from ...broadcast.events import PeerKind
 from ...codec import pcf
 from ...pubsub import params as pubsub_params
 from ...pubsub.registry import make_router

@@ -37,7 +37,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Concatenate, NoReturn, ParamSpec
 
 from ...access import is_control
-from ...broadcast import Action, Ban, OpenPush, PeerKind, Push, StartSync
+from ...broadcast.actions import Action, Ban, OpenPush, Push, StartSync
+from ...broadcast.events import PeerKind
 from ...entry.message import Entry
 from ...entry.message_id import decode_id
 from ...entry.validation import LATER, Outcome, Rule, Verdict
@@ -47,7 +48,7 @@ from ...log.requests import ReadCount, ReadHeads, ReadQuarantine
 from ...plan import run_plan
 from ...pubsub.actions import SendRpc
 from ...pubsub.types import PeerId
-from ...pull import CROSSING
+from ...pull.serving import CROSSING
 from ...reconcile import Reconciled
 from ...sync.result import Ending, SyncResult
 from ...sync.rpc import HEADS_MAX, Insert, Update

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
-from ...broadcast import Action
+from ...broadcast.actions import Action
 from ...entry.message import Entry
 from ...entry.validation import Verdict
 from ...log import writing

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...broadcast import Quota
+from ...broadcast.allowance import Quota
 from ...entry.message import Entry
 from ...pubsub import params as pubsub_params
 from ...pubsub.params import CommonParams

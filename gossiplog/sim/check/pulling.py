@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...pubsub.types import PeerId
-from ...pull import CROSSING
+from ...pull.serving import CROSSING
 from ...reconcile import Reconciled
 from ...sync.result import Ending, SyncResult
 from .replica import SimReplica

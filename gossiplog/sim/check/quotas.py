@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...broadcast import PeerKind, Quota
+from ...broadcast.allowance import Quota
+from ...broadcast.events import PeerKind
 from ...entry.message import Entry
 from ...entry.validation import Rule, Verdict
 from ...pubsub.types import PeerId

@@ -10,43 +10,41 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from ...broadcast import (
-    LOG_TIMERS,
+from ...broadcast.actions import (
     Action,
-    Allowance,
     AskLog,
     Ban,
-    BatchBrought,
     BatchDecided,
-    BatchInserted,
-    BatchVerified,
-    Bringer,
-    Broadcast,
     ClosePush,
-    Connected,
-    Disconnected,
     EntriesAppended,
-    EntriesCommitted,
     EntryDecided,
     EntryForeseen,
-    Event,
     InsertBatch,
+    OpenPush,
+    Push,
+    StartSync,
+    VerifyBatch,
+)
+from ...broadcast.allowance import Allowance, Bringer, Quota
+from ...broadcast.broadcast import LOG_TIMERS, Broadcast
+from ...broadcast.events import (
+    BatchBrought,
+    BatchInserted,
+    BatchVerified,
+    Connected,
+    Disconnected,
+    EntriesCommitted,
+    Event,
     LogAnswered,
     NotStored,
-    OpenPush,
     PeerKind,
-    Push,
     PushClosed,
     PushDropped,
     PushOpened,
     PushReceived,
-    Quota,
-    SharedEvent,
-    SharedRouter,
     StartBroadcast,
-    StartSync,
-    VerifyBatch,
 )
+from ...broadcast.shared_router import SharedEvent, SharedRouter
 from ...entry.message import Entry
 from ...entry.signing import Ed25519Signer
 from ...entry.validation import Verdict

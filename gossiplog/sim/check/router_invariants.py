@@ -24,7 +24,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, NoReturn, TypeAlias, TypeVar
 
-from ...broadcast import Action, PeerKind
+from ...broadcast.actions import Action
+from ...broadcast.events import PeerKind
 from ...pubsub.actions import Deliver, Published, SendRpc
 from ...pubsub.params import ChokeParams, GossipsubParams, MeshsubParams
 from ...pubsub.router import RouterState, TopicState

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...broadcast import Action, PeerKind, Push
+from ...broadcast.actions import Action, Push
+from ...broadcast.events import PeerKind
 from ...entry.message import Entry
 from ...errors import DecodeError
 from ...pubsub.actions import Deliver, Published

@@ -10,12 +10,14 @@ from functools import partial
 from itertools import islice
 from typing import Any, Protocol, TypeAlias, assert_never
 
-from ...broadcast import Event, StartSync, SyncFinished, SyncServed
+from ...broadcast.actions import StartSync
+from ...broadcast.events import Event, SyncFinished, SyncServed
 from ...limits import TokenBucket
 from ...log.requests import ReadCount
 from ...plan import ask
 from ...pubsub.types import PeerId
-from ...pull import CROSSING, HEARD_S, RESUME_S, Aftermath, Dealings, after_merkle, after_reconciliation, machine
+from ...pull import machine
+from ...pull.serving import CROSSING, HEARD_S, RESUME_S, Aftermath, Dealings, after_merkle, after_reconciliation
 from ...reconcile import Reconciled, Reconciliation, Served, messages, serve
 from ...sketch import Sketch
 from ...sync.events import Session

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...broadcast import PeerKind
+from ...broadcast.events import PeerKind
 from ...entry.message import Entry
 from ...pubsub.types import PeerId
 from ...sync.result import Ending, SyncResult

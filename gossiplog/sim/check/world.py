@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ...broadcast import PeerKind
+from ...broadcast.events import PeerKind
 from ...pubsub.rpc import Rpc
 from ...pubsub.types import PeerId
 from ..link import Uniform

@@ -2,18 +2,8 @@ from random import Random
 
 from broadcast_support import BOB, FRUITFUL, TOPIC, Harness, Log, chain, forged, insert_of, message_of
 
-from gossiplog.broadcast import (
-    Connected,
-    Disconnected,
-    InsertEntry,
-    LogAnswered,
-    PeerKind,
-    Push,
-    PushReceived,
-    StartSync,
-    Unwelcome,
-)
-from gossiplog.broadcast.events import Appended, Inserted
+from gossiplog.broadcast.actions import InsertEntry, Push, StartSync, Unwelcome
+from gossiplog.broadcast.events import Appended, Connected, Disconnected, Inserted, LogAnswered, PeerKind, PushReceived
 from gossiplog.codec.varint import encode_varint
 from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Verdict

@@ -3,8 +3,9 @@
 import pytest
 from broadcast_support import ALICE, BOB, Harness, chain
 
-from gossiplog.broadcast import Bringer, Disconnected, InsertEntry, PeerKind
-from gossiplog.broadcast.events import Appended, Foreseen, Inserted
+from gossiplog.broadcast.actions import InsertEntry
+from gossiplog.broadcast.allowance import Bringer
+from gossiplog.broadcast.events import Appended, Disconnected, Foreseen, Inserted, PeerKind
 from gossiplog.broadcast.pending import ARRIVALS_MAX, SOURCES_MAX, Arrival, Pending, PendingInserts
 from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Rule, Verdict

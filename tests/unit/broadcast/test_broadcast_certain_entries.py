@@ -3,9 +3,10 @@ from broadcast_support import BOB, Harness, Log, chain, insert_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossiplog.broadcast import CertainEntries, InsertEntry, PeerKind
 from gossiplog.broadcast import certain_entries as foresight_module
-from gossiplog.broadcast.events import Foreseen, Inserted
+from gossiplog.broadcast.actions import InsertEntry
+from gossiplog.broadcast.certain_entries import CertainEntries
+from gossiplog.broadcast.events import Foreseen, Inserted, PeerKind
 from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Rule, Verdict
 from gossiplog.log.requests import ReadHeads, ReadLeaves

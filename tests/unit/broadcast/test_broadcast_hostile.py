@@ -4,8 +4,7 @@ from random import Random
 import pytest
 from broadcast_support import TOPIC, Harness, chain, forged, insert_of, message_of
 
-from gossiplog.broadcast import Connected, Disconnected, LogAnswered, PeerKind, PushClosed, PushDropped, PushOpened
-from gossiplog.broadcast.events import Inserted
+from gossiplog.broadcast.events import Connected, Disconnected, Inserted, LogAnswered, PeerKind, PushClosed, PushDropped, PushOpened
 from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.pubsub.events import RpcReceived, SendFailed, TimerFired

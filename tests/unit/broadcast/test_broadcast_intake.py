@@ -9,34 +9,34 @@ from broadcast_support import ALICE, BOB, TOPIC, Log, chain, forged, insert_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossiplog.broadcast import (
-    Allowance,
+from gossiplog.broadcast import allowance
+from gossiplog.broadcast.actions import (
     AskLog,
-    BatchBrought,
     BatchDecided,
-    BatchInserted,
-    BatchVerified,
-    Bringer,
-    Broadcast,
-    Connected,
-    Disconnected,
     EntriesAppended,
-    EntriesCommitted,
     EntryDecided,
     EntryForeseen,
     InsertBatch,
     InsertEntry,
+    VerifyBatch,
+)
+from gossiplog.broadcast.allowance import Allowance, Bringer, Quota
+from gossiplog.broadcast.broadcast import Broadcast
+from gossiplog.broadcast.events import (
+    BatchBrought,
+    BatchInserted,
+    BatchVerified,
+    Connected,
+    Disconnected,
+    EntriesCommitted,
     LogAnswered,
     NotStored,
     PeerKind,
     PushReceived,
-    Quota,
-    SharedRouter,
     StartBroadcast,
-    VerifyBatch,
-    allowance,
 )
 from gossiplog.broadcast.intake import ARRIVED_MAX, BATCH_ENTRIES, LEARN_FIRST_S, LEARN_MOST_S, LEARN_TOKEN, TOGETHER_MAX, Intake
+from gossiplog.broadcast.shared_router import SharedRouter
 from gossiplog.entry.message import Entry
 from gossiplog.entry.signing import Ed25519Signer
 from gossiplog.entry.validation import Outcome, Rule, Verdict, validate

@@ -5,20 +5,9 @@ from random import Random
 import pytest
 from broadcast_support import Harness, chain, forged
 
-from gossiplog.broadcast import (
-    Ban,
-    Bringer,
-    Connected,
-    Disconnected,
-    InsertEntry,
-    Misbehaved,
-    PeerKind,
-    PushOpened,
-    PushRefused,
-    StartSync,
-    Unwelcome,
-)
-from gossiplog.broadcast.events import Inserted
+from gossiplog.broadcast.actions import Ban, InsertEntry, PushRefused, StartSync, Unwelcome
+from gossiplog.broadcast.allowance import Bringer
+from gossiplog.broadcast.events import Connected, Disconnected, Inserted, Misbehaved, PeerKind, PushOpened
 from gossiplog.broadcast.offences import BROKEN_STREAMS_MAX
 from gossiplog.broadcast.wanted_syncs import SYNC_TIMER
 from gossiplog.codec.varint import encode_varint

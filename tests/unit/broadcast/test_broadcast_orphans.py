@@ -1,8 +1,8 @@
 import pytest
 from broadcast_support import BOB, FRUITFUL, TOPIC, Harness, chain, forged, insert_of, message_of
 
-from gossiplog.broadcast import Disconnected, InsertEntry, PeerKind
-from gossiplog.broadcast.events import Appended, Inserted
+from gossiplog.broadcast.actions import InsertEntry
+from gossiplog.broadcast.events import Appended, Disconnected, Inserted, PeerKind
 from gossiplog.broadcast.orphans import ORPHANS_BYTES_MAX, ORPHANS_MAX, PEER_BYTES_MAX, PEER_ORPHANS_MAX
 from gossiplog.codec import pcf
 from gossiplog.entry.message import Entry

@@ -1,8 +1,18 @@
 import pytest
 from broadcast_support import BOB, FRUITFUL, TOPIC, Harness, Log, chain, forged, insert_of
 
-from gossiplog.broadcast import ClosePush, Connected, Disconnected, OpenPush, PeerKind, PushClosed, PushDropped, PushOpened, SyncServed
-from gossiplog.broadcast.events import Appended, Inserted
+from gossiplog.broadcast.actions import ClosePush, OpenPush
+from gossiplog.broadcast.events import (
+    Appended,
+    Connected,
+    Disconnected,
+    Inserted,
+    PeerKind,
+    PushClosed,
+    PushDropped,
+    PushOpened,
+    SyncServed,
+)
 from gossiplog.codec.clock import encode_clock
 from gossiplog.entry.signing import sign_entry
 from gossiplog.log.requests import ReadHeads

@@ -1,7 +1,8 @@
 import pytest
 from broadcast_support import BOB, COMPLETE, FRUITFUL, TOPIC, Harness, chain, forged, insert_of, message_of
 
-from gossiplog.broadcast import Ban, Connected, Disconnected, PeerKind, PushReceived, SyncFinished
+from gossiplog.broadcast.actions import Ban
+from gossiplog.broadcast.events import Connected, Disconnected, PeerKind, PushReceived, SyncFinished
 from gossiplog.broadcast.offences import Offences, RejectedIds
 from gossiplog.broadcast.orphans import MESSAGES_MAX
 from gossiplog.broadcast.wanted_syncs import DEFER_S

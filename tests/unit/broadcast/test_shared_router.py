@@ -5,8 +5,10 @@ from typing import Any
 
 from broadcast_support import TOPIC, chain, forged, insert_of
 
-from gossiplog.broadcast import Ban, Broadcast, Connected, Disconnected, InsertEntry, PeerKind, PubsubChanged, SharedRouter, StartBroadcast
-from gossiplog.broadcast.events import Inserted
+from gossiplog.broadcast.actions import Ban, InsertEntry
+from gossiplog.broadcast.broadcast import Broadcast
+from gossiplog.broadcast.events import Connected, Disconnected, Inserted, PeerKind, PubsubChanged, StartBroadcast
+from gossiplog.broadcast.shared_router import SharedRouter
 from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.pubsub.actions import Connect, SendRpc, Validate
 from gossiplog.pubsub.events import PeerConnected, RpcReceived, Start

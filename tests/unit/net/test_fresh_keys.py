@@ -3,7 +3,7 @@
 import trio
 from mesh_support import a_host, a_peer, eventually
 
-from gossiplog.broadcast import Misbehaved
+from gossiplog.broadcast.events import Misbehaved
 from gossiplog.broadcast.offences import BROKEN_STREAMS_MAX
 from gossiplog.errors import GossipLogError
 from gossiplog.net.ground.admission import FreshKeys

@@ -12,7 +12,7 @@ from mesh_support import BOTH, TOPIC, a_host, a_peer, eventually
 
 import gossiplog
 from gossiplog import Ed25519Signer
-from gossiplog.broadcast import Misbehaved
+from gossiplog.broadcast.events import Misbehaved
 from gossiplog.broadcast.offences import BROKEN_STREAMS_MAX
 from gossiplog.errors import CannotConnect, LocalProtocolError
 from gossiplog.net.discovery import Discovery

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from unit.pubsub.network import T
 
-from gossiplog.codec import decode_varint
+from gossiplog.codec.varint import decode_varint
 from gossiplog.errors import DecodeError
 from gossiplog.pubsub import Message, MessageId, Rpc, Topic
 from gossiplog.pubsub.outbox import Outbox

@@ -2,7 +2,7 @@ from random import Random
 
 from sync_support import SmallLog, make_history, parents_of, pull
 
-from gossiplog.pull import sync_steps
+from gossiplog.pull.local import sync_steps
 from gossiplog.sync.limits import ServerLimits
 from gossiplog.sync.result import Ending
 from gossiplog.sync.source import Source

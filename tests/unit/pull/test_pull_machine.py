@@ -6,10 +6,8 @@ from reconcile_support import Log
 
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.errors import LocalProtocolError
-from gossiplog.pull import (
-    CROSSING,
+from gossiplog.pull.machine import (
     AwaitServed,
-    Dealings,
     ForgetSketch,
     OpenStream,
     Over,
@@ -24,9 +22,8 @@ from gossiplog.pull import (
     Viewed,
     ViewSketch,
     Way,
-    after_merkle,
-    after_reconciliation,
 )
+from gossiplog.pull.serving import CROSSING, Dealings, after_merkle, after_reconciliation
 from gossiplog.reconcile import Served, Wishes, messages
 from gossiplog.reconcile.messages import Refuse, Result
 from gossiplog.sync.events import Answered, Ask, Closed, EntriesStored, Failed, Received, Send, Sent, StoreEntries

@@ -13,7 +13,7 @@ from mesh_support import TCP, a_host, a_peer, eventually, free_place
 from muxer_support import muxed_pair
 from network_support import TOPIC, memory_log
 
-from gossiplog.broadcast import PeerKind
+from gossiplog.broadcast.events import PeerKind
 from gossiplog.codec.framing import encode_frame
 from gossiplog.net.libp2p import Address, PeerKey, host
 from gossiplog.net.service.service import open_service

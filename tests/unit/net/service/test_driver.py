@@ -11,7 +11,9 @@ import trio.testing
 from broadcast_support import chain
 
 import gossiplog
-from gossiplog.broadcast import Action, Broadcast, Connected, EntriesCommitted, Misbehaved, PeerKind, StartBroadcast
+from gossiplog.broadcast.actions import Action
+from gossiplog.broadcast.broadcast import Broadcast
+from gossiplog.broadcast.events import Connected, EntriesCommitted, Misbehaved, PeerKind, StartBroadcast
 from gossiplog.broadcast.offences import BROKEN_STREAMS_MAX
 from gossiplog.net.service.driver import LogDriver
 from gossiplog.net.service.peers import Peer, new_bucket

@@ -11,7 +11,7 @@ from muxer_support import muxed_pair
 from network_support import eventually, memory_log, until_has
 
 from gossiplog import GossipLog
-from gossiplog.broadcast import Misbehaved, PeerKind
+from gossiplog.broadcast.events import Misbehaved, PeerKind
 from gossiplog.broadcast.offences import BROKEN_STREAMS_MAX
 from gossiplog.errors import LocalProtocolError
 from gossiplog.net.service.pubsub_host import PubsubHost

@@ -13,7 +13,8 @@ import trio.testing
 from muxer_support import muxed_pair
 from network_support import TOPIC, eventually, memory_log
 
-from gossiplog.broadcast import PeerKind, StartSync
+from gossiplog.broadcast.actions import StartSync
+from gossiplog.broadcast.events import PeerKind
 from gossiplog.codec.framing import FrameDecoder
 from gossiplog.net import Connection, Stream
 from gossiplog.net.service import pubsub_host

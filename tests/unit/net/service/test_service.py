@@ -14,7 +14,9 @@ from network_support import TOPIC, eventually, memory_log, signer, until_count, 
 
 import gossiplog
 from gossiplog import GossipLog
-from gossiplog.broadcast import AskLog, InsertEntry, PeerKind, StartBroadcast, intake
+from gossiplog.broadcast import intake
+from gossiplog.broadcast.actions import AskLog, InsertEntry
+from gossiplog.broadcast.events import PeerKind, StartBroadcast
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.entry.validation import Verdict
 from gossiplog.errors import LocalProtocolError, StorageFull

@@ -16,7 +16,7 @@ from gossiplog.net.transport.flushes import Flushes
 from gossiplog.net.transport.http_head import read_head
 from gossiplog.net.transport.tcp import TcpStream
 from gossiplog.net.transport.websocket import accept_websocket, connect_websocket
-from gossiplog.net.transport.yamux import WINDOW_BYTES
+from gossiplog.net.transport.yamux.machine import WINDOW_BYTES
 from gossiplog.pubsub.types import PeerId
 
 

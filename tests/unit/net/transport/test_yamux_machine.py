@@ -3,23 +3,23 @@ import struct
 import pytest
 
 from gossiplog.errors import ClosedError, RemoteProtocolError, StreamReset
-from gossiplog.net.transport.yamux import (
-    GO_AWAY_NORMAL,
+from gossiplog.net.transport.yamux.frames import GO_AWAY_NORMAL, Flags, FrameKind, encode_header
+from gossiplog.net.transport.yamux.machine import (
+    FRAMES_A_TURN,
+    GROWTH_BYTES,
+    OPENED_WINDOW_BYTES,
     QUEUE_BYTES,
     STREAMS_MAX,
+    UNREAD_BYTES_MAX,
     WINDOW_BYTES,
     WINDOW_BYTES_MAX,
-    Flags,
-    FrameKind,
     GoneAway,
     Opened,
     StreamEnded,
     StreamReadable,
     Writable,
     Yamux,
-    encode_header,
 )
-from gossiplog.net.transport.yamux.machine import FRAMES_A_TURN, GROWTH_BYTES, OPENED_WINDOW_BYTES, UNREAD_BYTES_MAX
 
 DATA, WINDOW, PING, GO_AWAY = FrameKind
 SYN, ACK, FIN, RST = Flags
