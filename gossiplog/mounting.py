@@ -66,7 +66,7 @@ def asgi(
         raise LocalProtocolError("two of these logs have one topic", hint="serve each topic once")
     if facades and len(facades) < len(every):
         raise LocalProtocolError("some of these logs are of gossiplog.aio, and some are not", hint="open all in one way")
-    mounted = Mounted(owner.tasks, inner, limits or HubLimits(), GlassSettings(has_page=page), shelf)
+    mounted = Mounted(owner.tasks, inner, limits or HubLimits(), GlassSettings(has_page=page), None if shelf is None else shelf.logs)
     return _Application(mounted, who, facades[0] if facades else None)
 
 

@@ -6,8 +6,9 @@ Source: docs/rooms.md
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -64,14 +65,8 @@ async def shelf(
         raise LocalProtocolError(f"most_open {most_open} and most_logs {most_logs}, expected 1 and more")
     level = Durability(durability)
     async with open_place(location).opened(level) as place, open_service_nursery() as tasks:
-
-        @asynccontextmanager
-        async def open_one(topic: str, create: bool) -> AsyncIterator[Replica]:
-            found = await made._find(topic, create=create)
-            async with open_log(found, topic=topic, create=create, signer=signer, app=app, authorize=authorize, durability=level) as log:
-                yield log
-
-        made = Shelf(place, OpenLogs(open_one, tasks, most_open=most_open), tasks, most_logs)
+        open_one = partial(open_log, signer=signer, app=app, authorize=authorize, durability=level)
+        made = Shelf(place, open_one, tasks, most_open, most_logs)
         tasks.start_soon(made.logs.close_idle)
         try:
             yield made
@@ -91,11 +86,19 @@ class Shelf:
         tasks: Runs them.
     """
 
-    def __init__(self, place: ShelfPlace, logs: OpenLogs, tasks: trio.Nursery, most_logs: int) -> None:
-        """Take the folder, what opens logs and runs them, and how many there may be."""
-        self.logs = logs
+    def __init__(
+        self,
+        place: ShelfPlace,
+        open_one: Callable[..., AbstractAsyncContextManager[GossipLog]],
+        tasks: trio.Nursery,
+        most_open: int,
+        most_logs: int,
+    ) -> None:
+        """Take the folder, what opens logs and runs them, and how many may be open and may be there."""
+        self.logs = OpenLogs(self, tasks, most_open=most_open)
         self.tasks = tasks
         self._place = place
+        self._open_one = open_one
         self._most_logs = most_logs
         # As far as this process knows; None before the first is created.
         self._number: int | None = None
@@ -158,8 +161,20 @@ class Shelf:
 
         if has_api:
             from .web import make_http
-        async with listen([], address, shelf=self, tls=tls, limits=limits, make_http=make_http if has_api else None) as hub:
+        async with listen([], address, shelf=self.logs, tls=tls, limits=limits, make_http=make_http if has_api else None) as hub:
             yield hub
+
+    @asynccontextmanager
+    async def opening(self, topic: str, *, create: bool) -> AsyncIterator[Replica]:
+        """Open a log for `logs`, which everybody else uses."""
+        found = await self._find(topic, create=create)
+        async with AsyncExitStack() as stack:
+            try:
+                log = await stack.enter_async_context(self._open_one(found, topic=topic, create=create))
+            except BaseException:
+                self._number = None  # it may or may not be there now
+                raise
+            yield log
 
     @block("shelf.connect")
     async def connect(

@@ -2,7 +2,8 @@
 
 Each open log has a task of its own, which holds it and all that goes along with it, such as its place on a server. A user is a block: while
 one lasts, the log stays open. At most `most_open` are open or about to close at a time; for one more, the one
-that has been idle for longest is closed first. If none is idle, there is no room.
+that has been idle for longest is closed first. If none is idle, there is no room. A log that somebody else has opened may be pinned among
+them: it is used like the others, beyond their number, and closed by whoever opened it.
 
 Source: docs/rooms.md
 """
@@ -12,73 +13,101 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
 
 import trio
 
-from ..errors import LogNotFound, ShelfFull
-from ..tasks.nursery import first_error
+from ..errors import LocalProtocolError, LogNotFound, ShelfFull
+from ..tasks.nursery import first_error, open_service_nursery
 from .log import Replica
 
 Companion: TypeAlias = Callable[[Any], AbstractAsyncContextManager[object]]
 """What is done with each log for as long as it is open."""
-OpenLog: TypeAlias = Callable[[str, bool], AbstractAsyncContextManager[Replica]]
-"""Opens the log of a topic for the length of a block, and creates it if that is asked for."""
-
 IDLE_S = 60.0
 _PATIENCE_S = 1.0
 """How long one more log waits for a place, where all are in use: many uses are short."""
+
+
+class LogShelf(Protocol):
+    """Logs that open as they are asked for: see `gossiplog.shelf`."""
+
+    def opening(self, topic: str, *, create: bool) -> AbstractAsyncContextManager[Replica]:
+        """Open the log of a topic for the length of a block, and create it if that is asked for."""
+
+    async def topics(self) -> list[str]:
+        """List all."""
+
+    async def has(self, topic: str) -> bool:
+        """Whether there is a log of this topic."""
+
+    async def size_bytes(self) -> int:
+        """What all take."""
+
+
+@dataclass(eq=False, slots=True)
+class _Accompanying:
+    """What goes along with a log: its end, and whether it is there."""
+
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    ended: trio.Event = field(default_factory=trio.Event)
 
 
 class _Held:
     """A log that is being opened, is open, or is being closed.
 
     Attributes:
+        is_pinned: Somebody else opens and closes it.
         users: Blocks that use it, or wait for it.
         idle_since: When the last of them ended.
         opened: It is open, or could not be.
         gone: It is closed.
         tasks: Runs what goes along with it.
-        along: What does, each to be ended by its scope.
+        along: What does.
     """
 
-    def __init__(self, *, create: bool) -> None:
+    def __init__(self, *, create: bool = False, is_pinned: bool = False) -> None:
         self.create = create
+        self.is_pinned = is_pinned
         self.log: Replica | None = None
         self.error: Exception | None = None
         self.users = 0
         self.idle_since = 0.0
         self.opened, self.end, self.gone = trio.Event(), trio.Event(), trio.Event()
         self.tasks: trio.Nursery | None = None
-        self.along: dict[Companion, trio.CancelScope] = {}
+        self.along: dict[Companion, _Accompanying] = {}
 
 
 class OpenLogs:
     """The logs of a process that are open.
 
     Args:
-        tasks: Runs them. Its end closes all.
+        shelf: Opens those that are not pinned; None where all are.
+        tasks: Runs those. Its end closes them.
         idle_s: After how long without a user a log is closed.
     """
 
-    def __init__(self, open_log: OpenLog, tasks: trio.Nursery, *, most_open: int, idle_s: float = IDLE_S) -> None:
-        self._open_log = open_log
+    def __init__(
+        self, shelf: LogShelf | None = None, tasks: trio.Nursery | None = None, *, most_open: int = 0, idle_s: float = IDLE_S
+    ) -> None:
+        self.shelf = shelf
         self._tasks = tasks
         self._most_open = most_open
         self._idle_s = idle_s
         # In the order of their last use.
         self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._pins = 0
         self._companions: list[Companion] = []
         self._left = trio.lowlevel.ParkingLot()
 
     @property
     def open_topics(self) -> list[str]:
-        """The topics of the logs that are open, or about to be."""
-        return list(self._held)
+        """The topics of the shelf's logs that are open, or about to be."""
+        return [topic for topic, held in self._held.items() if not held.is_pinned]
 
-    def has(self, topic: str) -> bool:
-        """Whether a log is open, or about to be."""
-        return topic in self._held
+    def is_pinned(self, topic: str) -> bool:
+        """Whether a log is pinned."""
+        return topic in self._held and self._held[topic].is_pinned
 
     @asynccontextmanager
     async def use(self, topic: str, *, create: bool = False) -> AsyncIterator[Replica]:
@@ -96,6 +125,31 @@ class OpenLogs:
             self._leave(held)
 
     @asynccontextmanager
+    async def pinned(self, log: Replica) -> AsyncIterator[None]:
+        """Have a log that is open already among them for the length of a block.
+
+        Raises:
+            LocalProtocolError: There is one with its topic.
+        """
+        topic = log.topic
+        if topic in self._held:
+            raise LocalProtocolError(f"a log with topic {topic} is served already", hint="serve each topic once")
+        held = self._held[topic] = _Held(is_pinned=True)
+        self._pins += 1
+        held.users = 1
+        try:
+            async with open_service_nursery() as held.tasks:
+                await self._begin(held, log)
+                yield
+                held.end.set()
+                held.tasks.cancel_scope.cancel()
+        finally:
+            self._pins -= 1
+            self._end(topic, held)
+            if log.kept_by is self:
+                log.kept_by = None
+
+    @asynccontextmanager
     async def accompanied(self, companion: Companion) -> AsyncIterator[None]:
         """Have a companion for each log that is open, and each that will be, for the length of a block."""
         self._companions.append(companion)
@@ -106,9 +160,12 @@ class OpenLogs:
             yield
         finally:
             self._companions.remove(companion)
-            for held in self._held.values():
-                if scope := held.along.pop(companion, None):
-                    scope.cancel()
+            ending = [held.along.pop(companion) for held in self._held.values() if companion in held.along]
+            for each in ending:
+                each.scope.cancel()
+            with trio.CancelScope(shield=True):
+                for each in ending:
+                    await each.ended.wait()
 
     async def close_idle(self) -> None:
         """Close what has been idle for long enough, for ever."""
@@ -120,10 +177,11 @@ class OpenLogs:
                     held.end.set()
 
     async def close(self) -> None:
-        """Close all, after what was submitted is committed."""
-        for held in list(self._held.values()):
+        """Close all that are not pinned, after what was submitted is committed."""
+        ending = [held for held in self._held.values() if not held.is_pinned]
+        for held in ending:
             held.end.set()
-        for held in list(self._held.values()):
+        for held in ending:
             await held.gone.wait()
 
     async def _join(self, topic: str, *, create: bool) -> _Held:
@@ -134,11 +192,13 @@ class OpenLogs:
                 await held.gone.wait()
                 continue
             if held is None:
-                if len(self._held) >= self._most_open:
+                if self.shelf is None or self._tasks is None:
+                    raise LogNotFound(f"there is no log of topic {topic}")
+                if len(self._held) - self._pins >= self._most_open:
                     await self._make_room(deadline)
                     continue
                 held = self._held[topic] = _Held(create=create)
-                self._tasks.start_soon(self._hold, topic, held)
+                self._tasks.start_soon(self._hold, self.shelf, topic, held)
             held.users += 1
             self._held.move_to_end(topic)
             try:
@@ -175,25 +235,22 @@ class OpenLogs:
         Raises:
             ShelfFull: All were in use until the deadline.
         """
-        chosen = next((held for held in self._held.values() if held.end.is_set()), None) or next(
+        chosen = next((held for held in self._held.values() if held.end.is_set() and not held.is_pinned), None) or next(
             (held for held in self._held.values() if self._is_idle(held)), None
         )
         if chosen is None:
             with trio.move_on_at(deadline) as waiting:
                 await self._left.park()
             if waiting.cancelled_caught:
-                raise ShelfFull(f"{len(self._held)} logs are open, all in use", hint="close some, or raise most_open")
+                raise ShelfFull(f"{self._most_open} logs are open, all in use", hint="close some, or raise most_open")
             return
         chosen.end.set()
         await chosen.gone.wait()
 
-    async def _hold(self, topic: str, held: _Held) -> None:
+    async def _hold(self, shelf: LogShelf, topic: str, held: _Held) -> None:
         try:
-            async with self._open_log(topic, held.create) as log, trio.open_nursery() as held.tasks:
-                held.log, log.kept_by = log, self
-                for companion in self._companions:
-                    await held.tasks.start(self._accompany, held, companion)
-                held.opened.set()
+            async with shelf.opening(topic, create=held.create) as log, trio.open_nursery() as held.tasks:
+                await self._begin(held, log)
                 self._give_place(held)
                 await held.end.wait()
                 held.tasks.cancel_scope.cancel()
@@ -202,13 +259,33 @@ class OpenLogs:
             found = first_error(error)
             held.error = found if isinstance(found, Exception) else None
         finally:
-            held.end.set()
-            held.opened.set()
-            self._held.pop(topic, None)
-            held.gone.set()
+            self._end(topic, held)
+
+    async def _begin(self, held: _Held, log: Replica) -> None:
+        """Have all companions go along with a log that is open from now on."""
+        assert held.tasks is not None
+        held.log, log.kept_by = log, log.kept_by or self
+        for companion in self._companions:
+            if companion not in held.along:
+                await held.tasks.start(self._accompany, held, companion)
+        held.opened.set()
+
+    def _end(self, topic: str, held: _Held) -> None:
+        held.end.set()
+        held.opened.set()
+        del self._held[topic]
+        held.gone.set()
 
     async def _accompany(self, held: _Held, companion: Companion, *, task_status: trio.TaskStatus[None]) -> None:
-        with trio.CancelScope() as held.along[companion]:
-            async with companion(held.log):
+        mine, has_begun = _Accompanying(), False
+        held.along[companion] = mine
+        try:
+            with mine.scope:
+                async with companion(held.log):
+                    has_begun = True
+                    task_status.started()
+                    await trio.sleep_forever()
+            if not has_begun:
                 task_status.started()
-                await trio.sleep_forever()
+        finally:
+            mine.ended.set()

@@ -57,7 +57,7 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
     async def index(request: Request) -> Response:
         if glass.has_page and wants_page(request):
             return await show_page(request)
-        if hub.shelf is None:
+        if hub.logs.shelf is None:
             return JSONResponse({"gossiplog": VERSION, "topics": list(hub.services), "urls": hub.urls}, headers={"Vary": "Accept"})
         caller: Caller = request.scope["state"]["caller"]
         after, like = request.query_params.get("after", ""), request.query_params.get("like", "")
@@ -74,7 +74,7 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
         if found is None or topic is None:
             raise HTTPException(404)
         async with hub.knowing_members(topic):
-            if hub.shelf is not None and topic not in hub.services and is_topic(topic):
+            if topic not in hub.services and is_topic(topic):
                 # Before a file is looked for, or opened for nothing.
                 caller: Caller = scope["state"]["caller"]
                 refusals = [caller.refusal(topic, right) for right in ("pull", "post", "watch")]
@@ -93,7 +93,7 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
 
     listing, metrics = _TopicListing(hub), MetricsPage(hub)
     # Of a server with a shelf, and nothing open, the rules for logs without their own count.
-    figures = Door(hub.services if hub.shelf is None else _Watched(hub), "/metrics", metrics.show, GET="watch")
+    figures = Door(hub.services if hub.logs.shelf is None else _Watched(hub), "/metrics", metrics.show, GET="watch")
     watch = [figures, Route("/livez", show_alive), Route("/readyz", partial(show_ready, hub))]
     routes: list[BaseRoute] = [Route("/", index), Route("/client.js", show_client), *(page_routes() if glass.has_page else []), *watch]
     app = Starlette(routes=routes, middleware=_cors(hub.admission.limits.origins), exception_handlers={405: _methods})
@@ -121,7 +121,7 @@ class _TopicListing:
 
     async def topics(self) -> list[str]:
         """Return all, in order."""
-        shelf = self._hub.shelf
+        shelf = self._hub.logs.shelf
         assert shelf is not None
         async with self._turn:
             began = trio.current_time()

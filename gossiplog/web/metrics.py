@@ -105,7 +105,7 @@ class _Figures(Collector):
 
     def keep(self, topic: str, service: Service) -> None:
         """Keep what was counted of a log that is closed."""
-        if self._hub.shelf is not None and self._hub.shelf.logs.has(topic):
+        if not self._hub.logs.is_pinned(topic):
             for family in _figures({topic: (service, None)}):
                 if family.type in _COUNTED:
                     family.samples += self._kept.get(family.name, ())
@@ -121,11 +121,11 @@ class _Figures(Collector):
         )
         services = {**hub.closing, **hub.services}
         families = list(_figures({topic: (service, self._contents.get(topic)) for topic, service in services.items()}))
-        if hub.shelf is not None:
-            yield GaugeMetricFamily("gossiplog_open_logs", "Logs of the shelf that are open.", value=len(hub.shelf.logs.open_topics))
+        if hub.logs.shelf is not None:
+            yield GaugeMetricFamily("gossiplog_open_logs", "Logs of the shelf that are open.", value=len(hub.logs.open_topics))
             for family in families:
                 family.samples += self._kept.get(family.name, ())
-            families = [_together(family, set(hub.shelf.logs.open_topics)) for family in families]
+            families = [_together(family, set(hub.logs.open_topics)) for family in families]
         yield from families
 
 

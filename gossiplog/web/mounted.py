@@ -24,10 +24,11 @@ from ..net.ground.admission import HubLimits, Place, Refused, client_address
 from ..net.ground.journal import note
 from ..net.ground.proof import Refusal
 from ..net.hub.http_names import Names
-from ..net.hub.server import WS_CLOSE_CODE, Hub, LogShelf, open_hub
+from ..net.hub.server import WS_CLOSE_CODE, Hub, open_hub
 from ..net.service.service import observed
 from ..net.transport.http_head import HttpRequest, find_token, take_token
 from ..replica.log import Replica
+from ..replica.shelving import OpenLogs
 from .app import make_app
 from .glass import GlassSettings
 from .http.asgi import OWN_BYTES, PIECE_BYTES, SEND_S
@@ -101,14 +102,14 @@ class Mounted:
         tasks: Of the log or the shelf with whose end it ends.
         logs: Open, of different topics.
         limits: Who is let in. `half_open_max`, `handshake_s` and `head_bytes_max` are the ASGI server's business.
-        shelf: Has further logs, which open as clients ask for them.
+        shelf: Further ones, which open as clients ask for them.
     """
 
     def __init__(
-        self, tasks: trio.Nursery, logs: Sequence[Replica], limits: HubLimits, glass: GlassSettings, shelf: LogShelf | None = None
+        self, tasks: trio.Nursery, logs: Sequence[Replica], limits: HubLimits, glass: GlassSettings, shelf: OpenLogs | None = None
     ) -> None:
         self._tasks = tasks
-        self._shelf = shelf
+        self._shelf = shelf or OpenLogs()
         self._logs = logs
         self._limits = limits
         self._glass = glass
@@ -221,10 +222,7 @@ class Mounted:
         names = Names(self._limits, None, is_mounted=True)
         async with AsyncExitStack() as stack:
             if self._glass.has_page:
-                for log in self._logs:
-                    stack.enter_context(observed(log))
-                if self._shelf is not None:
-                    await stack.enter_async_context(self._shelf.logs.accompanied(_watched))
+                await stack.enter_async_context(self._shelf.accompanied(_watched))
             hub, nursery = await stack.enter_async_context(open_hub(self._logs, self._limits, names, shelf=self._shelf))
             self._hub, self._app = hub, make_app(hub, self._glass)
             nursery.start_soon(self._end_visits)

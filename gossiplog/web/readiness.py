@@ -29,7 +29,7 @@ async def show_ready(hub: Hub, request: Request) -> Response:
 
     async with trio.open_nursery() as nursery:
         for topic, service in hub.services.items():
-            if hub.shelf is None or not hub.shelf.logs.has(topic):
+            if hub.logs.is_pinned(topic):
                 nursery.start_soon(look, topic, service)
     if not reasons:
         return PlainTextResponse("ready\n")

@@ -4,6 +4,7 @@ import json
 import signal
 import socket
 import subprocess
+import time
 import urllib.request
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,6 +46,12 @@ def interrupt(process: "subprocess.Popen[bytes]") -> str:
     _, err = process.communicate(timeout=30)
     assert process.returncode == 0, err.decode()
     return err.decode()
+
+
+def count_at(url: str) -> int:
+    with urllib.request.urlopen(url.replace("ws://", "http://") + "/api/messages/count") as answer:
+        count: int = json.loads(answer.read())["count"]
+    return count
 
 
 def test_two_servers_find_each_other_and_sync(cli: Run, warm_gossiplog: None, folder: Path) -> None:
@@ -89,6 +96,43 @@ def test_two_servers_with_two_logs_each_have_one_connection(cli: Run, warm_gossi
         assert cli("show", f"b-{room}.db", id).record["message"]["payload"] == {"n": 1}
 
 
+def test_a_log_of_a_folder_is_in_its_mesh_while_it_is_open_and_one_that_a_hangup_adds_is(
+    cli: Run, warm_gossiplog: None, folder: Path
+) -> None:
+    topic = "kitchen.example.com"
+    (folder / "rooms").mkdir()
+    for name, its in (
+        (f"rooms/{topic}.db", topic),
+        ("rooms/hall.example.com.db", "hall.example.com"),
+        ("b.db", topic),
+        ("c.db", "hall.example.com"),
+    ):
+        cli("init", name, "--topic", its)
+    id = cli("append", f"rooms/{topic}.db", '{"n":1}').record["id"]
+    port = ("--p2p", "/ip4/127.0.0.1/tcp/0", "--peer-key")
+    with serving("--dir", "rooms", "--listen", "127.0.0.1:0", *port, "a.pem") as (one, said):
+        assert said["logs"] == 2
+        url, address = said["urls"]
+        (folder / "b.toml").write_text(f'logs = ["c.db"]\nbootstrap = ["{address}"]\npeer-key = "b.pem"\nlisten = ["127.0.0.1:0"]')
+        with serving("--config", "b.toml") as (two, _):
+            assert two.stdout is not None
+            (folder / "b.toml").write_text((folder / "b.toml").read_text().replace("c.db", "b.db"))
+            two.send_signal(signal.SIGHUP)
+            came = json.loads(two.stdout.readline())
+            assert (came["serving"], came["entries"]) == (topic, 0)
+            # The other server's is asleep, and a peer does not wake it; whoever asks there for it does.
+            time.sleep(1)
+            assert count_at(came["urls"][0]) == 0
+            assert count_at(url.replace("TOPIC", topic)) == 1
+            deadline = time.monotonic() + 30
+            while not count_at(came["urls"][0]):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            interrupt(two)
+        interrupt(one)
+    assert cli("show", "b.db", id).record["message"]["payload"] == {"n": 1}
+
+
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
@@ -97,7 +141,7 @@ def test_two_servers_with_two_logs_each_have_one_connection(cli: Run, warm_gossi
         (["app.db", "--bootstrap", "/ip4/127.0.0.1/tcp/1/p2p/nobody"], "not a multiaddr"),
         (["app.db", "--p2p", "/ip4/127.0.0.1/tcp/0", "--mesh-params", "none.toml"], "No such file"),
         (["app.db", "other.db", "--p2p", "/ip4/127.0.0.1/tcp/0"], "needs --peer-key"),
-        (["--dir", ".", "--p2p", "/ip4/127.0.0.1/tcp/0"], "opened only when they are used"),
+        (["--dir", ".", "--p2p", "/ip4/127.0.0.1/tcp/0"], "needs --peer-key"),
     ],
 )
 def test_what_cannot_be_meant_is_wrong_usage(cli: Run, args: list[str], complaint: str) -> None:

@@ -160,8 +160,8 @@ async def test_token_is_for_one_log_and_one_server_and_cannot_be_changed() -> No
         memory_log(1, topic="other.example.com") as second,
         log.listen("127.0.0.1:0", limits=limits()) as hub,
         second.listen("127.0.0.1:0", limits=limits()) as another,
+        hub.logs.pinned(second),
     ):
-        await hub.add(second)
         _, token = await prove(hub, api=f"/{TOPIC}/api")
         unknown = (401, b"this token is not known here, or not for this log\n")
         assert (await fetch(hub, f"/{TOPIC}/api/heads", headers=bearer(token))).status == 200

@@ -352,3 +352,49 @@ async def test_logs_of_a_shelf_share_a_place_on_the_network_that_outlives_each(t
             assert [topic.topic for topic in host.shared.router.state().topics] == ["a"]
         async with open_service(a), gossiplog.open(":memory:", topic="a", signer=SIGNER) as alone, open_service(alone) as other:
             assert other.host is not host
+
+
+async def test_a_pinned_log_is_used_like_the_shelfs_beyond_their_number_and_has_what_goes_along(tmp_path: Path) -> None:
+    along: list[str] = []
+
+    @asynccontextmanager
+    async def companion(log: gossiplog.GossipLog) -> AsyncIterator[None]:
+        along.append(log.topic)
+        try:
+            yield
+        finally:
+            along.remove(log.topic)
+
+    async with (
+        gossiplog.shelf(tmp_path, signer=SIGNER, most_open=1) as shelf,
+        gossiplog.open(":memory:", topic="pinned", signer=SIGNER) as log,
+        waiting(),
+    ):
+        async with shelf.logs.pinned(log), shelf.logs.accompanied(companion):
+            assert along == ["pinned"]
+            async with shelf.open("a", create=True), shelf.open("pinned") as same:
+                assert same is log and along == ["pinned", "a"]
+                assert shelf.logs.open_topics == ["a"] and shelf.logs.is_pinned("pinned") and not shelf.logs.is_pinned("a")
+                with pytest.raises(LocalProtocolError, match="is served already"):
+                    async with shelf.logs.pinned(log):
+                        pass
+        assert along == []
+        async with shelf.listen("127.0.0.1:0") as hub:
+            async with shelf.logs.pinned(log):
+                assert (await get(f"ws://127.0.0.1:{hub.port}", "/pinned/api/clock"))[0] == 200
+            assert (await get(f"ws://127.0.0.1:{hub.port}", "/pinned/api/clock"))[0] == 404
+        assert await log.count() == 0
+
+
+async def test_a_log_that_could_not_be_created_is_not_counted(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to("/etc/passwd")
+    async with gossiplog.shelf(tmp_path, signer=SIGNER, most_logs=1) as shelf, waiting():
+        for _ in range(2):
+            with pytest.raises(ForeignFile):
+                async with shelf.open("link", create=True):
+                    pass
+        async with shelf.open("a", create=True):
+            pass
+        with pytest.raises(ShelfFull):
+            async with shelf.open("b", create=True):
+                pass

@@ -316,8 +316,8 @@ def serve(
     With --publish each log also exchanges entries with a bucket: new ones are published there within seconds, and what others publish
     comes in. A bucket that fails is tried again, and nothing else waits for it.
 
-    With --dir every log of a folder is served at /TOPIC: it is opened when a client asks for it, and closed when idle. Hubs and buckets
-    get what the open ones hold. With --create clients that --access gives the right create may create logs there.
+    With --dir every log of a folder is served at /TOPIC: it is opened when a client asks for it, and closed when idle. Hubs, buckets and
+    meshes get what the open ones hold. With --create clients that --access gives the right create may create logs there.
 
     A single log is served at any path, several each at /TOPIC. Ctrl-C ends the server cleanly: it stores what it has received, and sends
     what waits.
@@ -343,9 +343,7 @@ def serve(
         raise click.UsageError("Missing argument 'LOG...', or --dir FOLDER.")
     if creatable and (folder is None or access_file is None):
         raise click.UsageError("--create needs --dir, and --access with a file that gives the right create")
-    if mesh.is_wanted and folder is not None:
-        raise click.UsageError("--p2p and --bootstrap are for logs that are named; those of --dir are opened only when they are used")
-    if mesh.is_wanted and len(logs) > 1 and mesh.key_file is None:
+    if mesh.is_wanted and (len(logs) > 1 or folder is not None) and mesh.key_file is None:
         raise click.UsageError("a peer with several logs needs --peer-key FILE, which is made if missing")
     for hub in hubs:
         if hub_url(hub) is None:
@@ -400,7 +398,7 @@ def serve(
             # In a thread: the disk that they lie on may not answer.
             said = await trio.to_thread.run_sync(read_config, context.command, config, abandon_on_cancel=True)
             wanted = logs
-            if "logs" in said and source_of(context, "logs") == "file" and not mesh.is_wanted:
+            if "logs" in said and source_of(context, "logs") == "file":
                 wanted = tuple(map(Location.parse, said["logs"]))
             plan.limits.access.replace(await trio.to_thread.run_sync(_read_access, access_file, allow, abandon_on_cancel=True))
             came, gone = await serving.change(wanted)
@@ -421,19 +419,19 @@ def serve(
 
         async with trio.open_nursery() as nursery:
             serving, turn = Serving(plan, nursery), trio.Lock()
-            open_logs = [await serving.open(location) for location in plan.logs]
             async with AsyncExitStack() as stack:
-                # First, for it brings the name that the log has on the network.
-                peer = await mesh.join(stack, open_logs, logs[0], plan.limits, plan.hub_tls) if mesh.is_wanted else None
-                await serving.listen(stack, open_logs)
-                serving.begin()
+                open_logs = await serving.open(stack)
+                path = logs[0] if logs else ""
+                # First, for it brings the name that logs have on the network.
+                peer = await mesh.join(stack, serving.logs, path, plan.limits, plan.hub_tls) if mesh.is_wanted else None
+                serving.multiaddrs = [] if peer is None else [str(address) for address in peer.host.announced]
+                await serving.listen(stack)
                 # Else each full collection goes through all that was imported, and holds the event loop for 70 to 100 ms.
                 gc.freeze()
                 nursery.start_soon(give_back)
                 with trio.open_signal_receiver(*SIGNALS) as signals:
                     for log in open_logs:
-                        multiaddrs = [] if peer is None else [str(address) for address in peer.host.announced]
-                        await _report(out, log, [*serving.urls_of(log.topic), *multiaddrs])
+                        await _report(out, log, serving.urls_of(log.topic))
                     if serving.shelf is not None:
                         number, urls = len(await serving.shelf.topics()), serving.urls_of("TOPIC")
                         if out.is_json:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ...net.libp2p import Address
     from ...net.mesh import Mesh
     from ...pubsub.params import EpisubParams, GossipsubParams
+    from ...replica.shelving import OpenLogs
     from ...shelves import Shelf
     from ...web.glass import GlassSettings
 
@@ -130,13 +131,11 @@ class MeshOptions:
                 _read(option, texts)
         _read_params(self.router, self.params_file)
 
-    async def join(
-        self, stack: AsyncExitStack, logs: Sequence[GossipLog], path: str, limits: HubLimits, tls: ssl.SSLContext | None
-    ) -> Mesh:
-        """Join the meshes of some logs, all with one host, for as long as the stack is open.
+    async def join(self, stack: AsyncExitStack, logs: OpenLogs, path: str, limits: HubLimits, tls: ssl.SSLContext | None) -> Mesh:
+        """Join the meshes of logs while they are open, for as long as the stack is.
 
         Args:
-            path: Of the only log; beside it lies the key, unless that is named.
+            path: Of the only log; beside it lies the key. Not looked at where that is named.
             limits: For hubs; those of the mesh are the same, but for the number of connections.
 
         Raises:
@@ -146,8 +145,7 @@ class MeshOptions:
         """
         from ...net.libp2p import PeerKey
         from ...net.libp2p.host import CONNECTIONS_MAX
-        from ...net.mesh import MeshConfig, open_mesh_host, router_of
-        from ...net.service.pubsub_host import PubsubHost
+        from ...net.mesh import MeshConfig, open_mesh
 
         if self.key_file is None and isinstance(path, Location) and path.is_url:
             raise click.UsageError("a peer whose log is not a file needs --peer-key FILE")
@@ -167,10 +165,7 @@ class MeshOptions:
             tls=tls,
             source=self.dial_from,
         )
-        mesh = await stack.enter_async_context(open_mesh_host(PubsubHost(key.id, router_of(config), config.wire), key, config))
-        for log in logs:
-            await stack.enter_async_context(mesh.joined(log))
-        return mesh
+        return await stack.enter_async_context(open_mesh(logs, key, config))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +266,8 @@ class Serving:
 
     Attributes:
         shelf: The logs of a folder, if one is served.
+        logs: All that are open: named ones, which are pinned, and those of the shelf.
+        multiaddrs: Where peers of a mesh connect.
     """
 
     def __init__(self, plan: ServePlan, nursery: trio.Nursery) -> None:
@@ -278,97 +275,91 @@ class Serving:
         self._nursery = nursery
         self._hubs: list[Hub] = []
         self.shelf: Shelf | None = None
-        self._begun = trio.Event()
-        self._ends: dict[Location, trio.Event] = {}
-        self._gone: dict[Location, trio.Event] = {}
+        self.logs: OpenLogs
+        self.multiaddrs: list[str] = []
+        # When each named log is to end, and when it has.
+        self._named: dict[Location, tuple[trio.Event, trio.Event]] = {}
+        self._options = {"durability": plan.durability, "app": plan.apps, "authorize": plan.authorize, "signer": plan.glass.signer()}
 
-    async def listen(self, stack: AsyncExitStack, logs: Sequence[GossipLog]) -> None:
-        """Listen on all addresses, for as long as the stack is open."""
-        from ...net.hub.server import listen
+    async def open(self, stack: AsyncExitStack) -> list[GossipLog]:
+        """Open the shelf, for as long as the stack is open, and the named logs.
+
+        Raises:
+            GossipLogError: Something cannot be opened, or two logs have one topic.
+        """
+        from ...replica.shelving import OpenLogs
         from ...shelves import shelf
 
+        if self._plan.shelf is not None:
+            place = self._plan.shelf
+            opened_shelf = shelf(place.folder, most_open=place.most_open, most_logs=place.most_logs, **self._options)
+            self.shelf = await stack.enter_async_context(opened_shelf)
+        self.logs = OpenLogs() if self.shelf is None else self.shelf.logs
+        await stack.enter_async_context(self.logs.accompanied(self._observed))
+        return [await self._open(location) for location in self._plan.logs]
+
+    async def listen(self, stack: AsyncExitStack) -> None:
+        """Connect to hubs and buckets and listen on all addresses, for as long as the stack is open."""
+        from ...net.hub.server import listen
+
         plan = self._plan
+        await stack.enter_async_context(self.logs.accompanied(self._linked))
         make_http: Callable[[Hub], ServeHttp] | None = None
         if plan.has_api and plan.listens:
             from ...web import make_http as make
 
             make_http = partial(make, glass=await plan.glass.settings(stack, plan.hub_tls))
-        if plan.shelf is not None:
-            options = {"durability": plan.durability, "app": plan.apps, "authorize": plan.authorize, "signer": plan.glass.signer()}
-            opened_shelf = shelf(plan.shelf.folder, most_open=plan.shelf.most_open, most_logs=plan.shelf.most_logs, **options)
-            self.shelf = await stack.enter_async_context(opened_shelf)
-            await stack.enter_async_context(self.shelf.logs.accompanied(self._observed))
         for address in plan.listens:
             hub = await stack.enter_async_context(
-                listen(logs, address, shelf=self.shelf, tls=plan.serving_tls, limits=plan.limits, make_http=make_http)
+                listen((), address, shelf=self.logs, tls=plan.serving_tls, limits=plan.limits, make_http=make_http)
             )
             self._hubs.append(hub)
-        if self.shelf is not None:
-            await stack.enter_async_context(self.shelf.logs.accompanied(self._linked))
 
     def urls_of(self, topic: str) -> list[str]:
-        """Where clients of a log connect."""
-        return [url for hub in self._hubs for url in hub.urls_of(topic)]
-
-    async def open(self, location: Location) -> GossipLog:
-        """Open a log in a task of its own, and put it on the servers that listen.
-
-        Raises:
-            GossipLogError: It cannot be opened, or its topic is served already.
-        """
-        log: GossipLog = await self._nursery.start(self._hold, location)
-        return log
+        """Where clients of a log connect, and peers."""
+        return [*(url for hub in self._hubs for url in hub.urls_of(topic)), *self.multiaddrs]
 
     async def close(self) -> None:
-        """Close all logs, after what was submitted is committed."""
-        self._begun.set()
-        for location in list(self._ends):
-            self._ends[location].set()
-        for gone in list(self._gone.values()):
-            await gone.wait()
-
-    def begin(self) -> None:
-        """Connect all logs to hubs, now and as they come."""
-        self._begun.set()
+        """Close the named logs, after what was submitted is committed."""
+        await self._close(list(self._named))
 
     async def change(self, wanted: Sequence[Location]) -> tuple[list[GossipLog], list[Location]]:
         """Serve these logs and no others; return which came, and which are gone. One that cannot be opened is logged, and left out."""
         from ...net.ground.journal import note
 
         came: list[GossipLog] = []
-        gone = [location for location in self._ends if location not in wanted]
-        for location in gone:
-            is_gone = self._gone[location]
-            self._ends[location].set()
-            await is_gone.wait()
+        gone = [location for location in self._named if location not in wanted]
+        await self._close(gone)
         for location in wanted:
-            if location not in self._ends:
+            if location not in self._named:
                 try:
-                    came.append(await self.open(location))
+                    came.append(await self._open(location))
                 except GossipLogError as error:
                     note("log not served", level=logging.ERROR, log=str(location), reason=str(error))
         return came, gone
 
+    async def _open(self, location: Location) -> GossipLog:
+        """Open a log in a task of its own, wherever the others are."""
+        log: GossipLog = await self._nursery.start(self._hold, location)
+        return log
+
+    async def _close(self, locations: Sequence[Location]) -> None:
+        ending = [self._named[location] for location in locations]
+        for end, _ in ending:
+            end.set()
+        for _, gone in ending:
+            await gone.wait()
+
     async def _hold(self, location: Location, *, task_status: trio.TaskStatus[GossipLog]) -> None:
         end, gone = trio.Event(), trio.Event()
         try:
-            plan = self._plan
-            options = {"durability": plan.durability, "app": plan.apps, "authorize": plan.authorize, "signer": plan.glass.signer()}
-            async with AsyncExitStack() as held:
-                log = await held.enter_async_context(opened(location, read_only=False, **options))
-                held.enter_context(plan.glass.observing(log))
-                for hub in self._hubs:
-                    await hub.add(log)
-                self._ends[location], self._gone[location] = end, gone
-                task_status.started(log)
-                await self._begun.wait()
-                async with self._linked(log):
+            async with opened(location, read_only=False, **self._options) as log:
+                self._named[location] = end, gone
+                async with self.logs.pinned(log):
+                    task_status.started(log)
                     await end.wait()
-                for hub in self._hubs:
-                    await hub.remove(log.topic)
         finally:
-            self._ends.pop(location, None)
-            self._gone.pop(location, None)
+            self._named.pop(location, None)
             gone.set()
 
     @asynccontextmanager
@@ -390,7 +381,7 @@ class Serving:
         from ...net.hub.client import at_topic, connect
 
         for hub in self._plan.hubs:
-            url = hub if len(self._ends) == 1 and self.shelf is None else at_topic(hub, log.topic)
+            url = hub if len(self._named) == 1 and self.shelf is None else at_topic(hub, log.topic)
             plan = self._plan
             linked = connect(log, url, tls=plan.hub_tls, token=plan.token, identity=plan.identity, source=plan.dial_from)
             await stack.enter_async_context(linked)

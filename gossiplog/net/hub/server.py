@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
 import trio
@@ -29,7 +29,7 @@ from ...entry.rules import TOPIC_CHARS_MAX, is_topic
 from ...errors import CannotListen, ClosedError, GossipLogError, LocalProtocolError, LogNotFound, RemoteProtocolError, ShelfFull
 from ...limits import TokenBucket
 from ...replica.log import Replica
-from ...replica.shelving import OpenLogs
+from ...replica.shelving import LogShelf, OpenLogs
 from ...tasks.nursery import open_service_nursery
 from ..ground.access import Caller, Rights, hash_token
 from ..ground.admission import Admission, HubLimits, Place, Refused, client_address
@@ -65,27 +65,12 @@ WS_CLOSE_CODE = 4_000
 _BUSY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 
-class LogShelf(Protocol):
-    """Logs that open as they are asked for: see `gossiplog.shelf`."""
-
-    logs: OpenLogs
-
-    async def topics(self) -> list[str]:
-        """List all."""
-
-    async def has(self, topic: str) -> bool:
-        """Whether there is a log of this topic."""
-
-    async def size_bytes(self) -> int:
-        """What all take."""
-
-
 class Hub:
     """A running server; made by `listen`.
 
     Attributes:
         services: The service of each open log, by topic.
-        shelf: Has further logs, which open as clients ask for them.
+        logs: Those that it serves: named ones, which are pinned, and the logs of a shelf, which open as clients ask for them.
         apis: What serves each log by HTTP, by topic.
         make_api: Makes that of a log that is served from now on.
         closing: The services of logs that are not served any more, until their connections are closed.
@@ -98,9 +83,7 @@ class Hub:
         names: What it answers to.
     """
 
-    def __init__(
-        self, admission: Admission, names: Names, tls: ssl.SSLContext | None, make_http: MakeHttp | None, shelf: LogShelf | None = None
-    ) -> None:
+    def __init__(self, admission: Admission, names: Names, tls: ssl.SSLContext | None, make_http: MakeHttp | None, logs: OpenLogs) -> None:
         self.services: dict[str, Service] = {}
         self.allowances: dict[str, Allowance] = {}
         self.addresses: list[tuple[str, int]] = []
@@ -108,7 +91,7 @@ class Hub:
         self.flushes = Flushes()
         self.names = names
         self._tls = tls
-        self.shelf = shelf
+        self.logs = logs
         self.apis: dict[str, Any] = {}
         self.make_api: Callable[[Service], Any] | None = None
         self.closing: dict[str, Service] = {}
@@ -176,7 +159,7 @@ class Hub:
         self.apis.pop(topic, None)
         if service is None or held is None:
             return
-        if self.shelf is None:
+        if self.logs.shelf is None:
             self._removed.add(topic)
         self.closing[topic] = service
         with trio.CancelScope(shield=True):
@@ -187,15 +170,10 @@ class Hub:
             await held.aclose()
         self.on_closed(topic, self.closing.pop(topic))
 
-    async def release(self) -> None:
-        """Give all logs back, after the connections were closed."""
-        while self._held:
-            await self._held.popitem()[1].aclose()
-
     @property
     def alone(self) -> str | None:
         """The topic of the only log that there is, which needs no name in a path."""
-        return next(iter(self.services)) if len(self.services) == 1 and self.shelf is None else None
+        return next(iter(self.services)) if len(self.services) == 1 and self.logs.shelf is None else None
 
     def topic_at(self, path: str) -> str:
         """Return the topic that a path means: `/topic`, or any path if there is but one log, but that of one that was removed.
@@ -207,7 +185,7 @@ class Hub:
 
     @asynccontextmanager
     async def visiting(self, topic: str, *, creator: str | None = None) -> AsyncIterator[Service]:
-        """Use a log for the length of a block, after the caller's rights were asked; one of the shelf's is opened if it is not open.
+        """Use a log for the length of a block, after the caller's rights were asked; it is opened if it is not open.
 
         Args:
             topic: As the client said it.
@@ -216,17 +194,17 @@ class Hub:
         Raises:
             Refused: There is none, or it cannot be opened now; the error's `status` is that of HTTP.
         """
-        if topic in self.services and (self.shelf is None or not self.shelf.logs.has(topic)):
-            yield self.services[topic]
-            return
-        if self.shelf is None or not is_topic(topic):
+        if not is_topic(topic):
             raise Refused(self._none(topic), status=404)
+        shelf = self.logs.shelf
         async with AsyncExitStack() as stack:
             try:
-                if creator is not None and topic not in self.services and not await self.shelf.has(topic):
+                if creator is not None and topic not in self.services and shelf is not None and not await shelf.has(topic):
                     self._count_creation(creator)
-                await stack.enter_async_context(self.shelf.logs.use(topic, create=creator is not None))
-                service = self.services[topic]
+                await stack.enter_async_context(self.logs.use(topic, create=creator is not None))
+                service = self.services.get(topic)
+                if service is None:
+                    raise LogNotFound(topic)  # this server has given it up a moment ago
             except LogNotFound:
                 raise Refused(self._none(topic), status=404) from None
             except ShelfFull as error:
@@ -240,15 +218,15 @@ class Hub:
 
     @asynccontextmanager
     async def knowing_members(self, topic: str) -> AsyncIterator[None]:
-        """Have a log of the shelf open for the length of a block, if its own entries say who may do what."""
+        """Have a log open for the length of a block, if its own entries say who may do what."""
         async with AsyncExitStack() as stack:
-            if self.shelf is not None and has_policy(topic):
+            if has_policy(topic):
                 with contextlib.suppress(Refused):
                     await stack.enter_async_context(self.visiting(topic))
             yield
 
     def _none(self, topic: str) -> str:
-        there = "" if self.shelf is not None else f"; there are {', '.join(f'/{quote(each)}' for each in self.services)}"
+        there = "" if self.logs.shelf is not None else f"; there are {', '.join(f'/{quote(each)}' for each in self.services)}"
         return f"no log /{quote(topic[:TOPIC_CHARS_MAX])}{there}"
 
     def creator(self, topic: str, caller: Caller, rights: Rights, client: str) -> str | None:
@@ -428,7 +406,7 @@ async def open_hub(
     names: Names,
     tls: ssl.SSLContext | None = None,
     make_http: MakeHttp | None = None,
-    shelf: LogShelf | None = None,
+    shelf: OpenLogs | None = None,
 ) -> AsyncIterator[tuple[Hub, trio.Nursery]]:
     """Serve logs to clients, however they come, for the length of a block; at its end what waits for them goes out within a second.
 
@@ -438,7 +416,7 @@ async def open_hub(
         names: What it answers to.
         tls: With a certificate, if it has one of its own.
         make_http: Makes what serves plain HTTP.
-        shelf: Has further logs, which open as clients ask for them.
+        shelf: Further ones, among which those are pinned.
 
     Returns:
         The hub, and where connections are served until the end.
@@ -447,16 +425,15 @@ async def open_hub(
         LocalProtocolError: Two logs have one topic.
     """
     async with AsyncExitStack() as stack:
+        shelf = shelf or OpenLogs()
         hub = Hub(Admission(limits), names, tls, make_http, shelf)
-        stack.push_async_callback(hub.release)
         for log in logs:
-            await hub.add(log)
-        if shelf is not None:
-            await stack.enter_async_context(shelf.logs.accompanied(hub.served))
+            await stack.enter_async_context(shelf.pinned(log))
+        await stack.enter_async_context(shelf.accompanied(hub.served))
         async with open_service_nursery() as nursery:
             nursery.start_soon(hub.flushes.run)
-            if shelf is not None and limits.shelf_bytes_max is not None:
-                nursery.start_soon(hub.watch_space, shelf, limits.shelf_bytes_max)
+            if shelf.shelf is not None and limits.shelf_bytes_max is not None:
+                nursery.start_soon(hub.watch_space, shelf.shelf, limits.shelf_bytes_max)
             try:
                 yield hub, nursery
             finally:
@@ -471,7 +448,7 @@ async def listen(
     logs: Sequence[Replica],
     address: str,
     *,
-    shelf: LogShelf | None = None,
+    shelf: OpenLogs | None = None,
     tls: ssl.SSLContext | None = None,
     limits: HubLimits | None = None,
     make_http: MakeHttp | None = None,
@@ -483,7 +460,7 @@ async def listen(
     Args:
         logs: Open, of different topics; none only where there is HTTP to serve.
         address: `HOST:PORT`, `[HOST]:PORT`, or `:PORT` for all addresses of the machine; port 0 takes a free one.
-        shelf: Has further logs, which open as clients ask for them.
+        shelf: Further ones, among which those are pinned.
         tls: With a certificate, for `wss://`.
         limits: Who is let in.
         make_http: Makes what serves plain HTTP on the same port; without it there is none.
