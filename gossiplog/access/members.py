@@ -31,8 +31,6 @@ LEVELS_MAX = 16
 """Nodes on a path, the founder's among them."""
 _SETS_MAX = 64
 """Sets of revocations whose answers are remembered."""
-_HOLDINGS_MAX = 65_536
-"""Authors in a view of whom it is remembered what they hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +116,8 @@ class Members:
         self.controls: list[ControlEntry] = []
         self.by_key: dict[bytes, ControlEntry] = {}
         self.revocations = 0
-        # The nodes of each did.
-        self._by_did = {did: [node] for did, node in self.nodes.items()}
+        # The nodes of each did, the closest to a founder first: not in the order of arrival, since an application is told the first.
+        self._by_did: dict[str, tuple[MemberNode, ...]] = {did: (node,) for did, node in self.nodes.items()}
         # The number of the grant of each node; a founder's is before everything.
         self._granted = dict.fromkeys(policy.founders, -1)
         # Revocations by the name of the node that they revoke.
@@ -128,8 +126,6 @@ class Members:
         self._admitted: dict[str, list[ControlEntry]] = {}
         # For each of the last sets of revocations: why a control entry, by number, or what a node would sign, by name, is void.
         self._known: dict[IndexSet, dict[int | str, Bars]] = {}
-        # The nodes by which an author may write in a view.
-        self._holdings: dict[tuple[View, str], tuple[MemberNode, ...]] = {}
 
     @property
     def everything(self) -> IndexSet:
@@ -185,17 +181,11 @@ class Members:
 
     def holdings(self, author: str, view: View) -> tuple[MemberNode, ...]:
         """Return the nodes by which an author may write data in a view, the closest to a founder first; data belongs if there is one."""
-        held = self._holdings.get((view, author))
-        if held is None:
-            if len(self._holdings) >= _HOLDINGS_MAX:
-                del self._holdings[next(iter(self._holdings))]
-            writing = [node for node in self.held_by(author, view) if node.role != "read"]
-            if len(writing) > 1:
-                # Not in the order of arrival: the first is what an application is told.
-                writing.sort(key=lambda node: (len(node.path), node.name))
-            held = tuple(writing)
-            self._holdings[view, author] = held
-        return held
+        nodes = self.held_by(author, view)
+        for node in nodes:
+            if node.role == "read":
+                return tuple([each for each in nodes if each.role != "read"])
+        return nodes
 
     def explain_absence(self, author: str, view: View) -> str:
         """Say why an author holds no node in a view by which to write."""
@@ -205,11 +195,17 @@ class Members:
         bars = self._bars_of_node(nodes[-1], view.revocations)
         return f"the node {nodes[-1].name} of {author} " + (f"was removed by {bars[0].id}" if bars else "may only read")
 
-    def held_by(self, author: str, view: View) -> list[MemberNode]:
-        """Return the nodes of an author that are held in a view, whatever their role."""
-        granted, (controls, revocations) = self._granted, view
-        nodes = [node for node in self._by_did.get(author, ()) if len(node.path) == 1 or granted[node.name] in controls]
-        return [node for node in nodes if not self._bars_of_node(node, revocations)] if revocations.top else nodes
+    def held_by(self, author: str, view: View) -> tuple[MemberNode, ...]:
+        """Return the nodes of an author that are held in a view, whatever their role, the closest to a founder first.
+
+        It makes no object where all of them are held and no revocation is in the view.
+        """
+        nodes, (controls, revocations) = self._by_did.get(author, ()), view
+        for node in nodes:
+            if not (len(node.path) == 1 or self._granted[node.name] in controls):
+                nodes = tuple([each for each in nodes if self._find(each.name, view) is not None])
+                break
+        return tuple([node for node in nodes if not self._bars_of_node(node, revocations)]) if revocations.top else nodes
 
     # Standing
 
@@ -268,7 +264,7 @@ class Members:
                 name = control.id
                 node = MemberNode(name, did, role, (*under.path, name), under.person if device else name)
                 self.nodes[name] = node
-                self._by_did.setdefault(did, []).append(node)
+                self._by_did[did] = tuple(sorted((*self._by_did.get(did, ()), node), key=lambda node: (len(node.path), node.name)))
                 self._granted[name] = control.index
             case Revoke(name):
                 self.revocations += 1
@@ -285,8 +281,9 @@ class Members:
         del self.by_key[control.key]
         match control.said:
             case Grant(did):
-                del self.nodes[control.id], self._granted[control.id]
-                self._by_did[did].pop()
+                node = self.nodes.pop(control.id)
+                del self._granted[node.name]
+                self._by_did[did] = tuple([each for each in self._by_did[did] if each is not node])
             case Revoke(name):
                 self.revocations -= 1
                 targeted = self._targeted[name]
@@ -296,7 +293,6 @@ class Members:
                     self._admitted[id].pop()
         # What is remembered may speak of its number, which another one gets.
         self._known.clear()
-        self._holdings.clear()
 
     # Private
 

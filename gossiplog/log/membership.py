@@ -199,7 +199,9 @@ class Membership:
     def note(self, key: bytes, branch: int, clock: int) -> None:
         """Note where an entry has its place that was judged in this transaction; its branch's entries come in order."""
         after, kept = self._after[key], self._said.get(key)
-        clocks, views = self._views.setdefault(branch, ([], []))
+        if branch not in self._views:
+            self._views[branch] = [], []
+        clocks, views = self._views[branch]
         if kept is None and after == (views[-1] if views else access.NOTHING):
             return
         before = after if self.members is None or key not in self.members.by_key else self.members.by_key[key].view

@@ -32,7 +32,7 @@ PLANTED = {
     "nothing is kept of control entries": ("and index not in each.kept.controls", ""),
     "who is no founder votes": ("and len(under.path) == 1", ""),
     "the removed lose their vote": ("if not is_vote and (bars", "if (bars"),
-    "readers write": ('if node.role != "read"', ""),
+    "readers write": ('if node.role == "read":', "if False:"),
     "children are adopted that were granted too late": (" or self._granted[child.name] not in kept.controls", ""),
     "who leaves adopts": ("if under is node and said.adopt:", "if False:"),
     "a view holds what is not before it": ("self._granted[name] in view.controls)", "view)"),
