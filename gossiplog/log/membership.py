@@ -301,6 +301,14 @@ class Membership:
         rule = "" if not barred else "vote" if barred[0].is_vote else "leaving" if barred[0].is_leaving else "removal"
         return Standing(not barred, kind, node.name, node.role, node.person, tuple(each.id for each in barred), rule)
 
+    def find_void(self, keys: Sequence[bytes]) -> Plan[set[bytes]]:
+        """Return those of some stored entries that are void: control entries and data."""
+        members = self.members
+        found = yield from ask(ReadVoid(keys))
+        if members is not None:
+            found = found | {key for key in keys if key in members.by_key and members.bars_of_control(members.by_key[key])}
+        return found
+
     # Private
 
     def _read_on(self) -> Plan[list[MemberRow]]:

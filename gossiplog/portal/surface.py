@@ -104,6 +104,7 @@ class LogFacade(Facade[GossipLog]):
     access_log = Method(GossipLog.access_log)
     policy = Method(GossipLog.policy)
     standing = Method(GossipLog.standing)
+    find_void = Method(GossipLog.find_void)
     grant = Method(GossipLog.grant)
     revoke = Method(GossipLog.revoke)
     leave = Method(GossipLog.leave)

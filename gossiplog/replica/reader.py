@@ -298,6 +298,11 @@ class LogReader:
         async with self._members_turn:
             return await self.run(_standing(self._members, decode_id(id)))
 
+    async def find_void(self, ids: Sequence[str]) -> set[str]:
+        """Return those of some entries of a log with members that are void: in the log, and without effect. Raises as `members`."""
+        async with self._members_turn:
+            return {encode_id(key) for key in await self.run(_find_void(self._members, [decode_id(id) for id in ids]))}
+
     def quarantine(self) -> Pages[Quarantined]:
         """Iterate over the entries that a repair or a salvage kept out of the log, in the order of their ids."""
         after: bytes | None = None
@@ -387,6 +392,12 @@ def _standing(membership: Membership | None, key: bytes) -> Plan[Standing]:
     yield from known_members(membership)
     assert membership is not None
     return (yield from membership.standing(key))
+
+
+def _find_void(membership: Membership | None, keys: Sequence[bytes]) -> Plan[set[bytes]]:
+    yield from known_members(membership)
+    assert membership is not None
+    return (yield from membership.find_void(keys))
 
 
 def _read_moment() -> Plan[Moment]:

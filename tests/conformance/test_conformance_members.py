@@ -60,6 +60,7 @@ async def test_histories_come_out_as_the_model_says_in_any_order_and_any_batches
             assert {verdict.rule for verdict in verdicts} <= {None, "access"}
         standings = {id: await log.standing(id) for id in expected}
         assert {id: standing.counts for id, standing in standings.items()} == expected
+        assert await log.find_void(list(expected)) == {id for id, counts in expected.items() if not counts}
         assert await shown(log) == {id for id, standing in standings.items() if standing.counts and standing.kind == "data"}
         await log.rebuild()
         assert await shown(log) == {id for id, standing in standings.items() if standing.counts and standing.kind == "data"}

@@ -329,6 +329,15 @@ async def test_members_and_the_standing_of_an_entry_are_shown_at_every_size(tmp_
                         assert await tab.run(SIDEWAYS) <= 0
                         assert await tab.run(PALE) == []
                 assert "Void as data" in await tab.run("document.querySelector('.standing').textContent")
+                marked = "[...document.querySelectorAll('.log-row:not([hidden]):has(.aside:not([hidden]))')]"
+                marked += ".map((row) => row.querySelector('.aside').textContent + ' ' + row.querySelector('.text').textContent).join()"
+                await tab.wait(f"{marked} === 'void \"late\"'")
+                # A removal that comes while somebody looks: what it makes void is marked, and so is the entry that is open.
+                await tab.run(f"location.hash = '#/log/{fine.id}'")
+                await tab.wait("document.querySelector('.standing')?.textContent.startsWith('Counts as data')")
+                await log.revoke(node.id, keep=[])
+                await tab.wait("document.querySelector('.standing').textContent.startsWith('Void as data')")
+                await tab.wait(f"{marked}.split(',').filter((one) => one.startsWith('void')).length === 4")
                 await log.grant(DIDS[3])
                 await tab.press("1")
                 await tab.wait(f"{rows}.length === 4")

@@ -18,7 +18,7 @@ import { Lanes } from "./lanes.js"
  * @property {(id: string) => number} rowOf −1 if it has none
  * @property {(first: number, last: number) => void} [want] these rows are in sight
  * @property {(id: string) => boolean} [isMatch]
- * @property {(id: string) => boolean} [isAside] an application could make nothing of it
+ * @property {(id: string) => string} [noteOn] why it has no effect, in a word or two; empty if it has
  */
 
 const ROW = 28
@@ -49,7 +49,7 @@ export class LogList {
 			this.space,
 		)
 		this.element = el("div", { class: "log-part" }, this.titles, this.list)
-		/** @type {{element: HTMLElement, row: number, id: HTMLElement, mark: HTMLElement, aside: HTMLElement, author: HTMLElement, clock: HTMLElement, text: HTMLElement}[]} */
+		/** @type {{element: HTMLElement, row: number, id: HTMLElement, mark: HTMLElement, note: HTMLElement, author: HTMLElement, clock: HTMLElement, text: HTMLElement}[]} */
 		this.pool = []
 		this.list.addEventListener("scroll", () => this.redraw(), { passive: true })
 		this.list.addEventListener("keydown", (event) => this.onKey(event))
@@ -162,7 +162,9 @@ export class LogList {
 			slot.element.classList.toggle("active", row === this.active)
 			slot.element.classList.toggle("match", model.isMatch?.(entry.id) ?? false)
 			slot.element.classList.toggle("head", this.lanes.rows[row]?.isHead ?? false)
-			slot.aside.hidden = !(model.isAside?.(entry.id) ?? false)
+			const note = model.noteOn?.(entry.id) ?? ""
+			slot.note.hidden = note === ""
+			say(slot.note, note)
 			say(slot.id, shortId(entry.id))
 			say(slot.author, shortName(entry.author))
 			say(slot.clock, whole(entry.clock))
@@ -176,10 +178,10 @@ export class LogList {
 		const author = el("span", { class: "author" })
 		const clock = el("span", { class: "clock" })
 		const text = el("span", { class: "text" })
-		const aside = el("span", { class: "aside", hidden: true }, "set aside")
-		const element = el("div", { class: "log-row", role: "option" }, id, clock, el("span", { class: "by" }, mark, author), el("span", { class: "words" }, aside, text))
+		const note = el("span", { class: "aside", hidden: true })
+		const element = el("div", { class: "log-row", role: "option" }, id, clock, el("span", { class: "by" }, mark, author), el("span", { class: "words" }, note, text))
 		this.layer.append(element)
-		return { element, row: 0, id, mark, aside, author, clock, text }
+		return { element, row: 0, id, mark, note, author, clock, text }
 	}
 
 	/** @param {number} first @param {number} last @param {number} top @returns {number} how wide the lanes are, in CSS pixels */

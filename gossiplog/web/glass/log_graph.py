@@ -1,7 +1,9 @@
 """The graph for the page: entries of a range of insertion numbers, in columns, so that 100,000 of them are a few megabytes.
 
 GET graph?after=&until=&limit=&text=   {"last": …, "more": …, "seq": […], "id": […], "clock": […], "branch": […], "author": […],
-                                        "authors": […], "parents": [[seq, …], …], "text": […]}
+                                        "authors": […], "parents": [[seq, …], …], "text": […], "void": [id, …]}
+
+`text` and, in a log with members, `void` are there with `text=1`.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ class _Columns:
     authors: dict[str, int] = field(default_factory=dict)
     parents: list[list[int]] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
+    void: list[str] | None = None
 
     def add(self, seq: int, entry: Entry, leaves: dict[bytes, Leaf], *, has_text: bool) -> None:
         self.seq.append(seq)
@@ -62,7 +65,7 @@ class _Columns:
 
     def to_json(self, last: int, *, is_more: bool) -> bytes:
         """Takes about 3 ms for the largest answer."""
-        record = {name: getattr(self, name) for name in self.__slots__ if name != "text" or self.text}
+        record = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) or name not in ("text", "void")}
         record |= {"last": last, "more": is_more, "authors": list(self.authors)}
         return json.dumps(record, separators=(",", ":")).encode()
 
@@ -115,6 +118,8 @@ class LogGraph:
             await trio.to_thread.run_sync(_add, columns, rows, leaves, until, has_text, limiter=self._threads)
             place = reached
         is_more = bool(columns.seq) and place < until
+        if has_text and columns.id and self._log.has_members:
+            columns.void = sorted(await self._log.find_void(columns.id))
         return await trio.to_thread.run_sync(lambda: columns.to_json(last, is_more=is_more), limiter=self._threads)
 
 

@@ -7,6 +7,7 @@ const PAGE = 2048
 const TEXT_PAGE = 64
 const POLL_MS = 5_000
 const SOON_MS = 120
+const DOUBT_MS = 1_000
 
 export class LogData {
 	/** @param {import("./api.js").Api} api @param {import("./facts.js").Facts} facts */
@@ -34,12 +35,22 @@ export class LogData {
 		this.listeners = new Set()
 		/** Ids of what applications could make nothing of. @type {Set<string>} */
 		this.aside = new Set()
+		/** Ids of what is void, among the entries whose texts are here. @type {Set<string>} */
+		this.void = new Set()
+		/** Whether the log has members, and so entries that may become void, or count again, at any time. */
+		this.hasMembers = false
+		/** How often all standings came into doubt: something came, which may be a removal. */
+		this.rounds = 0
+		this.doubtedAt = 0
+		/** In which round each part was read last; what is in sight is read in each. @type {number[]} */
+		this.readIn = []
 		this.last = 0
 		this.reached = 0
 		this.error = ""
 		this.isOpen = false
 		this.isReading = false
 		this.isWanted = false
+		this.isChanged = false
 		/** @type {Set<number>} */
 		this.asked = new Set()
 		facts.listeners.add((all) => {
@@ -78,6 +89,7 @@ export class LogData {
 				for (let isMore = true; isMore; ) isMore = await this.readPage()
 			}
 			this.aside = new Set((await this.api.get("aside")).ids)
+			this.doubtStandings()
 			this.error = ""
 		} catch (error) {
 			this.error = error instanceof Error ? error.message : String(error)
@@ -102,14 +114,31 @@ export class LogData {
 			this.parents.push(Int32Array.from(page.parents[at].map((/** @type {number} */ seq) => this.placeAt(seq))))
 		}
 		this.reached = page.more ? page.seq[page.seq.length - 1] : page.last
-		if (page.seq.length > 0) this.tell()
+		if (page.seq.length > 0) {
+			this.isChanged = true
+			this.tell()
+		}
 		return page.more
+	}
+
+	/** After new entries, at most once a second. */
+	doubtStandings() {
+		if (!this.isChanged || !this.hasMembers) return
+		const wait = this.doubtedAt + DOUBT_MS - Date.now()
+		if (wait > 0) {
+			setTimeout(() => this.wake(), wait)
+			return
+		}
+		this.isChanged = false
+		this.doubtedAt = Date.now()
+		this.rounds++
 	}
 
 	clear() {
 		for (const column of [this.seqs, this.ids, this.clocks, this.authors, this.parents, this.texts]) column.length = 0
 		this.places.clear()
 		this.asked.clear()
+		this.void.clear()
 		this.reached = 0
 	}
 
@@ -143,11 +172,12 @@ export class LogData {
 		return { id: this.ids[place], author: this.dids[this.authors[place]], clock: this.clocks[place], text: this.texts[place] }
 	}
 
-	/** Bring the beginnings of payloads. @param {number} first place @param {number} last */
+	/** Bring the beginnings of payloads, and what is void. @param {number} first place @param {number} last */
 	wantTexts(first, last) {
 		for (let part = Math.floor(first / TEXT_PAGE); part <= Math.floor(last / TEXT_PAGE); part++) {
 			const end = Math.min(this.count, (part + 1) * TEXT_PAGE)
-			if (!this.asked.has(part) && this.texts[end - 1] === undefined) this.readTexts(part)
+			const isDoubtful = this.hasMembers && this.readIn[part] !== this.rounds
+			if (!this.asked.has(part) && (isDoubtful || this.texts[end - 1] === undefined)) this.readTexts(part)
 		}
 	}
 
@@ -156,13 +186,18 @@ export class LogData {
 		const start = part * TEXT_PAGE
 		const end = Math.min(this.count, start + TEXT_PAGE)
 		this.asked.add(part)
+		const round = this.rounds
 		try {
 			const page = await this.api.get("graph", { after: this.seqs[start] - 1, until: this.seqs[end - 1], limit: TEXT_PAGE, text: 1 })
 			page.id.forEach((/** @type {string} */ id, /** @type {number} */ at) => {
 				const place = this.places.get(id)
 				if (place !== undefined) this.texts[place] = page.text[at]
+				this.void.delete(id)
 			})
+			this.hasMembers ||= page.void !== undefined
+			for (const id of page.void ?? []) this.void.add(id)
 			for (let place = start; place < end; place++) this.texts[place] ??= ""
+			this.readIn[part] = round
 			this.asked.delete(part)
 		} catch {
 			setTimeout(() => this.asked.delete(part), POLL_MS)
@@ -202,8 +237,8 @@ export class LogMoment {
 	}
 
 	/** @param {string} id */
-	isAside(id) {
-		return this.data.aside.has(id)
+	noteOn(id) {
+		return this.data.void.has(id) ? "void" : this.data.aside.has(id) ? "set aside" : ""
 	}
 
 	/** @param {string} id */

@@ -36,6 +36,8 @@ export class LogView {
 		this.progress = el("p", { class: "summary", role: "status" })
 		this.fresh = el("button", { class: "fresh", hidden: true, onclick: () => this.goToNow() })
 		this.panel = el("aside", { "aria-live": "polite", "aria-label": "Entry" })
+		this.standing = el("div")
+		this.rounds = 0
 		this.aside = el("span", { class: "aside", hidden: true }, "set aside")
 		this.found = el("section", { class: "found", hidden: true, "aria-label": "Found" })
 		this.slider = el("input", { type: "range", min: "0", max: "0", "aria-label": "Heads as of this entry, in order of insertion" })
@@ -99,6 +101,10 @@ export class LogView {
 		} else list.redraw()
 		this.fresh.hidden = !isReading
 		this.aside.hidden = !log.aside.has(this.chosen)
+		if (log.rounds !== this.rounds) {
+			this.rounds = log.rounds
+			this.showStanding(this.chosen)
+		}
 		this.slider.max = String(log.count)
 		this.slider.value = String(this.then ?? log.count)
 		say(this.time, this.then === null ? "now" : `${whole(count)} entries`)
@@ -144,12 +150,13 @@ export class LogView {
 	/** @param {string} id */
 	async showEntry(id) {
 		try {
-			const [entry, standing] = await Promise.all([this.api.get(`messages/${encodeURIComponent(id)}`), this.standing(id)])
+			fill(this.standing)
+			const [entry] = await Promise.all([this.api.get(`messages/${encodeURIComponent(id)}`), this.showStanding(id)])
 			if (id !== this.chosen) return
 			const { clock, parents, payload } = entry.message
 			const way = el("p", { class: "actions" }, this.aside, " ", el("a", { href: `#/way/${id}` }, "How it came here and where it went"))
 			const words = JSON.stringify(payload, null, 2) ?? ""
-			fill(this.panel, entryDetails({ id, author: entry.signature.publicKey, clock, parents, payload: words }, standingPart(standing), way))
+			fill(this.panel, entryDetails({ id, author: entry.signature.publicKey, clock, parents, payload: words }, this.standing, way))
 		} catch (error) {
 			if (id !== this.chosen) return
 			const why = el("a", { href: `#/way/${encodeURIComponent(id)}` }, "Why?")
@@ -157,10 +164,12 @@ export class LogView {
 		}
 	}
 
-	/** @param {string} id */
-	async standing(id) {
+	/** What membership says of an entry, which a late removal changes. @param {string} id */
+	async showStanding(id) {
+		if (id === "") return
 		// A test network serves no standings.
-		return this.api.get("standing", { entry: id }).catch(() => null)
+		const standing = await this.api.get("standing", { entry: id }).catch(() => null)
+		if (id === this.chosen) fill(this.standing, standingPart(standing))
 	}
 
 	async search() {
