@@ -179,6 +179,13 @@ class Output:
         """Write a line of JSON."""
         self.line(escaped(json.dumps(record, ensure_ascii=not is_unicode(sys.stdout), separators=(",", ":"))))
 
+    def tell(self, record: Mapping[str, Any], text: str) -> None:
+        """Write one object: as JSON, or as this text."""
+        if self.is_json:
+            self.record(record)
+        else:
+            self.line(text)
+
     def fields(self, record: Mapping[str, Any], shown: Iterable[tuple[str, str]]) -> None:
         """Write one object: as JSON, or as lines of `name  value`."""
         if self.is_json:

@@ -346,11 +346,8 @@ async def _serve(traces: list[Path], address: str, opens_page: bool, out: Output
 
     async with listen((), address, make_http=TraceSite(traces).make_http) as hub:
         url = f"http://{hub.addresses[0][0]}:{hub.port}/"
-        if out.is_json:
-            out.record({"url": url, "traces": [str(path) for path in traces]})
-        else:
-            out.line(f"the page is {url}")
-            out.note("Ctrl-C ends it")
+        out.tell({"url": url, "traces": [str(path) for path in traces]}, f"the page is {url}")
+        out.note("Ctrl-C ends it")
         out.flush()
         if opens_page:
             webbrowser.open(url)

@@ -382,10 +382,9 @@ def _append(log: str, key_name: str | None, out: Output, say: Callable[[GossipLo
         body: dict[str, Any] = entry.payload["gossiplog.access"]
         if out.is_quiet:
             out.line(entry.id)
-        elif out.is_json:
-            out.record({"id": entry.id, **body})
-        else:
-            out.line(f"{out.style(entry.id, 'yellow')}  {clean(' '.join(f'{name} {value}' for name, value in body.items()))}")
+            return
+        said = clean(" ".join(f"{name} {value}" for name, value in body.items()))
+        out.tell({"id": entry.id, **body}, f"{out.style(entry.id, 'yellow')}  {said}")
 
     run(task)
 

@@ -260,7 +260,6 @@ def _report(entry: Entry, out: Output, *, is_posted: bool = False) -> None:
     """Show an entry; of one that was posted also the log that it was signed for, which nobody here has."""
     if out.is_quiet:
         out.line(entry.id)
-    elif out.is_json:
-        out.record({"id": entry.id, "clock": entry.clock} | ({"topic": entry.topic} if is_posted else {}))
-    else:
-        out.line(f"{out.style(entry.id, 'yellow')}  clock {entry.clock}" + (f"  topic {entry.topic}" if is_posted else ""))
+        return
+    record, text = {"id": entry.id, "clock": entry.clock}, f"{out.style(entry.id, 'yellow')}  clock {entry.clock}"
+    out.tell(record | {"topic": entry.topic} if is_posted else record, f"{text}  topic {entry.topic}" if is_posted else text)

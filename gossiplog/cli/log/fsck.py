@@ -179,8 +179,6 @@ def replay(log: str, apply_name: str | None, out: Output) -> None:
                 return progress.done, 0
 
     count, set_aside = run(task)
-    if out.is_json:
-        out.record({"count": count, "setAside": set_aside, "apply": apply_name and clean(apply_name)})
-    else:
-        aside = f", {set_aside:,} of them set aside: `gossiplog quarantine ls {log}` says why" if set_aside else ""
-        out.line(f"{counted(count, 'entry', 'entries')} replayed{aside}")
+    aside = f", {set_aside:,} of them set aside: `gossiplog quarantine ls {log}` says why" if set_aside else ""
+    record = {"count": count, "setAside": set_aside, "apply": apply_name and clean(apply_name)}
+    out.tell(record, f"{counted(count, 'entry', 'entries')} replayed{aside}")

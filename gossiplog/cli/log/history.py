@@ -76,10 +76,8 @@ def ancestors(log: str, entry_id: str, other_id: str | None, limit: int | None, 
             if other_id is not None:
                 other = await resolve(opened_log, other_id)
                 is_ancestor = await opened_log.is_ancestor(id, other)
-                if out.is_json:
-                    out.record({"id": id, "of": other, "isAncestor": is_ancestor})
-                else:
-                    out.line(f"{id[:ID_CHARACTERS]} is {'an' if is_ancestor else 'no'} ancestor of {other[:ID_CHARACTERS]}")
+                text = f"{id[:ID_CHARACTERS]} is {'an' if is_ancestor else 'no'} ancestor of {other[:ID_CHARACTERS]}"
+                out.tell({"id": id, "of": other, "isAncestor": is_ancestor}, text)
                 return ExitCode.FAILED if exit_code and not is_ancestor else ExitCode.DONE
             with Listing(out, ENTRY_COLUMNS, empty="no ancestors: the entry has no parents") as listing:
                 is_whole = True

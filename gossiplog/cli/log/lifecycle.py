@@ -67,10 +67,7 @@ def init(log: Location, topic: str, founders: tuple[str, ...], k: int | None, ou
         async with opened(log, read_only=False, create=True, topic=topic, policy=policy) as opened_log:
             record = {"log": log, "topic": opened_log.topic, "created": not existed}
         shown = f"{'already there' if existed else 'created'}: {log}, topic {clean(topic)}"
-        if out.is_json:
-            out.record(record)
-        else:
-            out.line(shown)
+        out.tell(record, shown)
 
     run(task)
 

@@ -120,10 +120,7 @@ def _export_bucket(place: str, output: str, columns: str | None, out: Output) ->
 
 def _tell_written(output: str, count: int, out: Output) -> None:
     size = Path(output).stat().st_size
-    if out.is_json:
-        out.record({"file": output, "count": count, "bytes": size})
-    else:
-        out.line(f"{counted(count, 'entry', 'entries')}, {size:,} bytes, in {output}")
+    out.tell({"file": output, "count": count, "bytes": size}, f"{counted(count, 'entry', 'entries')}, {size:,} bytes, in {output}")
 
 
 async def _bounds(log: GossipLog, text: str | None) -> tuple[str | None, str | None]:
@@ -247,10 +244,7 @@ def import_(log: str, file: str, durability: str, expanded_bytes_max: int, out: 
 
     tally = run(task)
     record = {"added": tally.added, "known": tally.known, "failed": tally.failed}
-    if out.is_json:
-        out.record(record)
-    else:
-        out.line(f"{tally.added:,} added, {tally.known:,} known already, {tally.failed:,} failed")
+    out.tell(record, f"{tally.added:,} added, {tally.known:,} known already, {tally.failed:,} failed")
     return ExitCode.INTEGRITY if tally.failed else ExitCode.DONE
 
 

@@ -260,15 +260,11 @@ async def _check_parents(log: GossipLog, findings: AsyncGenerator[BrokenRule, No
 
 
 async def _with_parents(log: GossipLog, findings: Sequence[BrokenRule]) -> list[BrokenRule]:
-    from ...log.requests import Leaf, ReadLeaves
-    from ...plan import Plan, ask
+    from ...log.requests import ReadLeaves
+    from ...plan import ask
 
     wanted = list({parent for finding in findings for parent in finding.parents})
-
-    def find() -> Plan[dict[bytes, Leaf]]:
-        return (yield from ask(ReadLeaves(wanted)))
-
-    present = await log.run(find()) if wanted else {}
+    present = await log.run(ask(ReadLeaves(wanted))) if wanted else {}
     out = []
     for finding in findings:
         missing = sum(parent not in present for parent in finding.parents)

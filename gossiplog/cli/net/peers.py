@@ -81,10 +81,7 @@ def _show(asker: Asker, out: Output) -> None:
             listing.add(link, cells, id=cells[-1])
     if not out.is_quiet:
         for record, text in troubles:
-            if out.is_json:
-                out.record(record)
-            else:
-                out.line(text)
+            out.tell(record, text)
 
 
 def _cells(link: Mapping[str, Any]) -> tuple[str, ...]:

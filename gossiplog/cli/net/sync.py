@@ -509,11 +509,8 @@ def _healed(healing: Healing | None) -> dict[str, Any] | None:
 
 async def _count_difference(ours: GossipLog, theirs: GossipLog) -> tuple[int, int]:
     """Count what we lack and what they lack; reads only the parts of the two trees that differ."""
-    from ...plan import Plan, Request, ask
+    from ...plan import ask
     from ...tree import Question, diff_steps
-
-    def one(request: Request[Any]) -> Plan[Any]:
-        return (yield from ask(request))
 
     missing = extra = 0
     steps = diff_steps()
@@ -523,7 +520,7 @@ async def _count_difference(ours: GossipLog, theirs: GossipLog) -> tuple[int, in
             step = steps.send(answer)
             answer = None
             if isinstance(step, Question):
-                answer = await (ours if step.side == "a" else theirs).run(one(step.request))
+                answer = await (ours if step.side == "a" else theirs).run(ask(step.request))
             else:
                 missing += step.a is None
                 extra += step.b is None

@@ -213,10 +213,7 @@ class _Run:
 def _tell(out: Output, record: dict[str, Any]) -> None:
     from ...testnet import describe
 
-    if out.is_json:
-        out.record(record)
-    else:
-        out.line(describe(record))
+    out.tell(record, describe(record))
     out.flush()
 
 

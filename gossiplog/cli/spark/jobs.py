@@ -218,10 +218,8 @@ def follow(log: str, follow_to: str, once: bool, every: str, rows_max: int | Non
         error = query.exception()
         if error is not None:
             raise LocalProtocolError(f"the stream failed: {error}")
-    if out.is_json:
-        out.record({"job": "follow", "log": log, "out": follow_to, "entries": total})
-    else:
-        out.line(f"{counted(total, 'entry', 'entries')} copied to {follow_to}/entries")
+    record = {"job": "follow", "log": log, "out": follow_to, "entries": total}
+    out.tell(record, f"{counted(total, 'entry', 'entries')} copied to {follow_to}/entries")
     return ExitCode.DONE
 
 
