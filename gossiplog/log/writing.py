@@ -1,28 +1,29 @@
-"""The writing machine: what one commit of a log is, and what comes of it for each caller whose work was in it.
+"""The writing machine: which pieces of work are committed together, and what each caller is told.
 
-Theory of operation. Callers submit pieces of work; one commit at a time is under way. What comes meanwhile waits, and together it becomes
-the next commit, up to `GROUP_ENTRIES_MAX` entries: so 64 callers share the cost of a commit that is durable. Before a group is closed the
-driver gives others a turn (`Gather`), because whoever was just answered may have more. A small piece that comes alone need not wait.
+Theory of operation. Callers submit pieces of work, and one commit is under way at a time. What arrives meanwhile waits, and together it
+becomes the next commit, up to `GROUP_ENTRIES_MAX` entries: 64 callers then share the cost of one durable commit. Before a group is closed,
+the driver gives others a turn (`Gather`), because a caller that was just answered may have more. A small piece that comes alone does not
+wait.
 
     idle --Submitted, small and alone--> Write          idle --Submitted--> Gather --Gathered--> Write
     Write --Written--> Tell, Answer to each, then Gather if anything waits, else idle
     Write --Unwritten--> by the error:
         OwnFailure      `apply` raised about appends of ours: the same group again, without these
-        ConnectionLost  nothing was sent: the same group again, `ATTEMPTS` times in all
-        StoreError      the store's fault, so everybody's: an error for each of the group, and for what was split off it
-        any other       one piece's fault (`CommitError`, a signer that raises): the group is halved, and each half committed by itself,
-                        until a piece fails alone; only that one gets the error
+        ConnectionLost  nothing was stored: the same group again, at most `ATTEMPTS` times in all
+        StoreError      the store's fault: the error goes to every piece of the group, and of what was split off it
+        any other       the fault of one piece (`CommitError`, a signer that raises): the group is halved, and each half committed by
+                        itself, until a piece fails alone; only that piece gets the error
 
 Invariants:
-    1. At most one of `Write` and `Gather` is unreported. If neither is, nothing waits.
+    1. At most one of `Write` and `Gather` is waiting for its report. If neither is, nothing waits.
     2. Each piece is answered once. Pieces are committed and answered in the order in which they were submitted.
-    3. A piece is answered with verdicts only after `Written` for a group that it was in; listeners are told before callers.
-    4. A piece is answered with an error only if that was the store's, the piece's own `OwnFailure` or outcome (a rule refused it), or that
-       of a commit that the piece was alone in.
+    3. A piece gets verdicts only after `Written` for a group that contains it. Listeners are told before callers.
+    4. A piece gets an error only if that is the store's, if it is about the piece itself (its `OwnFailure`, or a rule that refused it), or
+       if the piece was alone in the commit that failed.
     5. A group is written a bounded number of times: each `OwnFailure` takes out at least one piece, and each split makes groups smaller.
 
-The machine knows no time: how long others have a turn, and how long a store waits for its server, are the driver's.
-`replica/writer.py` drives it for a log that is open, `sim/check/log_on_disk.py` for a simulated one.
+The machine knows no time. The driver decides how long others have their turn, and how long a store waits for its server.
+`replica/writer.py` drives it for an open log, `sim/check/log_on_disk.py` for a simulated one.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ from .membership import Membership
 from .requests import Applied, WriteCursor
 
 GROUP_ENTRIES_MAX = 1_000
-"""A group is closed when it has so many entries; its last piece may go beyond."""
+"""A group is closed when it has this many entries. Its last piece may go beyond."""
 _ENTRY_BYTES = 2**13
-"""A group of entries that are larger than this has fewer of them."""
+"""An entry counts once more for each time that it has this many bytes, so a group of large entries has fewer of them."""
 _SMALL = 16
-"""Entries of a piece that need not wait for others: beside a larger one a turn for them costs nothing."""
+"""A piece of at most this many entries need not wait for others. For a larger one, a turn for others costs nothing in comparison."""
 WAITING_MAX = 1_024
-"""Pieces that wait; beyond that the driver keeps its callers waiting."""
+"""The most pieces that wait here. Beyond that, the driver makes its callers wait."""
 ATTEMPTS = 5
-"""At one commit, while the connection to its server breaks each time."""
+"""How often one commit is tried while the connection to the server breaks each time."""
 
 Work: TypeAlias = AppendPayloads | InsertEntries | WriteCursor
 
@@ -62,9 +63,9 @@ class Submitted:
     """A caller's piece of work. Only while `Writing.has_room`.
 
     Attributes:
-        work: What is to be done: all of it or nothing, but for what the log ignores of `InsertEntries`.
-        ticket: Whatever the driver knows the caller by; `Answer` has it.
-        size: How many entries it may bring, or as many as their bytes count for.
+        work: What is to be done, as a whole or not at all, except for what the log ignores of `InsertEntries`.
+        ticket: What the driver knows the caller by; it comes back in `Answer`.
+        size: How many entries it brings, large ones counted several times (`_ENTRY_BYTES`).
     """
 
     __slots__ = ("size", "ticket", "work")
@@ -81,23 +82,23 @@ class Submitted:
 
 
 class Gathered(NamedTuple):
-    """Others have had their turn since `Gather`."""
+    """Others have had their turn, as `Gather` asked."""
 
 
 class Written(NamedTuple):
-    """The group of the last `Write` is committed, as durably as the log was opened for; `committed` is what its plan returned."""
+    """The group of the last `Write` is committed, as durably as the log was opened for. `committed` is the result of its plan."""
 
     committed: Committed
 
 
 class Unwritten(NamedTuple):
-    """The last `Write` raised: its transaction was rolled back whole."""
+    """The last `Write` raised, and its transaction was rolled back as a whole."""
 
     error: Exception
 
 
 class Ended(NamedTuple):
-    """Nobody will write any more. Nothing is under way; what is not written yet is not going to be."""
+    """Nothing is written any more. No `Write` is under way, and what waits will not be written."""
 
 
 Event: TypeAlias = Submitted | Gathered | Written | Unwritten | Ended
@@ -116,7 +117,7 @@ class Write:
 
     Attributes:
         pieces: The group, in its order.
-        failed: What `apply` raised about appends of the group on an earlier attempt, by their place in `works`: these are left out.
+        failed: Appends to leave out, by their place in `works`, with what `apply` raised about them on an earlier attempt.
     """
 
     pieces: Sequence[Submitted]
@@ -134,25 +135,25 @@ class Write:
 
     @property
     def is_small(self) -> bool:
-        """Whether so little is to be done that it need not wait for a task."""
+        """Whether it is small enough to be begun without waiting for a task."""
         return sum([piece.size for piece in self.pieces]) <= _SMALL
 
 
 class Tell(NamedTuple):
-    """Tell whoever watches the log of a commit."""
+    """Tell those who watch the log about a commit."""
 
     committed: Committed
 
 
 class Answer(NamedTuple):
-    """Tell a caller what came of a piece of work: a verdict for each entry, or what is to be raised."""
+    """Give a caller the outcome of a piece of work: a verdict for each entry, or the error to raise."""
 
     ticket: Any
     outcome: list[Verdict] | Exception
 
 
 class Report(NamedTuple):
-    """Count a commit that came to nothing, and is not tried again as it was."""
+    """Count a commit that failed and is not repeated unchanged."""
 
     error: Exception
 
@@ -164,26 +165,26 @@ class Writing:
     """The pieces of work that are not answered yet, and which of them are being committed.
 
     Args:
-        hurries: A small piece that comes alone is written at once. False where applications are run in each transaction, beside which a
-            turn for others costs nothing.
+        hurries: Whether a small piece that comes alone is written at once. False if applications run in each transaction: compared with
+            that, a turn for others costs nothing.
     """
 
     def __init__(self, *, hurries: bool) -> None:
         self._hurries = hurries
-        # What waits for a later commit, in the order in which it was submitted.
+        # Pieces that wait for a later commit, in the order in which they were submitted.
         self._waiting: deque[Submitted] = deque()
-        # Parts of a group one of whose pieces is to blame, in order: each has a commit to itself, before anything that waits.
+        # Parts of a group that failed because of one piece, in order. Each gets a commit of its own, before anything that waits.
         self._suspects: deque[Sequence[Submitted]] = deque()
-        # What is being committed; empty if nothing is.
+        # The pieces that are being committed; empty if none are.
         self._group: Sequence[Submitted] = ()
-        # What `apply` raised about appends of this group, by their place among what brings entries.
+        # What `apply` raised about appends of this group, by their place in `Write.works`.
         self._failed: dict[int, Exception] = {}
-        # How often the connection broke under this group.
+        # How often the connection broke while this group was being committed.
         self._lost = 0
-        # Others are having their turn before the next group.
+        # `Gather` was asked for and `Gathered` not reported yet.
         self._is_gathering = False
-        # The last commit was of one piece. Where several callers write all the time, the first of them would part from the others if it did
-        # not wait, and each of them would then wait for two commits.
+        # The last commit had one piece. If several callers write all the time, a piece that hurries would separate its caller from the
+        # others, and each of them would then wait for two commits.
         self._is_alone = True
 
     @property
@@ -202,7 +203,7 @@ class Writing:
         return not (self._group or self._waiting or self._suspects)
 
     def handle(self, event: Event) -> list[Action]:
-        """Take an event, and return what is to be done about it, in order."""
+        """Take an event, and return the actions that follow, in order."""
         match event:
             case Submitted():
                 return self._on_submitted(event)
@@ -293,14 +294,14 @@ def write_group(
     versions: Mapping[str, int],
     membership: Membership | None = None,
 ) -> Plan[tuple[Committed, dict[str, Applied]]]:
-    """Do everything that a group's transaction does before applications see it: the log's rows, cursors, and who has been left behind.
+    """The plan of a group's transaction, up to where applications see it: the log's rows, cursors, and which applications are left behind.
 
     Args:
         topic, now, rule, void, value_bytes_max, membership: As `commit`.
-        versions: Of the applications that are run, by name; the others miss what this brings.
+        versions: The versions, by name, of the applications that this process runs. The others miss what this brings.
 
     Returns:
-        What it came to, and what is known of the applications that are run.
+        The result of the commit, and what is known of the applications that this process runs.
     """
     committed = Committed()
     if works := write.works:
@@ -317,16 +318,16 @@ def write_group(
     for piece in write.pieces:
         if isinstance(piece.work, WriteCursor):
             yield from ask(piece.work)
-    # Nothing is asked that is remembered.
+    # The store's cache usually answers this.
     known = (yield from leave_behind(versions, committed.last)) if committed.entries else {}
     if committed.changed.lost or committed.changed.regained:
-        # What others' tables were made of has changed.
+        # Tables of applications that this process does not run contain entries that no longer count.
         yield from expire_tables(versions)
     return committed, known
 
 
 def _explain(error: Exception) -> Exception:
-    """Make of what an application raised what the caller of an append gets."""
+    """Turn what an application raised into what the caller of an append gets."""
     if not isinstance(error, Reject):
         return error
     rejected = Rejected(f"apply refused the entry: {error.reason}")

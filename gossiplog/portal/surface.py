@@ -1,4 +1,4 @@
-"""What both façades offer: a table of calls for each object, and the members that need no waiting."""
+"""What both façades offer: for each object its methods, one line each, and the attributes that need no waiting."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def _copy_from(self: GossipLog, other: LogFacade, *, on_progress: Callable
 
 
 class LogFacade(Facade[GossipLog]):
-    """A log, but for what it opens."""
+    """A log, except for its blocks."""
 
     __slots__ = ()
 
@@ -74,7 +74,7 @@ class LogFacade(Facade[GossipLog]):
 
     @property
     def has_rules(self) -> bool:
-        """Whether an entry that is valid may be refused: there is an access rule, or the log has members."""
+        """Whether a valid entry may be refused, because there is an access rule or the log has members."""
         return self._inner.has_rules
 
     append = Method(GossipLog.append)
@@ -125,7 +125,7 @@ class LogFacade(Facade[GossipLog]):
 
 
 class PresenceFacade(Facade[Presence]):
-    """Presence, but for its iterator."""
+    """Presence, except for its iterator."""
 
     __slots__ = ()
 
@@ -140,7 +140,7 @@ class PresenceFacade(Facade[Presence]):
 
 
 class SubscriptionFacade(Facade[Subscription]):
-    """A subscription, but for its iterator."""
+    """A subscription, except for its iterator."""
 
     __slots__ = ()
 
@@ -154,11 +154,7 @@ class SubscriptionFacade(Facade[Subscription]):
 
 
 class HubFacade(Facade[Any]):
-    """A running server; made by `listen`.
-
-    Attributes:
-        addresses: Host and port of each socket, as bound.
-    """
+    """A running server; made by `listen`."""
 
     __slots__ = ()
     _inner: Hub
@@ -209,14 +205,7 @@ async def _wait_refused(self: HubLink) -> None:
 
 
 class LinkFacade(Facade[Any]):
-    """A connection to a hub that is kept up; made by `connect`.
-
-    Attributes:
-        url: The hub's URL.
-        attempts: How often it was dialled.
-        error: Why it is not connected, after an attempt or a loss; None before, and while it is.
-        refused: What the hub did not take of ours, and why, by the rule that it breaks. Only hubs of this package say so.
-    """
+    """A connection to a hub that is kept up; made by `connect`."""
 
     __slots__ = ()
     _inner: HubLink
@@ -258,7 +247,7 @@ class LinkFacade(Facade[Any]):
 
 
 class ShelfFacade(Facade[Shelf]):
-    """A shelf, but for what it opens."""
+    """A shelf, except for its blocks."""
 
     __slots__ = ()
     _called = "shelf"

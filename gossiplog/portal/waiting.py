@@ -33,13 +33,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Facade(Generic[T_co]):
-    """Stands for an object of the thread's."""
+    """Stands outside the thread for an object that lives in it."""
 
     __slots__ = ("_host", "_inner", "_thread")
     _called = "log"
 
     def __init__(self, thread: TrioThread, host: BlockHost[Any], inner: T_co) -> None:
-        """Take the object, and the block for whose length it can be used."""
+        """Take the object, and the block within which it can be used."""
         self._thread = thread
         self._host = host
         self._inner = inner
@@ -48,7 +48,7 @@ class Facade(Generic[T_co]):
         return f"<{type(self).__module__}.{type(self).__name__} of {self._inner!r}>"
 
     def _ask(self, function: Callable[[], Any]) -> Any:
-        """Call a function that does not wait in the thread, which takes a tenth of a millisecond where it is not busy."""
+        """Call a function in the thread that does not wait. This takes a tenth of a millisecond unless the thread is busy."""
 
         async def call() -> Any:
             return function()
@@ -57,17 +57,17 @@ class Facade(Generic[T_co]):
 
 
 def call_of(facade: Facade[Any], function: Callable[[], Awaitable[T]]) -> PortalCall[T]:
-    """Make the call of a function that goes with what a façade stands for, and ends with it."""
+    """Make a call that belongs to a façade's block, and ends with it."""
     return PortalCall(facade._thread, facade._host, function)
 
 
 def inner_of(facade: Facade[T]) -> T:
-    """Return what a façade stands for."""
+    """Return the object that a façade stands for."""
     return facade._inner
 
 
 def like(original: Callable[..., Any]) -> Callable[[F], F]:
-    """Make the decorator that gives a function the name and the docstring of another, and the signature too if it passes all on."""
+    """Make a decorator that gives a function another one's name and docstring, and its signature if it passes all arguments on."""
 
     def decorate(function: F) -> F:
         function.__doc__, function.__name__, function.__qualname__ = original.__doc__, original.__name__, original.__name__
@@ -87,7 +87,7 @@ class _Block(Unopened, Generic[T]):
         wrap: Callable[[TrioThread, BlockHost[Any], V], T],
         call: str,
     ) -> None:
-        """Take what makes the block in trio, what stands for its value out here, and what it is called in messages."""
+        """Take what makes the block in trio, what makes the façade of its value, and the name of the call for messages."""
         self.call = call
         self._thread = thread
         self._parent = parent
@@ -114,7 +114,7 @@ class AsyncioBlock(_Block[T], AbstractAsyncContextManager[T]):
         try:
             value = await self._opening().wait_in_asyncio()
         except BaseException as error:
-            # It may have been open already when the call was cancelled. A coroutine that is thrown away cannot wait for its end.
+            # It may already have been open when the call was cancelled. A coroutine that is thrown away cannot wait for the end.
             if not isinstance(error, Exception | GeneratorExit):
                 await self._abandoning().wait_in_asyncio()
             raise
@@ -124,7 +124,7 @@ class AsyncioBlock(_Block[T], AbstractAsyncContextManager[T]):
         """End it, as the end of its block does.
 
         Args:
-            has_failed: Whether as one that raised: what waits is not waited for.
+            has_failed: End it as a block that raised: unfinished work is not waited for.
         """
         await self._closing(has_failed).wait_in_asyncio()
 
@@ -145,7 +145,7 @@ class BlockingBlock(_Block[T], AbstractContextManager[T]):
         try:
             value = self._opening().wait()
         except BaseException as error:
-            # It may have been open already when the interrupt came.
+            # It may already have been open when the interrupt came.
             if not isinstance(error, Exception):
                 self._abandoning().wait()
             raise
@@ -155,7 +155,7 @@ class BlockingBlock(_Block[T], AbstractContextManager[T]):
         """End it, as the end of its block does.
 
         Args:
-            has_failed: Whether as one that raised: what waits is not waited for.
+            has_failed: End it as a block that raised: unfinished work is not waited for.
         """
         self._closing(has_failed).wait()
 
@@ -167,10 +167,10 @@ class BlockingBlock(_Block[T], AbstractContextManager[T]):
 
 
 class _Pages(Generic[T]):
-    """At most one page is read ahead, so that not every entry costs a change of threads."""
+    """Reads at most one page ahead, so that a change of threads serves many entries."""
 
     def __init__(self, of: Facade[Any], next_page: Callable[[], Awaitable[Sequence[T]]]) -> None:
-        """Take the function that reads a page, in trio, and says with an empty one that there are no more."""
+        """Take the function that reads a page, in trio; an empty page is the end."""
         self._page: deque[T] = deque()
         self._of = of
         self._next_page = next_page
@@ -180,9 +180,9 @@ class _Pages(Generic[T]):
         return call_of(self._of, self._fill)
 
     async def _fill(self) -> bool:
-        """Read a page if there is none, and say whether there is one now. In the thread.
+        """Read a page if there is none, and return whether there is one now. Runs in the thread.
 
-        The page lands here before the call returns, so that a caller who is cancelled meanwhile loses nothing.
+        The page is kept here before the call returns, so a caller that is cancelled meanwhile loses nothing.
         """
         async with self._turn:
             if not self._page:
@@ -194,7 +194,7 @@ class _Pages(Generic[T]):
 
 
 class AsyncioPages(_Pages[T], AsyncIterator[T]):
-    """An asynchronous iterator that reads a page whenever it has given out the one before. It may be left half way."""
+    """An asynchronous iterator that reads the next page when it has given out the one before. It may be abandoned half way."""
 
     async def __anext__(self) -> T:
         # Another task may take what was read before this one goes on.
@@ -204,17 +204,17 @@ class AsyncioPages(_Pages[T], AsyncIterator[T]):
         return self._page.popleft()
 
     async def next_page(self) -> list[T]:
-        """Return what is at hand, reading a page if that is nothing; empty if there are no more."""
+        """Return the entries at hand, reading a page first if there are none. An empty list is the end."""
         while not self._page and await self._filling().wait_in_asyncio():
             pass
         return self._take()
 
     async def aclose(self) -> None:
-        """Do nothing, for those who close whatever they iterate over."""
+        """Do nothing. It is here for code that closes every iterator."""
 
 
 class BlockingPages(_Pages[T], Iterator[T]):
-    """An iterator that reads a page whenever it has given out the one before. It may be left half way."""
+    """An iterator that reads the next page when it has given out the one before. It may be abandoned half way."""
 
     def __next__(self) -> T:
         # Another thread may take what was read before this one goes on.
@@ -224,13 +224,13 @@ class BlockingPages(_Pages[T], Iterator[T]):
         return self._page.popleft()
 
     def next_page(self) -> list[T]:
-        """Return what is at hand, reading a page if that is nothing; empty if there are no more."""
+        """Return the entries at hand, reading a page first if there are none. An empty list is the end."""
         while not self._page and self._filling().wait():
             pass
         return self._take()
 
     def close(self) -> None:
-        """Do nothing, for those who close whatever they iterate over."""
+        """Do nothing. It is here for code that closes every iterator."""
 
 
 class InAsyncio:
@@ -318,7 +318,7 @@ class BlockMethod(Generic[S, P, V, T]):
     def __init__(
         self, method: Callable[Concatenate[S, P], AbstractAsyncContextManager[V]], wrap: Callable[[TrioThread, BlockHost[Any], V], T]
     ) -> None:
-        """Take the method, in trio, and what stands for the value of its block."""
+        """Take the method, in trio, and what makes the façade of its block's value."""
         self._method = method
         self._wrap = wrap
 

@@ -1,4 +1,4 @@
-"""Replica: a log with its writer, its followers, and what keeps it whole; it knows no network."""
+"""Replica: a log with its writer, its followers, and the tools that check and repair it. It knows nothing of networks."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ _CHUNK = 250
 _CHUNKS_PER_COMMIT = 4
 _SMALL_BYTES = 4096
 BEHIND_MAX = 256
-"""Entries that may be missing in a sketch: adding them takes 4 ms. To build one takes longer than comparing trees, for no bytes saved."""
+"""Entries that a sketch may lack. Adding these takes 4 ms; building a whole sketch takes longer than comparing trees, and saves nothing."""
 _FLUSH_S = 1.0
-"""What was acknowledged has so long to be kept when a subscription's block raises or is cancelled."""
+"""How long a subscription may take to keep its cursor after its block has raised or was cancelled."""
 
 
 class Replica(LogReader):
@@ -95,55 +95,55 @@ class Replica(LogReader):
         )
         self._verifiers = trio.CapacityLimiter(os.cpu_count() or 1)
         self._cursors: set[str] = set()
-        # Replaced and set at each commit, so that whoever waits on the old one wakes up.
+        # Set at each commit, which wakes everyone who waits for it, and replaced by a new one.
         self.next_commit = trio.Event()
         self._is_watching = False
         self._others = trio.Event()
         self._listeners: list[Callable[[Sequence[Entry]], None]] = []
         # The logs among which it was opened, if it was: they have one place on the network; see `gossiplog.net.service.service`.
         self.kept_by: object = None
-        # For what lives as long as the log is open, as its network does.
+        # Runs what lives as long as the log is open, such as its network.
         self.tasks: trio.Nursery
         self._presence = Presence(self, self.topic, self._choose_signer)
 
     @property
     def writer(self) -> Writer:
-        """The task that writes, for whoever watches how it does."""
+        """The task that writes; its figures are for monitoring."""
         return self._writer
 
     @property
     def schemes(self) -> frozenset[str]:
-        """The signature schemes whose entries are accepted and can be verified here."""
+        """The signature schemes that are accepted and can be verified here."""
         return usable_schemes(self._schemes)
 
     @property
     def presence(self) -> Presence:
-        """What is true only now of those who have the log open: told to them, never stored."""
+        """What is true only now of those who have the log open. It is told to them and never stored."""
         return self._presence
 
     @property
     def has_rules(self) -> bool:
-        """Whether an entry that is valid may be refused: there is an access rule, or the log has members."""
+        """Whether a valid entry may be refused, because there is an access rule or the log has members."""
         return self._has_rules
 
     async def append(self, payload: Any, *, signer: Signer | None = None) -> Entry:
-        """Sign a payload with today's heads as its parents, and append it.
+        """Sign a payload on top of the present heads, and append it.
 
-        Returns when the entry is as durable as the log was opened for. Appends of concurrent tasks share commits.
+        Returns once the entry is as durable as `open` was asked for. Appends of concurrent tasks share commits.
 
         Args:
-            payload: None, bools, numbers, strings, bytes, links, and lists and dicts of them, 64 deep at most. It is normalised as
-                JavaScript would: 1.0 becomes 1.
-            signer: Instead of the log's own.
+            payload: None, bools, numbers, strings, bytes, links, and lists and dicts of these, at most 64 deep. Numbers become what
+                JavaScript makes of them: 1.0 becomes 1.
+            signer: Used instead of the log's own signer, here and in the methods below.
 
         Raises:
-            EncodeError: The payload has no portable form, or is too large; it names the path in the payload.
+            EncodeError: The payload has no portable form, or is too large. The error names the path in the payload.
             LocalProtocolError: There is no signer.
-            NotAuthorised: The access rule refuses it.
-            Rejected: `apply` refuses it with `Reject`; anything else that it raises is raised as it is.
-            StoreError: It could not be stored.
+            NotAuthorised: The access rule refuses the entry.
+            Rejected: `apply` refuses it with `Reject`. Any other exception of `apply` is raised as it is.
+            StoreError: The entry could not be stored.
         """
-        # Not by way of `append_many`: 64 tasks that append at once notice each step.
+        # Not by way of `append_many`: with 64 tasks that append at once, every step counts.
         work = AppendPayloads((pcf.encode(payload),), self._choose_signer(signer))
         with span("append", self.topic, 1):
             (verdict,) = await self._submit(work)
@@ -151,7 +151,7 @@ class Replica(LogReader):
         return verdict.entry
 
     async def append_many(self, payloads: Iterable[Any], *, signer: Signer | None = None) -> list[Entry]:
-        """Append several payloads, each with the one before as its parent, in one transaction: all or none. Raises as `append`."""
+        """Append several payloads in one transaction, all or none, each on top of the one before. Raises as `append`."""
         signer = self._choose_signer(signer)
         encoded = [pcf.encode(payload) for payload in payloads]
         if not encoded:
@@ -167,15 +167,14 @@ class Replica(LogReader):
         """Make somebody a member: append a grant, whose id names the new node.
 
         Args:
-            did: Of an Ed25519 key.
-            role: `read`, `write`, or `admin`, who may grant and revoke below the new node.
-            under: The signer's node that grants; None for the one closest to a founder that it holds as admin.
-            device: Whether it is another key of the person who holds that node. It changes nobody's rights.
-            signer: Instead of the log's own.
+            did: The member's did, of an Ed25519 key.
+            role: `read`, `write`, or `admin`; an admin may grant and revoke below the new node.
+            under: The signer's node that grants. By default the one closest to a founder that the signer holds as admin.
+            device: Whether the did is another key of the person who holds that node. It changes nobody's rights.
 
         Raises:
             LocalProtocolError: The log has no members, or the signer holds no such node.
-            NotAuthorised: The rules refuse it.
+            NotAuthorised: The rules refuse the grant.
             StoreError: It could not be stored.
         """
         chosen = self._choose_signer(signer)
@@ -190,42 +189,39 @@ class Replica(LogReader):
         adopt: Sequence[str] = (),
         signer: Signer | None = None,
     ) -> Entry:
-        """Remove a node and all below it: append a revocation, which is a vote if the signer is a founder that is not above the node.
+        """Remove a node and all nodes below it, by appending a revocation. From a founder who is not above the node, it is a vote.
 
-        Whatever was signed there and is no ancestor of the revocation is void from now on, on every replica that gets the revocation.
+        On every replica that gets the revocation, what was signed under these nodes is void unless it is an ancestor of the revocation.
 
         Args:
-            node: Its name, or the did of somebody who holds one node.
-            under: The signer's node; None for the one above the node that is closest to a founder, or for the founder.
-            keep: Ids that stay, with all their ancestors, instead of everything that is here now.
-            adopt: Nodes right below that go on with all below them.
-            signer: Instead of the log's own.
+            node: The node's name, or the did of somebody who holds one node.
+            under: The signer's node. By default the one above `node` that is closest to a founder, or the founder's own for a vote.
+            keep: Ids that stay valid, with all their ancestors, instead of everything that is here now.
+            adopt: Nodes right below that stay, with all nodes below them.
 
         Raises:
-            LocalProtocolError: The log has no members, no such node, or the signer nothing to remove it by.
-            NotAuthorised: The rules refuse it.
+            LocalProtocolError: The log has no members or no such node, or the signer has no node to remove it from.
+            NotAuthorised: The rules refuse the revocation.
             StoreError: It could not be stored.
         """
         chosen = self._choose_signer(signer)
         return await self._say(choose_revoke(self._members, node, under, keep, adopt, chosen.did), chosen)
 
     async def leave(self, node: str | None = None, *, signer: Signer | None = None) -> Entry:
-        """Give up a node of one's own, and all below it. Raises as `revoke`.
+        """Give up a node of the signer's own, and all nodes below it. Raises as `revoke`.
 
         Args:
-            node: Its name; None for the only one that the signer holds.
-            signer: Instead of the log's own.
+            node: Its name. By default the only node that the signer holds.
         """
         chosen = self._choose_signer(signer)
         return await self._say(choose_leave(self._members, node, chosen.did), chosen)
 
     async def admit(self, ids: Iterable[str], *, under: str | None = None, signer: Signer | None = None) -> Entry:
-        """Have data count that revocations made void which were signed under a node or below it. Raises as `grant`.
+        """Let void data count again, if the revocations that made it void were signed at or below the signer's node. Raises as `grant`.
 
         Args:
-            ids: Of data entries of the log, at most 1,024.
-            under: The signer's node; None for the one closest to a founder that it holds as admin.
-            signer: Instead of the log's own.
+            ids: At most 1,024 data entries of the log.
+            under: The signer's node. By default the one closest to a founder that the signer holds as admin.
         """
         chosen = self._choose_signer(signer)
         return await self._say(choose_admit(self._members, sorted(set(ids)), under, chosen.did), chosen)
@@ -240,17 +236,17 @@ class Replica(LogReader):
         return (await self.insert_many([value]))[0]
 
     async def insert_many(self, values: Iterable[bytes]) -> list[Verdict]:
-        """Verify VALUEs made elsewhere, on all cores, and insert those that are valid and whose parents are here or before them.
+        """Verify VALUEs made elsewhere, on all cores, and insert the valid ones whose parents are in the log or earlier in `values`.
 
-        Commits every 1,000 entries or 8 MiB; of more than that also what is verified so far, where other processes verify the rest
-        meanwhile. A cancelled call leaves some of the first entries inserted, each with all its ancestors.
+        There is a commit every 1,000 entries or 8 MiB, and sooner while other processes verify the rest. A cancelled call has inserted
+        some of the first entries, each with all its ancestors.
 
         Returns:
-            A verdict for each value, in order: accepted, and new or not; ignored for missing parents; ignored because it is in the
+            A verdict for each value, in order: accepted, new or not; ignored for missing parents; ignored because it is in the
             quarantine; or rejected by the rule that it breaks.
 
         Raises:
-            StoreError: The store failed; the commits before stay.
+            StoreError: The store failed. Earlier commits stay.
         """
         chunks = list(bounded(values, len, count_max=_CHUNK, bytes_max=PAGE_BYTES_MAX // _CHUNKS_PER_COMMIT))
         is_long = len(chunks) > _CHUNKS_PER_COMMIT
@@ -270,9 +266,9 @@ class Replica(LogReader):
         return verdicts
 
     async def verify_many(self, values: Sequence[bytes]) -> list[Verdict]:
-        """Verify VALUEs in a worker thread, in one hop; insert nothing. For whoever inserts in an order or in batches of its own.
+        """Verify VALUEs in a worker thread, in one hop, and insert nothing. For callers that choose their own order and batches.
 
-        One small VALUE is verified in place, which takes 90 µs of CPU where the hop alone takes 170.
+        A single small VALUE is verified in place: that takes 90 µs of CPU, and the hop alone would take 170.
         """
         if len(values) == 1 and (verdict := self.verify_now(values[0])) is not None:
             await trio.lowlevel.checkpoint()
@@ -280,13 +276,13 @@ class Replica(LogReader):
         return await trio.to_thread.run_sync(self._validate, values, limiter=self._verifiers)
 
     def verify_now(self, value: bytes) -> Verdict | None:
-        """Verify one small VALUE without waiting for anything; None for a large one."""
+        """Verify one small VALUE without waiting; return None for a large one."""
         return self._validate([value])[0] if len(value) <= _SMALL_BYTES else None
 
     async def insert_verified(self, verdicts: Sequence[Verdict], *, is_retry: bool = False) -> list[Verdict]:
-        """Insert what `verify_many` accepted, as one piece of work; return the verdicts with those of the log in their place.
+        """Insert what `verify_many` accepted, as one piece of work, and replace its verdicts by those of the log.
 
-        Concurrent calls share commits. A cancelled call leaves all of it inserted, or nothing.
+        Concurrent calls share commits. A cancelled call has inserted everything or nothing.
 
         Raises:
             StoreError: The store failed; nothing of this call is inserted.
@@ -298,9 +294,9 @@ class Replica(LogReader):
         return [next(inserted) if verdict.accepted else verdict for verdict in verdicts]
 
     def insert_then(self, verdicts: Sequence[Verdict], then: Then) -> bool:
-        """Insert as `insert_verified`, but return before it is done, and have what that returns or raises handed to a function.
+        """Insert as `insert_verified`, but return at once; `then` is called with what that would have returned or raised.
 
-        See `Writer.submit_then` for the step in which this is called, what it may do, and when the answer is False.
+        `Writer.submit_then` says when it is called, what it may do, and when the answer is False.
 
         Raises:
             ReadOnlyLog: The log is open read-only.
@@ -319,10 +315,10 @@ class Replica(LogReader):
 
     @contextmanager
     def watch_commits(self, listener: Callable[[Sequence[Entry]], None]) -> Iterator[None]:
-        """Have the new entries of each commit handed to a function, in their order, until the end of the block.
+        """Have a function called with the new entries of each commit, in order, until the end of the block.
 
-        It is called in the step that hears of the commit, before whoever wanted the entries written does; it must neither block nor raise.
-        What other processes write to a store that is shared does not pass here.
+        It is called before those whose entries were committed hear of it, and must neither block nor raise. It does not hear of commits by
+        other processes.
         """
         self._listeners.append(listener)
         try:
@@ -332,7 +328,7 @@ class Replica(LogReader):
 
     @contextmanager
     def watch_set_aside(self, listener: Callable[[str, Entry, str], None]) -> Iterator[None]:
-        """Have each entry that an application sets aside handed to a function, with the application's name and the reason; as above."""
+        """Have a function called with the application's name, the entry and the reason whenever an application sets one aside."""
         self._applications.on_missed.append(listener)
         try:
             yield
@@ -341,12 +337,12 @@ class Replica(LogReader):
 
     @block("log.subscribe")
     async def subscribe(self, cursor: str | None = None, *, from_now: bool = False) -> AsyncIterator[Subscription]:
-        """Follow the log: every entry in the order in which this replica got it, then wait for more.
+        """Follow the log: iterate over all entries in the order in which they arrived here, then wait for more.
 
         Args:
-            cursor: A name under which `ack` keeps the place: at least once, each entry until it is acknowledged. None keeps none. At the
-                end of the block, however it ends, what was acknowledged is kept.
-            from_now: Begin with the next entry, unless the cursor has a place already. Otherwise begin with the first.
+            cursor: A name under which `ack` keeps the place, so that each entry is delivered until it is acknowledged, at least once. At
+                the end of the block, however it ends, the last acknowledged place is kept. Without a name, no place is kept.
+            from_now: Begin with the next entry instead of the first, unless the cursor already has a place.
 
         Raises:
             LocalProtocolError: Another subscription has this cursor.
@@ -370,7 +366,7 @@ class Replica(LogReader):
             if cursor is None:
                 yield events
                 return
-            # In a task of the log's: a generator that serves a browser may yield within this block, and not within a nursery.
+            # In a task of the log: a generator that serves a browser may yield within this block, but not within a nursery.
             self.tasks.start_soon(events.keep_acks)
             try:
                 yield events
@@ -389,17 +385,17 @@ class Replica(LogReader):
     async def rebuild(
         self, application: Application | str | None = None, *, on_progress: Callable[[int], None] | None = None
     ) -> list[Rebuilt]:
-        """Build an application's tables anew: `reset`, then every entry in causal order, in one transaction that a crash leaves undone.
+        """Rebuild an application's tables in one transaction: `reset`, then every entry in causal order. A crash leaves them as they were.
 
         Args:
-            application: The name of one that the log was opened with, None for all of these; or another one, in any version.
+            application: The name of an application that the log was opened with; by default, all of them. Or another application.
             on_progress: Called now and then with the number of entries that were applied.
 
         Returns:
-            For each application how many entries were applied, and how many of them set aside: nothing stops it but the store.
+            For each application, how many entries were applied and how many were set aside. Only the store can stop a rebuild.
 
         Raises:
-            LocalProtocolError: The log was opened without it.
+            LocalProtocolError: The log was opened without that application.
             ReadOnlyLog: The log is open read-only.
             StoreError: The store failed; the tables are as they were.
         """
@@ -411,15 +407,15 @@ class Replica(LogReader):
         return [await runner.rebuild(self._store, each, on_progress) for each in chosen]
 
     async def retry_set_aside(self, application: str | None = None) -> list[Rebuilt]:
-        """Apply again what the applications, or the one of this name, could make nothing of.
+        """Apply again what the applications, or the one of this name, have set aside.
 
-        That is a rebuild where something that was applied comes after it, unless the application is free of order.
+        If entries that build on it have been applied, the tables are rebuilt, unless the application is order-free.
 
         Returns:
-            For each application how many entries were applied, and how many of them it still sets aside.
+            For each application, how many entries were applied and how many it still sets aside.
 
         Raises:
-            LocalProtocolError: The log was opened without it.
+            LocalProtocolError: The log was opened without that application.
             ReadOnlyLog: The log is open read-only.
             StoreError: The store failed; the tables are as they were.
         """
@@ -427,10 +423,10 @@ class Replica(LogReader):
         return [await self._applications.retry(self._store, each) for each in self._applications.find(application)]
 
     async def sync(self, other: Replica, *, source: Source | None = None) -> SyncResult:
-        """Pull what another open log has and this one lacks, over one snapshot of it. Call it on the other one for the other way.
+        """Pull what another open log of the same topic has and this one lacks, over one snapshot of that log.
 
         Args:
-            source: What earlier syncs from the same log taught; pass the same one again.
+            source: What earlier syncs learned about that log; pass the same object each time.
 
         Raises:
             LocalProtocolError: The topics differ.
@@ -466,7 +462,7 @@ class Replica(LogReader):
                         assert_never(step)
 
     async def _views(self, other: Replica) -> tuple[SketchView, SketchView] | None:
-        """The sketches of two logs, if neither has far to go and no row that is to be added is damaged: trees do without it."""
+        """Return the sketches of both logs. None if one is far behind or would need a damaged row: comparing trees needs neither."""
         try:
             if max(await self.sketch_behind(), await other.sketch_behind()) > BEHIND_MAX:
                 return None
@@ -475,9 +471,9 @@ class Replica(LogReader):
             return None
 
     async def copy_from(self, other: LogReader, *, on_progress: Callable[[int], None] | None = None) -> CopyReport:
-        """Copy another log into this one, entries in the order in which it got them, with its quarantine and its followers' cursors.
+        """Copy another log into this one: its entries, in the order in which it got them, its quarantine and its followers' cursors.
 
-        Every entry is verified. What is here already is skipped, so a copy that was interrupted is repeated, and goes on quickly.
+        Every entry is verified. Entries that are already here are skipped, so an interrupted copy can be repeated and resumes quickly.
 
         Args:
             other: A log with the same topic, wherever it lies.
@@ -486,7 +482,7 @@ class Replica(LogReader):
         Raises:
             LocalProtocolError: The topics differ.
             ReadOnlyLog: This log is open read-only.
-            StoreError: One of the two failed; what was copied before is kept.
+            StoreError: One of the two stores failed. What was copied before is kept.
         """
         if other.topic != self.topic:
             raise LocalProtocolError(f"topic {other.topic!r}, expected {self.topic!r}")
@@ -494,21 +490,19 @@ class Replica(LogReader):
         return await copy_store(other._store, self._store, self.insert_many, on_progress)
 
     async def retry_quarantine(self, ids: Iterable[str] | None = None) -> list[Verdict]:
-        """Try again to insert what was set aside, all of it or these ids; what passes now leaves the quarantine.
+        """Try again to insert entries from the quarantine, all of them or these ids. Those that pass leave it.
 
-        What a repair set aside may be damaged; that is rejected, and stays. The verdicts hold all the entries: where they are many, iterate
-        over `retrying`.
+        Damaged entries, which a repair may have put there, are rejected and stay. The verdicts hold all the entries; if there are many,
+        iterate over `retrying` instead.
         """
         return [verdict async for _, verdict in self.retrying(ids)]
 
     def retrying(self, ids: Iterable[str] | None = None, *, rules: Container[str] | None = None) -> Pages[tuple[Quarantined, Verdict]]:
-        """Try again as `retry_quarantine` does, a page at a time, as far as it is iterated over.
-
-        The order is causal, so that an entry finds its ancestors back in the log.
+        """Retry as `retry_quarantine` does, a page at a time while it is iterated over, ancestors first.
 
         Args:
-            ids: Only these; what is not in the quarantine is passed over.
-            rules: Only what was set aside under these rules.
+            ids: Only these; ids that are not in the quarantine are skipped.
+            rules: Only entries that were set aside under these rules.
         """
         keys = None if ids is None else sorted({decode_id(id) for id in ids})
         after: bytes | None = None
@@ -538,9 +532,9 @@ class Replica(LogReader):
         return Pages(retry_page)
 
     async def forget_damaged(self) -> int:
-        """Drop from the quarantine what a repair set aside and is no valid entry; return how many valid ones it leaves there.
+        """Drop what a repair put into the quarantine and is no valid entry. Return how many valid entries of a repair remain there.
 
-        For a log that has been healed: the entries that these were have been fetched again, or nobody has them.
+        For a healed log: the originals of the dropped rows have been fetched again, or nobody has them.
         """
         waiting = 0
         async for record in self.quarantine():
@@ -559,23 +553,23 @@ class Replica(LogReader):
         on_progress: Callable[[int], None] | None = None,
         on_phase: Callable[[str], None] | None = None,
     ) -> FsckReport:
-        """Check every entry and all that is derived from them, on one snapshot, on all cores. About 80 µs of CPU an entry.
+        """Check every entry, and everything derived from the entries, on one snapshot and all cores. About 80 µs of CPU per entry.
 
-        Memory is O(heads) and a page of entries, however many there are.
+        Memory is O(heads) plus a page of entries.
 
         Args:
-            repair: If something is wrong, build what is derived anew in one transaction, and check again. Entries that are damaged, or
-                have lost an ancestor, go to the quarantine under the rules `damaged`, `parents` and `ancestor`; sync from a peer and retry
-                them. Applications' tables are then built anew, now or when the log is next opened with them.
-            dry_run: Rehearse the repair and roll it back, a file's in a copy: the report says how many entries it would set aside. Also
-                of a file that is open read-only.
-            set_aside_max: Repair only if no more entries than these are set aside; None for any number.
-            on_progress: Called now and then with the number of entries that were checked; anew from 0 for each pass.
-            on_phase: Called before each pass after the first, with what it does.
+            repair: If something is wrong, rebuild what is derived in one transaction, and check again. Entries that are damaged or have
+                lost an ancestor go to the quarantine, under the rules `damaged`, `parents` and `ancestor`; sync from a peer, then retry
+                them. Applications' tables are rebuilt now, or when the log is next opened with the application.
+            dry_run: Rehearse the repair and roll it back; a file is rehearsed on in a copy, and may be open read-only. The report says how
+                many entries a repair would set aside.
+            set_aside_max: Repair only if at most this many entries are set aside. By default any number.
+            on_progress: Called now and then with the number of checked entries. Each pass begins at 0.
+            on_phase: Called before each pass but the first, with what the pass does.
 
         Raises:
-            ReadOnlyLog: A repair was asked for in a log that is open read-only.
-            RepairRefused: It would set more entries aside.
+            ReadOnlyLog: A repair was asked for, and the log is open read-only.
+            RepairRefused: The repair would set more entries aside.
             DamagedLog: The file cannot be repaired in place.
             StoreError: The store failed.
         """
@@ -588,7 +582,7 @@ class Replica(LogReader):
                 self._store, self.verify_many, on_progress, aside_max=set_aside_max, is_rehearsal=dry_run, on_phase=on_phase
             )
         finally:
-            # What was set aside is in it no longer.
+            # It may still contain what was set aside.
             self._sketches.drop()
         if not dry_run:
             await self._applications.bring_up_to_date(self._store, self._on_rebuild)
@@ -597,19 +591,19 @@ class Replica(LogReader):
     async def salvage_from(
         self, source: Store | None, pages: Iterable[bytes], *, on_progress: Callable[[int], None] | None = None
     ) -> SalvageReport:
-        """Bring in everything that can be read of a damaged log and proves itself. May be repeated: what is here is passed over.
+        """Bring in every valid entry that can be read from a damaged log. It can be repeated; entries that are already here are skipped.
 
         Valid entries whose ancestors are missing go to the quarantine, under the rule `parents`.
 
         Args:
-            source: The damaged log's store, open for reading; None if it does not open at all. Its topic, too, may be damaged: what it has
-                of another one than this log's is left out.
-            pages: What else may be VALUEs, as `store/sqlite/pages.py` finds them.
-            on_progress: Called now and then with the number of rows that were looked at.
+            source: The damaged log's store, open for reading; None if it cannot be opened. Its topic may be damaged too: entries of
+                another topic than this log's are left out.
+            pages: Further bytes that may be VALUEs, as `store/sqlite/pages.py` finds them.
+            on_progress: Called now and then with the number of rows that were read.
 
         Raises:
             ReadOnlyLog: This log is open read-only.
-            StoreError: This log's store failed; what was salvaged before is kept.
+            StoreError: This log's store failed. What was salvaged before is kept.
         """
         self._check_writable()
         retry = partial(self.retrying, rules=REPAIRED_RULES)
@@ -618,9 +612,9 @@ class Replica(LogReader):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the writer for the length of a block, and after it whatever was submitted within.
+        """Run the writer for the length of a block; what was submitted within is committed after its end.
 
-        Before it, applications get what was stored without them.
+        Applications first get what was stored without them.
         """
         if not self.read_only:
             await self._applications.bring_up_to_date(self._store, self._on_rebuild)
@@ -652,7 +646,7 @@ class Replica(LogReader):
             raise ReadOnlyLog(f"{self.location} is open read-only")
 
     async def write_cursor(self, request: WriteCursor) -> None:
-        """Keep a cursor, durably, in a commit that others may share."""
+        """Store a cursor durably, in a commit that it may share with others."""
         await self._writer.submit(request)
 
     def _validate(self, values: Sequence[bytes]) -> list[Verdict]:
@@ -675,14 +669,14 @@ class Replica(LogReader):
         self._wake_followers()
 
     async def _follow(self) -> None:
-        """Apply what other processes store without our applications."""
+        """Apply what other processes have stored without our applications."""
         while True:
             self._others = trio.Event()
             try:
                 for application in self._applications.find(None):
                     await self._applications.follow(self._store, application)
             except StoreError as error:
-                # The next commit says what is wrong, if it still is.
+                # If it persists, the next commit raises it.
                 logger.warning("applications cannot follow: %s", error)
             with trio.move_on_after(self.poll_s):
                 await self._others.wait()

@@ -1,4 +1,4 @@
-"""What can be asked of any log, whoever writes to it."""
+"""The half of a replica that only reads."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PAGE = 512
-"""Entries read per hop into the database's thread, of 8 MiB together (`log.page`): its cost is spread thin."""
+"""Entries read per hop into the database's thread, at most 8 MiB together (`log.page`), so that a hop costs each of them little."""
 _HOP_S = 0.25
-"""A query gives the database's thread back after so long, and goes on in another hop: others want to read as well."""
+"""A query that takes longer gives the database's thread back, so that others can read, and resumes in another hop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A state of a log that reading can be bound to, however long it takes and whatever arrives meanwhile; it holds nothing open.
+    """A state of a log. Reading can be bound to it for any length of time, whatever arrives meanwhile; it holds nothing open.
 
-    Parents have lower insertion numbers than their children, so all ancestors of its entries are in it.
+    It contains all ancestors of its entries, because parents have lower insertion numbers than their children.
 
     Attributes:
         heads: The keys of those without children, ascending.
@@ -73,15 +73,15 @@ class LogReader:
     """The half of a `Replica` that changes nothing.
 
     Ids are strings of 32 characters, keys the same in 20 bytes. Where a method takes an id, an unknown one raises NotFound and a
-    malformed one DecodeError. Each call reads one snapshot; a cancelled one does nothing.
+    malformed one DecodeError. Each call reads one snapshot. A cancelled call does nothing.
     """
 
     def __init__(self, store: Store, void: Void) -> None:
         self._store = store
-        # What the access rule refused: readers find it in the quarantine.
+        # What the access rule refused. Readers see it as if it were in the quarantine.
         self._void = void
         self._sketches = SketchKeeper(store)
-        # What readers know of members, one after the other.
+        # What readers know of the members; one reader at a time brings it up to date.
         self._members = Membership() if has_policy(store.topic) else None
         self._members_turn = trio.Lock()
 
@@ -158,11 +158,11 @@ class LogReader:
         limit: int | None = None,
         moment: Moment | None = None,
     ) -> Pages[Entry]:
-        """Iterate over entries in the order of their ids, which is a causal order; 512 at a time are read from one snapshot.
+        """Iterate over entries in the order of their ids, which is a causal order. Each snapshot serves 512 of them.
 
         Args:
-            after: Only entries with greater ids. It need not be an id of the log's.
-            moment: Only entries that were there at this moment of this log's; otherwise each page is read from the state of its own time.
+            after, before: Only entries with ids between these, exclusive. The log need not have them.
+            moment: Only entries that the log had at this moment. Without it, each page shows the log as it is when the page is read.
         """
         seq_max = None if moment is None else moment.seq
         low, high = _bound(after), _bound(before)
@@ -189,13 +189,13 @@ class LogReader:
         before: str | None = None,
         moment: Moment | None = None,
     ) -> Pages[pa.RecordBatch]:
-        """Iterate over entries as record batches of Arrow's, of at most 2,048 rows and about 16 MiB, in the order of ids.
+        """Iterate over entries as Arrow record batches of at most 2,048 rows and about 16 MiB, in the order of ids.
 
-        Needs pyarrow and numpy, of the extra `arrow`.
+        Needs the extra `arrow`.
 
         Args:
             columns: Of `gossiplog.arrow.COLUMNS`; None for `EXPORT_COLUMNS`.
-            moment: See `iterate`; None for the moment at which the first batch is read.
+            after, before, moment: As for `iterate`; without a moment, that of the first batch.
 
         Raises:
             LocalProtocolError: There is no such column.
@@ -224,7 +224,7 @@ class LogReader:
         return next_clock(heads)
 
     async def root(self) -> Node:
-        """Return the root of the prolly tree: equal roots mean equal logs."""
+        """Return the root of the prolly tree. Logs with equal roots have the same entries."""
         return await self.run(ask(ReadRoot()))
 
     async def count(self) -> int:
@@ -232,21 +232,21 @@ class LogReader:
         return (await self.run(ask(ReadCount())))[0]
 
     async def moment(self) -> Moment:
-        """Return the state of now, for `iterate`. Costs what `count` and `heads` do."""
+        """Return the present state, for `iterate`. Costs as much as `count` and `heads`."""
         return await self.run(_read_moment())
 
     async def size_bytes(self) -> int:
-        """Return what the log takes on disk, or in memory the sum of its values."""
+        """Return how many bytes the log takes on disk; in memory, the sum of its values."""
         return await self._store.size_bytes()
 
     async def position(self, id: str) -> Position:
-        """Return the entry's branch and clock. Branches are this replica's own way of numbering chains of entries."""
+        """Return the entry's branch and clock. A branch is a chain of entries; each replica numbers them in its own way."""
         return await self.run(_find(id))
 
     async def is_ancestor(self, a: str, b: str) -> bool:
         """Say whether a path leads from `b` through parents to `a`. O(branches between the two) or O(entries), whichever is less.
 
-        What takes longer than a quarter of a second goes on in further hops, between which it can be cancelled.
+        A call that takes longer than a quarter of a second can be cancelled from then on.
         """
         query = AncestorQuery(decode_id(a), decode_id(b))
         answer: bool | None = None
@@ -255,7 +255,7 @@ class LogReader:
         return answer
 
     def ancestors(self, id: str, *, limit: int | None = None) -> Pages[Entry]:
-        """Iterate over all ancestors of an entry, highest ids first, reading as far as it is iterated."""
+        """Iterate over all ancestors of an entry, highest ids first. Only what is iterated over is read."""
         walk: AncestorWalk | None = None
         remaining = limit
 
@@ -275,7 +275,7 @@ class LogReader:
         return [encode_id(key) for key in await self.run(_children(id))]
 
     async def members(self) -> list[LogMember]:
-        """List the nodes of a log with members, removed ones too: founders first, then in the order in which this replica got them.
+        """List the nodes of a log with members, including removed ones: founders first, then in the order in which they arrived here.
 
         Raises:
             LocalProtocolError: The log has no members, or its policy is not here yet.
@@ -284,7 +284,7 @@ class LogReader:
             return await self.run(list_members(self._members))
 
     async def access_log(self) -> list[AccessRecord]:
-        """List grants, revocations and admissions, void ones too, in the order in which this replica got them. Raises as `members`."""
+        """List grants, revocations and admissions, including void ones, in the order in which they arrived here. Raises as `members`."""
         async with self._members_turn:
             return await self.run(list_controls(self._members))
 
@@ -294,7 +294,7 @@ class LogReader:
             return await self.run(read_policy(self._members))
 
     async def standing(self, id: str) -> Standing:
-        """Say whether an entry of a log with members counts, by which node it was signed, and what made it void. Raises as `members`."""
+        """Say whether an entry counts, which node signed it, and what made it void. Raises as `members`."""
         async with self._members_turn:
             return await self.run(_standing(self._members, decode_id(id)))
 
@@ -304,7 +304,7 @@ class LogReader:
             return {encode_id(key) for key in await self.run(_find_void(self._members, [decode_id(id) for id in ids]))}
 
     def quarantine(self) -> Pages[Quarantined]:
-        """Iterate over the entries that a repair or a salvage kept out of the log, in the order of their ids."""
+        """Iterate over the entries that a repair or a salvage has kept out of the log, in the order of their ids."""
         after: bytes | None = None
 
         async def read_page() -> list[Quarantined]:
@@ -317,9 +317,9 @@ class LogReader:
         return Pages(read_page)
 
     async def sketch(self) -> SketchView:
-        """Return the sketch of the log's keys, up to date. Costs about 15 µs of CPU for each entry since the last call, in a thread.
+        """Return an up-to-date sketch of the log's keys. Takes a thread about 15 µs of CPU for each entry since the last call.
 
-        A cancelled call keeps what it has done for the next one.
+        The next call continues where a cancelled one stopped.
 
         Raises:
             StoreError: The store failed, or an entry is damaged.
@@ -327,15 +327,15 @@ class LogReader:
         return await self._sketches.view()
 
     async def sketch_behind(self) -> int:
-        """Return how many entries `sketch` would have to add, at most: all of them where none is at hand."""
+        """Return at most how many entries `sketch` would have to add; all of them if there is no sketch yet."""
         return await self._sketches.behind()
 
     async def forget_sketch(self) -> None:
-        """Have the sketch built anew from the entries when it is needed next: something shows that it is wrong."""
+        """Drop a sketch that has proved wrong. The next `sketch` builds it from the entries."""
         await self._sketches.forget()
 
     def set_aside(self) -> Pages[SetAside]:
-        """Iterate over the entries of the log that applications could make nothing of, in the order of their ids."""
+        """Iterate over the entries that applications have set aside, in the order of their ids."""
         after: tuple[bytes, str] | None = None
 
         async def read_page() -> list[SetAside]:
@@ -348,16 +348,16 @@ class LogReader:
         return Pages(read_page)
 
     async def query(self, sql: str, *parameters: Any, at: Reader | Moment | None = None) -> list[tuple[Any, ...]]:
-        """Return rows of the applications' tables, from one state of them and the log.
+        """Return rows of the applications' tables, from one state of the tables and the log.
 
         Args:
             sql: One statement that only reads, with parameters written `$1`, `$2` and so on.
-            at: A snapshot, in whose state it is asked; or a moment: then the rows are those of exactly its entries.
+            at: A snapshot to read from; or a moment, so that the rows come from exactly the entries of that moment.
 
         Raises:
-            LocalProtocolError: The statement does more than read; or an application's `apply` asks, which has `tx.fetch` for it.
-            StatementError: The database refused it.
-            SnapshotExpired: The tables are no longer those of that moment.
+            LocalProtocolError: The statement does more than read; or an application's `apply` asks, which uses `tx.fetch` instead.
+            StatementError: The database refused the statement.
+            SnapshotExpired: The tables have changed since that moment.
         """
         check_not_applying()
         if at is not None and not isinstance(at, Moment):
@@ -372,14 +372,14 @@ class LogReader:
                     return await snapshot.query(sql, parameters)
 
     async def run(self, plan: Plan[T]) -> T:
-        """Run a plan that reads, on one snapshot, in one hop."""
+        """Run a plan that only reads, on one snapshot, in one hop."""
         return await self._store.read(self._void.complete(plan) if self._void else plan)
 
     def snapshot(self, *, may_expire: bool = False) -> Block[Reader]:
-        """Hold one state of the log for any number of plans. Keep it short: nothing later than it can be tidied up in a file.
+        """Hold one state of the log for any number of plans. Keep it short: meanwhile a file cannot be checkpointed past it.
 
         Args:
-            may_expire: Whether it may be taken back when that has cost too much space: then `run` raises SnapshotExpired.
+            may_expire: Whether it may be revoked when it has cost too much space; then `run` raises SnapshotExpired.
         """
         return Block(self._store.snapshot(may_expire=may_expire), "log.snapshot")
 
@@ -424,6 +424,6 @@ def _children(id: str) -> Plan[list[bytes]]:
 
 
 def _ask(query: AncestorQuery) -> Plan[bool | None]:
-    # The time counts from when a thread takes it up.
+    # The time begins when a thread starts on it.
     until = time.monotonic() + _HOP_S
     return (yield from query.run(lambda: time.monotonic() > until))

@@ -1,9 +1,9 @@
-"""Many logs of a process: opened when they are first used, shared by all who use them, and closed when nobody has for a while.
+"""The open logs of a process: each is opened when it is first used, shared by all its users, and closed when it has been idle for a while.
 
-Each open log has a task of its own, which holds it and all that goes along with it, such as its place on a server. A user is a block: while
-one lasts, the log stays open. At most `most_open` are open or about to close at a time; for one more, the one
-that has been idle for longest is closed first. If none is idle, there is no room. A log that somebody else has opened may be pinned among
-them: it is used like the others, beyond their number, and closed by whoever opened it.
+Each open log has a task of its own, which holds it open together with its companions, such as its place on a server. A user is a block, and
+the log stays open while there is one. At most `most_open` logs are open or closing. To open one more, the log that has been idle longest is
+closed first; if none is idle, the call waits for a second and then raises ShelfFull. A log that somebody else has opened may be pinned: it
+is used like the others, does not count, and is closed by whoever opened it.
 
 Source: docs/rooms.md
 """
@@ -23,10 +23,10 @@ from ..tasks.nursery import first_error, open_service_nursery
 from .log import Replica
 
 Companion: TypeAlias = Callable[[Any], AbstractAsyncContextManager[object]]
-"""What is done with each log for as long as it is open."""
+"""Something that is done with each log while it is open."""
 IDLE_S = 60.0
 _PATIENCE_S = 1.0
-"""How long one more log waits for a place, where all are in use: many uses are short."""
+"""How long one more log waits for a place when all are in use. Many uses are short."""
 
 
 class LogShelf(Protocol):
@@ -47,7 +47,7 @@ class LogShelf(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _Accompanying:
-    """What goes along with a log: its end, and whether it is there."""
+    """A companion of a log: the scope that ends it, and whether it has ended."""
 
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     ended: trio.Event = field(default_factory=trio.Event)
@@ -58,12 +58,13 @@ class _Held:
 
     Attributes:
         is_pinned: Somebody else opens and closes it.
-        users: Blocks that use it, or wait for it.
+        users: How many blocks use it or wait for it.
         idle_since: When the last of them ended.
-        opened: It is open, or could not be.
-        gone: It is closed.
-        tasks: Runs what goes along with it.
-        along: What does.
+        opened: Set when it is open, or when opening has failed.
+        end: Set to have it closed.
+        gone: Set when it is closed.
+        tasks: Runs its companions.
+        along: Its companions.
     """
 
     def __init__(self, *, create: bool = False, is_pinned: bool = False) -> None:
@@ -94,7 +95,7 @@ class OpenLogs:
         self._tasks = tasks
         self._most_open = most_open
         self._idle_s = idle_s
-        # In the order of their last use.
+        # By topic, in the order of their last use.
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._pins = 0
         self._companions: list[Companion] = []
@@ -114,8 +115,8 @@ class OpenLogs:
         """Use a log for the length of a block.
 
         Raises:
-            ShelfFull: As many logs as may be are open, and all are in use.
-            StoreError: It cannot be opened; LogNotFound if there is none.
+            ShelfFull: `most_open` logs are open, and all are in use.
+            StoreError: The log cannot be opened; LogNotFound if there is none.
         """
         held = await self._join(topic, create=create)
         try:
@@ -168,7 +169,7 @@ class OpenLogs:
                     await each.ended.wait()
 
     async def close_idle(self) -> None:
-        """Close what has been idle for long enough, for ever."""
+        """Run until cancelled, and close logs that have been idle for long enough."""
         while True:
             await trio.sleep(self._idle_s / 4)
             before = trio.current_time() - self._idle_s
@@ -210,7 +211,7 @@ class OpenLogs:
                 return held
             self._leave(held)
             if isinstance(held.error, LogNotFound) and create and not held.create:
-                # Somebody else, who may not create it, asked first.
+                # An earlier caller asked for it without creating it.
                 await held.gone.wait()
                 continue
             raise held.error
@@ -221,7 +222,7 @@ class OpenLogs:
         self._give_place(held)
 
     def _give_place(self, held: _Held) -> None:
-        """Close a log that nobody uses, if others wait for its place: whoever used it again at once would keep them from it."""
+        """Close a log that nobody uses if others wait for its place. Otherwise a quick next use could keep them out for ever."""
         if self._is_idle(held) and self._left:
             held.end.set()
             self._left.unpark()
@@ -230,10 +231,10 @@ class OpenLogs:
         return not held.users and held.opened.is_set()
 
     async def _make_room(self, deadline: float) -> None:
-        """Wait until one more may be opened, perhaps: others may be waiting for the same.
+        """Wait until there may be room for one more log. Another caller may take the place first.
 
         Raises:
-            ShelfFull: All were in use until the deadline.
+            ShelfFull: All logs were in use until the deadline.
         """
         chosen = next((held for held in self._held.values() if held.end.is_set() and not held.is_pinned), None) or next(
             (held for held in self._held.values() if self._is_idle(held)), None

@@ -1,4 +1,25 @@
-"""The task that writes to a log that is open: it carries out what the writing machine (`log/writing.py`) asks for, on a store."""
+"""The writer: it drives the writing machine (`log/writing.py`) for an open log, and carries out its actions on the store.
+
+Theory of operation. The machine decides what is committed together and what each caller is told; the writer only does it. An event goes in
+by `_handle`, which carries out the actions that come back, in order and to the end. An action may bring another event, such as a caller
+that submits again when it is answered. That event goes to the machine at once, and its actions go behind those that wait.
+
+A group is committed in one of two places. A small group without applications is handed to the store in the step that brings it, and the
+store reports in a later step (`_land`): one append after the other then takes two rounds of the event loop each, not four. Any other group
+is left in `_write` for the task that runs `run`, which also gives others their turn (`Gather`) and ends the writer.
+
+    submit, submit_then --Submitted--> machine --Write--> store (_begin), reports to _land --Written or Unwritten--> machine
+                                               --Write--> _write, which run commits (_commit) --Written or Unwritten--> machine
+                                               --Gather-> _is_gathering, which run reports after two rounds --Gathered--> machine
+                                               --Answer, Tell, Report--> done in the same step
+
+Invariants:
+    1. At most one group is at the store: either `_is_begun`, or `run` is within `_commit`, or neither.
+    2. Actions are carried out in the order in which the machine asked for them. `_is_acting` holds back a nested `_handle`.
+    3. Ctrl-C cannot come between an event and its actions, so a caller is never left without an answer.
+    4. After `close` nothing is accepted. `run` returns when everything submitted before has been answered, or answers it with ClosedError.
+    5. A caller that is cancelled leaves its work with the machine: it is done as a whole, or not at all.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +50,7 @@ Then: TypeAlias = Callable[[list[Verdict] | Exception], None]
 
 
 class _Caller:
-    """Somebody who submitted a piece of work, and waits for what comes of it, or is told."""
+    """Whoever submitted a piece of work: a task that waits for the outcome, or a function that is called with it."""
 
     __slots__ = ("_outcome", "_then", "_waiter")
 
@@ -39,7 +60,7 @@ class _Caller:
         self._waiter = Sleeper()
 
     async def wait(self) -> list[Verdict]:
-        """Wait for the outcome, and return or raise it. Cancelled, the work goes on without its caller."""
+        """Wait for the outcome, and return or raise it. If the caller is cancelled, the work goes on without it."""
         if self._outcome is None:
             await self._waiter.sleep()
         assert self._outcome is not None
@@ -48,7 +69,7 @@ class _Caller:
         return self._outcome
 
     def answer(self, outcome: list[Verdict] | Exception) -> None:
-        """Tell of the outcome."""
+        """Hand over the outcome."""
         self._outcome = outcome
         if self._then is not None:
             self._then(outcome)
@@ -56,15 +77,12 @@ class _Caller:
 
 
 class Writer:
-    """Commits what callers submit, one group at a time.
-
-    What is small is handed to the store in the step that brings it, and what came of it is told in the step that the store reports in: so
-    one append after the other takes two rounds of the event loop each, not four. The rest is written by the task that calls `run`.
+    """Commits what callers submit, one group at a time. See the theory of operation above.
 
     Attributes:
         commits: How long each commit took.
-        failures: Commits that the store failed, by the name of the error.
-        failure: The last of these, with its time of `time.monotonic`; None after a commit that went well.
+        failures: How many commits the store failed, by the name of the error.
+        failure: The last of these with its time by `time.monotonic`; None after a successful commit.
     """
 
     def __init__(
@@ -89,48 +107,52 @@ class Writer:
         self.failures: dict[str, int] = {}
         self.failure: tuple[float, StoreError] | None = None
         self._machine = writing.Writing(hurries=not applications)
-        # What the machine asked for and has not got yet.
+        # Actions that the machine has asked for and that are not carried out yet, in order.
         self._todo: deque[writing.Action] = deque()
+        # A `_handle` further up the stack is carrying out actions, and will carry out these too.
         self._is_acting = False
-        # Tables are to be built anew.
+        # A commit has changed which entries count, and the applications' tables have not been rebuilt since.
         self._is_stale = False
-        # For the task: a group that it is to write, and whether it is to report that others had their turn.
+        # The group that `run` is to commit next; None if there is none.
         self._write: writing.Write | None = None
+        # The machine waits for `Gathered`, which `run` reports.
         self._is_gathering = False
-        # The store has a group that it was handed in a step, and will report.
+        # The store has a group from `_begin`, and will report it to `_land`.
         self._is_begun = False
-        # What went wrong in that report, for `run` to end with: no task of ours would hear of it.
+        # What was raised in `_land`, which runs in nobody's task; `run` raises it.
         self._fault: BaseException | None = None
+        # Where `run` sleeps when it has nothing to do.
         self._task = Sleeper()
-        # Replaced and set when a caller may submit again.
+        # Set, and replaced, when callers may submit again after the machine was full.
         self._room = trio.Event()
+        # Nothing is accepted any more.
         self._is_closed = False
 
     async def submit(self, work: writing.Work) -> list[Verdict]:
         """Have a piece of work committed, and return a verdict for each of its entries.
 
-        A caller that is cancelled while it waits leaves all of the work done or none of it, never a part.
+        If the caller is cancelled meanwhile, the work is done as a whole or not at all.
 
         Raises:
             ClosedError: The log is closed.
-            LocalProtocolError: An application's `apply` calls this, for which the commit that it is part of would wait.
-            GossipLogError: What `commit` or the store says about this piece; none of it is stored.
+            LocalProtocolError: The caller is an application's `apply`, which would wait for the commit that it is a part of.
+            GossipLogError: `commit` or the store refuses this piece; nothing of it is stored.
         """
         check_not_applying()
         caller = _Caller()
         while not self._put(work, caller):
             await self._room.wait()
-        # Waiting for the outcome is checkpoint enough.
+        # The wait is a checkpoint.
         return await caller.wait()
 
     def submit_then(self, work: InsertEntries, then: Then) -> bool:
-        """Have a piece of work committed, and what came of it handed to a function: what `submit` would return or raise.
+        """Have a piece of work committed, and have `then` called with what `submit` would return or raise.
 
-        It is called in the step that hears of the commit, which spares whoever inserts all the time two steps of a task a commit. It must
-        neither wait nor raise.
+        It is called in the step that hears of the commit, which saves a caller that inserts all the time two steps of its task per commit.
+        It must neither wait nor raise.
 
         Returns:
-            False, and nothing is done, if too much waits already; only `submit` waits for room.
+            False, without doing anything, if too much is waiting already. Only `submit` waits for room.
 
         Raises:
             ClosedError: The log is closed.
@@ -139,7 +161,7 @@ class Writer:
 
     @property
     def waiting(self) -> int:
-        """Pieces of work that wait for the commit after this one."""
+        """How many pieces of work wait for a later commit than the present one."""
         return self._machine.waiting
 
     @property
@@ -148,13 +170,13 @@ class Writer:
         return self._applications.counts
 
     def close(self) -> None:
-        """Take no more work; what was submitted is still committed."""
+        """Accept no more work. What was submitted is still committed."""
         self._is_closed = True
         self._room.set()
         self._task.wake()
 
     async def run(self) -> None:
-        """Commit groups until `close`. Whoever waits when this ends gets a ClosedError."""
+        """Commit groups until `close`. If this ends early, those who still wait get a ClosedError."""
         try:
             while not (self._is_closed and self._machine.is_idle):
                 if self._fault is not None:
@@ -163,7 +185,7 @@ class Writer:
                     write, self._write = self._write, None
                     await self._commit(write)
                     if self._is_gathering:
-                        # Whoever was answered just now has had a turn by the second round.
+                        # By the second round, the callers that were just answered have had their turn.
                         for _ in range(2):
                             await trio.lowlevel.cancel_shielded_checkpoint()
                 elif self._is_gathering:
@@ -196,7 +218,7 @@ class Writer:
     # Ctrl-C must not come between an event and what it leads to.
     @trio.lowlevel.enable_ki_protection
     def _handle(self, event: writing.Event) -> None:
-        """Hand the machine an event, and carry out what it asks for, in order; what is submitted within that comes after it."""
+        """Give the machine an event, and carry out its actions in order. Events within that add theirs at the end."""
         self._todo += self._machine.handle(event)
         if self._is_acting:
             return
@@ -225,14 +247,14 @@ class Writer:
                     self.failure = time.monotonic(), error
 
     def _begin(self, write: writing.Write) -> bool:
-        """Hand a group to the store at once; False if the store cannot take it, or there is more to do than the store does."""
+        """Hand a group to the store at once. False if the store cannot take it now, or if more than the store is involved."""
         if self._applications or not write.is_small:
             return False
         self._is_begun = self._store.begin_write(self._plan(write), partial(self._land, time.monotonic()))
         return self._is_begun
 
     def _land(self, began: float, result: Outcome[tuple[Committed, Missed]]) -> None:
-        """Take the store's report on what was begun."""
+        """Take the store's report on the group of `_begin`."""
         self._is_begun = False
         try:
             if not isinstance(result, Error):
@@ -244,7 +266,7 @@ class Writer:
         except BaseException as error:
             self._fault = error
         if self._write is not None or self._is_gathering or self._is_closed or self._fault is not None:
-            # One round later: whoever was told just now may have more, which belongs to the next group.
+            # One round later, because a caller that was just answered may submit more, which belongs to the next group.
             trio.lowlevel.current_trio_token().run_sync_soon(self._task.wake)
 
     async def _commit(self, write: writing.Write) -> None:
@@ -257,7 +279,7 @@ class Writer:
             else:
                 committed, missed = await self._store.write(self._plan(write))
         except Exception as error:
-            # The edge of this task: whatever the store, a signer or an application raises belongs to callers.
+            # The edge of this task. What the store, a signer or an application raises is for the callers.
             self._handle(writing.Unwritten(error))
         else:
             self._is_stale = self._is_stale or bool(committed.changed.lost or committed.changed.regained)
@@ -266,11 +288,11 @@ class Writer:
             self._finish(committed, missed, began)
 
     async def _bring_up_to_date(self) -> None:
-        """Build those tables anew that were made of entries which count no longer, before anybody hears of the commit."""
+        """Rebuild tables that contain entries which no longer count, before anybody hears of the commit."""
         try:
             await self._applications.bring_up_to_date(self._store)
         except StoreError as error:
-            # What is committed is committed; the tables wait for the next commit.
+            # The commit stands. The tables are tried again at the next one.
             logger.warning("tables of entries that count no longer: %s", error)
         else:
             self._is_stale = False
