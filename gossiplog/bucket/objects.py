@@ -7,6 +7,9 @@ Source: https://developmentseed.org/obstore/latest/getting-started.
 
 from __future__ import annotations
 
+import math
+import os
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -20,6 +23,13 @@ T = TypeVar("T")
 
 _THREADS = 32
 _TIMEOUT = timedelta(seconds=60)
+_KEYS = re.compile("(AWS|GOOGLE|AZURE)_.*(KEY|TOKEN|CREDENTIAL|SECRET|SIGNATURE|SERVICE_ACCOUNT)")
+_KEYS_HINT = (
+    "keys come from the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_…, AZURE_…; "
+    "AWS_SKIP_SIGNATURE=true for what anyone may read"
+)
+_FIRST_S = 5.0
+"""Without keys the machine's metadata address is asked, which answers at once or, outside of a cloud, often never."""
 _RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=120)}
 
 
@@ -40,6 +50,7 @@ class Objects:
         self._is_http = url.startswith(("http://", "https://"))
         self._store = _open(url, is_http=self._is_http)
         self._threads = trio.CapacityLimiter(_THREADS)
+        self._lacks_keys = not self._is_http and not any(map(_KEYS.match, os.environ))
 
     async def read(self, path: str, offset: int, length: int) -> tuple[bytes, int] | None:
         """See `Storage`."""
@@ -131,14 +142,19 @@ class Objects:
             raise BucketError(f"{self.url} can be read, and not written to", hint="publish where the web server takes its files from")
 
     async def _call(self, path: str, function: Callable[[], T]) -> T:
+        hint = _KEYS_HINT if self._lacks_keys else None
         try:
-            # Threads of its own, and left alone when nobody waits: a store that hangs keeps neither its caller nor others from theirs.
-            return await trio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=self._threads)
+            with trio.move_on_after(_FIRST_S if self._lacks_keys else math.inf):
+                # Threads of its own, and left alone when nobody waits: a store that hangs keeps neither its caller nor others from theirs.
+                result = await trio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=self._threads)
+                self._lacks_keys = False
+                return result
         except BucketError:
             raise
         except Exception as error:  # obstore raises a class of its own for each store's faults, and ValueError for URLs and options
             reason = " ".join(str(error).partition("\n\nDebug source")[0].split())
-            raise BucketError(f"{self.url}/{path}: {reason[:400]}") from error
+            raise BucketError(f"{self.url}/{path}: {reason[:400]}", hint=hint) from error
+        raise BucketError(f"{self.url} has not answered within {_FIRST_S:g} s", hint=hint)
 
 
 def _open(url: str, *, is_http: bool) -> Any:

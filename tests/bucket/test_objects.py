@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,6 +91,19 @@ async def test_two_logs_of_one_key_that_start_at_once_in_s3(s3: str, tmp_path: P
         async with gossiplog.open(":memory:", topic=TOPIC) as reader:
             assert (await reader.sync(s3)).taken.faults == []
             assert await reader.root() == await done[0].root()
+
+
+async def test_without_keys_the_metadata_address_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr("gossiplog.bucket.objects._FIRST_S", 0.2)
+        with trio.fail_after(30), pytest.raises(BucketError, match=r"has not answered within 0\.2 s") as raised:
+            await open_storage("s3://nope/app").list("")
+        assert "AWS_ACCESS_KEY_ID" in (raised.value.hint or "")
+        # The waiting thread is let go of.
+        silent.accept()[0].close()
 
 
 async def test_head_is_put_if_it_is_what_it_was(s3: str) -> None:
