@@ -7,9 +7,10 @@ from .cosigning import Cosigned, WitnessPlace, cosign_published
 from .evidence import prove
 from .peer import BucketPeer, Exchanged, exchange, keep_exchanging, peers_of
 from .publish import Published, publish
+from .reading import read_checkpoints
 from .scan import look
 from .storage import Storage, in_place, is_bucket, is_published, open_storage
-from .take import Fault, Taken, TakenFrom, read_checkpoints, take
+from .take import Fault, Taken, TakenFrom, take
 from .witness import Cosigner
 
 __all__ = [

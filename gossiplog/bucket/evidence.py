@@ -14,9 +14,9 @@ from ..tlog.merkle import inclusion_ranges
 from ..tlog.proof import Proof, check_proof
 from ..tlog.tiles import TILE_WIDTH, Tiles
 from .kept import Kept
-from .reading import BUNDLED_BYTES, drive, read_bundle
+from .leaves import FAULTS_IN_A_ROW
+from .reading import BUNDLED_BYTES, drive, read_bundle, read_checkpoints
 from .storage import Storage, open_storage
-from .take import read_checkpoints
 
 if TYPE_CHECKING:
     from ..replica.log import Replica
@@ -62,15 +62,18 @@ async def _prove_at(storage: Storage, entry: Entry, guess: int) -> Proof | None:
 
 
 async def _find(storage: Storage, prefix: str, size: int, leaf: bytes, guess: int) -> int | None:
-    count = -(-size // TILE_WIDTH)
-    near = guess // TILE_WIDTH
-    order = [*([near] if near < count else []), *(number for number in range(count) if number != near)]
-    async with map_ordered(partial(read_bundle, storage, prefix, size), order, ahead=_AHEAD) as bundles:
-        for number in order:
-            bundle = await anext(bundles) or b""
-            at = bundle.find(leaf)
-            while at >= 0 and at % BUNDLED_BYTES != 2:
-                at = bundle.find(leaf, at + 1)
-            if at >= 0 and number * TILE_WIDTH + at // BUNDLED_BYTES < size:
-                return number * TILE_WIDTH + at // BUNDLED_BYTES
+    count, absent = -(-size // TILE_WIDTH), 0
+    near = min(guess // TILE_WIDTH, count)
+    for order in (range(near, min(near + 1, count)), range(count)):
+        async with map_ordered(partial(read_bundle, storage, prefix, size), order, ahead=_AHEAD) as bundles:
+            for number in order:
+                bundle = await anext(bundles) or b""
+                at = bundle.find(leaf)
+                while at >= 0 and at % BUNDLED_BYTES != 2:
+                    at = bundle.find(leaf, at + 1)
+                if at >= 0 and number * TILE_WIDTH + at // BUNDLED_BYTES < size:
+                    return number * TILE_WIDTH + at // BUNDLED_BYTES
+                absent = 0 if bundle else absent + 1
+                if absent == FAULTS_IN_A_ROW:
+                    return None
     return None

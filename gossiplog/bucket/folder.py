@@ -77,7 +77,8 @@ class Folder:
         def look() -> tuple[list[str], list[str]]:
             try:
                 with os.scandir(self.root / path) as found:
-                    entries = [(entry.name, entry.is_dir()) for entry in found]
+                    # Unlike an entry's own is_dir, this is False for a link that leads nowhere or to itself.
+                    entries = [(entry.name, Path(entry.path).is_dir()) for entry in found]
             except FileNotFoundError:
                 return [], []
             return sorted(name for name, is_folder in entries if is_folder), sorted(name for name, is_folder in entries if not is_folder)

@@ -14,6 +14,7 @@ Source: docs/spec/bucket.md, "Writing".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,8 @@ from ..tlog.segment import SEGMENT_WIDTH, segment_path
 from ..tlog.tiles import Tiles
 from ..tree.node import Node, ReadRoot
 from .kept import Kept, Signed, Step
-from .reading import drive, read_segment
+from .leaves import read_leaves
+from .reading import drive
 from .storage import Storage, read_whole
 
 if TYPE_CHECKING:
@@ -202,10 +204,13 @@ class _Publisher:
         prefix = f"{self._publisher}/{checkpoint.origin.generation}"
         await drive(self._storage, prefix, tiles.open())
         tail: list[bytes] = []
-        if width := checkpoint.size % SEGMENT_WIDTH:
-            async for _, values in read_segment(self._storage, prefix, checkpoint.size // SEGMENT_WIDTH, width):
-                tail += values
-        return Growth.resume(checkpoint.size, tiles.edge(), tail)
+        size = checkpoint.size
+        async with aclosing(read_leaves(self._storage, prefix, size, size - size % SEGMENT_WIDTH, size)) as found:
+            async for leaves in found:
+                if leaves.fault is not None:
+                    raise leaves.fault
+                tail += leaves.values
+        return Growth.resume(size, tiles.edge(), tail)
 
     async def _begin(self, head: Checkpoint | None) -> None:
         """Begin with the first entry: in the same generation if the log still gives what was signed, else in a new one."""

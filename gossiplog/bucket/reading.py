@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-import trio
-
 from ..errors import BucketError, DecodeError
 from ..tasks.ordered import map_ordered
 from ..tlog.merkle import HASH_BYTES, root_of
-from ..tlog.note import CHECKPOINT_BYTES_MAX, Checkpoint, parse_checkpoint
-from ..tlog.segment import INDEX_BYTES_MAX, SEGMENT_WIDTH, Frame, parse_index, segment_path, unpack
+from ..tlog.note import CHECKPOINT_BYTES_MAX, Checkpoint, is_publisher, parse_checkpoint
+from ..tlog.segment import INDEX_BYTES_MAX, SEGMENT_WIDTH, Frame, parse_index, segment_path
 from ..tlog.tiles import TILE_WIDTH, Reading, Tile, Tiles, tile_path
 from .storage import Storage, read_whole
 
@@ -22,6 +20,7 @@ T = TypeVar("T")
 BUNDLED_BYTES = 2 + 52
 """Of a leaf in a bundle: its length, key and SHA-256."""
 _AT_ONCE = 16
+_PUBLISHERS_MAX = 10_000
 _WHOLE_BYTES = 8 * 1024 * 1024
 """A segment of no more is read in one go, others frame by frame."""
 
@@ -61,6 +60,34 @@ async def read_head(storage: Storage, publisher: str) -> tuple[bytes, Checkpoint
     if checkpoint.origin.publisher != publisher:
         raise DecodeError(f"{place}: a checkpoint of {checkpoint.origin}")
     return data, checkpoint
+
+
+async def publishers_of(storage: Storage) -> list[str]:
+    """Return the names of the publishers in a bucket, ascending.
+
+    Raises:
+        BucketError: There are more than 10,000, or it cannot be listed.
+    """
+    if storage.only is not None:
+        return [storage.only]
+    folders, _ = await storage.list("")
+    found = [name for name in folders if is_publisher(name)]
+    if len(found) > _PUBLISHERS_MAX:
+        raise BucketError(f"{storage.url} has {len(found):,} publishers, at most {_PUBLISHERS_MAX:,} are read")
+    return found
+
+
+async def read_checkpoints(storage: Storage) -> list[tuple[str, bytes, Checkpoint | str]]:
+    """Return, for each publisher of a bucket, its name, its newest checkpoint's bytes, and what that says or why it is not valid."""
+
+    async def read(publisher: str) -> tuple[str, bytes, Checkpoint | str]:
+        try:
+            return (publisher, *await read_head(storage, publisher))
+        except (DecodeError, BucketError) as error:
+            return publisher, b"", str(error)
+
+    async with map_ordered(read, await publishers_of(storage), ahead=_AT_ONCE) as found:
+        return [each async for each in found]
 
 
 async def drive(storage: Storage, prefix: str, reading: Reading[T]) -> T:
@@ -124,8 +151,8 @@ async def read_bundle(storage: Storage, prefix: str, size: int, number: int) -> 
     return None
 
 
-async def read_segment(storage: Storage, prefix: str, number: int, width: int) -> AsyncGenerator[tuple[Frame, list[bytes]], None]:
-    """Read a segment's frames one after the other, with their VALUEs, which nothing has proved yet.
+async def open_segment(storage: Storage, prefix: str, number: int, width: int) -> OpenSegment:
+    """Read a segment's index, and the whole of it if it is not very large.
 
     Args:
         width: How many VALUEs of it are wanted; the full one, if it is there in the meantime, may have more.
@@ -135,17 +162,6 @@ async def read_segment(storage: Storage, prefix: str, number: int, width: int) -
         DecodeError: It is none; the message names it.
         BucketError: The storage failed.
     """
-    segment = await open_segment(storage, prefix, number, width)
-    try:
-        for frame in segment.frames:
-            values = await trio.to_thread.run_sync(unpack, await frame_bytes(storage, segment, frame), frame)
-            yield frame, values[: width - frame.first]
-    except DecodeError as error:
-        raise DecodeError(f"{storage.url}/{segment.path}: {error}") from None
-
-
-async def open_segment(storage: Storage, prefix: str, number: int, width: int) -> OpenSegment:
-    """Read a segment's index, and the whole of it if it is not very large. Takes and raises what `read_segment` does."""
     first, path, count = None, "", 0
     for count in dict.fromkeys([width, SEGMENT_WIDTH]):
         path = f"{prefix}/{segment_path(number, count)}"

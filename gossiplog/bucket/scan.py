@@ -12,33 +12,33 @@ Source: docs/spec/bucket.md, "Reading".
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from hashlib import sha256
-from itertools import compress, count, pairwise
-from typing import Any, NamedTuple, TypeAlias
+from itertools import pairwise
+from queue import SimpleQueue
+from threading import Semaphore, Thread
+from typing import Any, NamedTuple
 
 import trio
 
-from ..entry.envelope import skim_key
 from ..errors import BucketError, DecodeError, LocalProtocolError
 from ..tasks.ordered import map_ordered
-from ..tlog.merkle import leaf_hash, root_of
+from ..tlog.merkle import leaf_hash
 from ..tlog.note import Checkpoint, decode_base64, encode_base64
-from ..tlog.segment import SEGMENT_WIDTH, Frame, unpack
+from ..tlog.segment import SEGMENT_WIDTH
 from ..tlog.tiles import TILE_WIDTH, Tiles
 from ..tree.node import Node
-from .reading import BUNDLED_BYTES, MissingObject, OpenSegment, drive, frame_bytes, is_of_tree, open_segment, read_bundle, read_head
+from .leaves import FAULTS_IN_A_ROW, Leaves, kind_of, read_leaves
+from .reading import BUNDLED_BYTES, MissingObject, drive, is_of_tree, publishers_of, read_bundle, read_head
 from .storage import Storage
-from .take import kind_of, publishers_of
 
 _SEGMENTS = 12
 _SEGMENTS_COMPARED = 64
 """Of an extent that has to be compared with other trees, whose leaves are read for each: 30 MB of leaves in memory."""
+_PARTS_MAX = 100_000
+"""A checkpoint may claim any size."""
 _AHEAD = 16
 
 
@@ -141,27 +141,6 @@ class Extent(NamedTuple):
     others: tuple[tuple[str, int, bytes, int, int], ...] = ()
 
 
-class Leaves(NamedTuple):
-    """Leaves that were read.
-
-    Attributes:
-        numbers: Their numbers in the tree, from 0.
-        values: Their VALUEs; what stands there instead, if there is a fault.
-        keys: Their keys, from VALUE; empty where it has none.
-        fault: Why they are no entries of this tree.
-    """
-
-    numbers: Sequence[int]
-    values: Sequence[bytes]
-    keys: Sequence[bytes] = ()
-    fault: str | None = None
-
-    def only(self, wanted: Sequence[bool]) -> Leaves:
-        """Return those that are wanted."""
-        values, keys = (list(compress(each, wanted)) for each in (self.values, self.keys))
-        return Leaves(list(compress(self.numbers, wanted)), values, keys)
-
-
 async def look(storage: Storage, topic: str | None = None, since: BucketPlace | None = None) -> BucketPlace:
     """Return how far the publishers of a bucket are; one small read each, and some tiles of those that have grown since an earlier place.
 
@@ -244,7 +223,7 @@ async def _continued(storage: Storage, name: str, since: BucketPlace) -> Checkpo
 
 
 def extents(begin: BucketPlace, end: BucketPlace, count: int | None = None, *, low: int = 0, high: int | None = None) -> list[Extent]:
-    """Cut what lies between two places into parts of whole segments, about 50,000 leaves each.
+    """Cut what lies between two places into parts of whole segments, about 50,000 leaves each; of more than 10^9, more.
 
     Args:
         end: What is to be read.
@@ -267,7 +246,8 @@ def extents(begin: BucketPlace, end: BucketPlace, count: int | None = None, *, l
         # Two logs with the same root have the same entries.
         if first < last and tree.log_root not in whole:
             segments = _SEGMENTS_COMPARED if others else _SEGMENTS
-            step = SEGMENT_WIDTH * (segments if count is None else max(1, round(rows / count / SEGMENT_WIDTH)))
+            wanted = segments if count is None else max(1, round(rows / count / SEGMENT_WIDTH))
+            step = SEGMENT_WIDTH * max(wanted, rows // _PARTS_MAX // SEGMENT_WIDTH)
             cuts = [first, *range(first // step * step + step, last, step), last]
             found += [Extent(name, tree.size, tree.root, *cut, others) for cut in pairwise(cuts)]
         if last > low:
@@ -277,10 +257,8 @@ def extents(begin: BucketPlace, end: BucketPlace, count: int | None = None, *, l
     return found
 
 
-def read_extent(storage: Storage, extent: Extent, *, proves: bool = False) -> Iterator[Leaves]:
-    """Yield an extent's leaves, in their order, some 256 at once; the next segment is read meanwhile, in a thread.
-
-    What is missing or damaged comes as a leaf with a fault, and the rest goes on.
+async def extent_leaves(storage: Storage, extent: Extent, *, proves: bool = False) -> AsyncGenerator[Leaves, None]:
+    """Yield an extent's leaves, in their order, some 256 at once. What is missing or damaged has a fault, and the rest goes on.
 
     Args:
         proves: Read every leaf, and prove VALUEs by the tree, and the tree by the checkpoint. About 4 µs an entry.
@@ -288,111 +266,57 @@ def read_extent(storage: Storage, extent: Extent, *, proves: bool = False) -> It
     Raises:
         BucketError: The storage fails.
     """
-    return _ExtentReader(storage, extent, Tiles(extent.size, extent.root) if proves else None).read()
-
-
-_Opened: TypeAlias = tuple[OpenSegment, list[list[bytes]]]
-
-
-class _ExtentReader:
-    def __init__(self, storage: Storage, extent: Extent, tiles: Tiles | None) -> None:
-        self._storage = storage
-        self._extent = extent
-        self._tiles = tiles
-        self._hidden: set[int] = set()
-        self._run: Callable[..., Future[Any]]
-
-    def read(self) -> Iterator[Leaves]:
-        extent, tiles = self._extent, self._tiles
-        with ThreadPoolExecutor(1) as pool:
-            # Whatever waits for the storage does so there, one after the other.
-            self._run = lambda function, *given: pool.submit(trio.run, function, *given)
-            if extent.others:
-                self._hidden, missing = self._run(_shared, self._storage, extent, tiles is not None).result()
-                for fault in missing:
-                    yield Leaves((extent.low,), (b"",), (), fault)
-            if tiles is not None:
-                try:
-                    self._run(drive, self._storage, extent.tree, tiles.open()).result()
-                except (DecodeError, MissingObject) as error:
-                    yield Leaves((extent.low,), (b"",), (), str(error))
-                    return
-            waiting: deque[tuple[int, Future[_Opened]]] = deque()
-            for number in range(extent.low // SEGMENT_WIDTH, -(-extent.high // SEGMENT_WIDTH)):
-                base = number * SEGMENT_WIDTH
-                inside = range(max(base, extent.low), min(base + SEGMENT_WIDTH, extent.high))
-                if tiles is None and self._hidden and self._hidden.issuperset(inside):
-                    continue
-                waiting.append((base, self._run(self._open, number)))
-                if len(waiting) > 1:
-                    yield from self._segment(*waiting.popleft())
-            while waiting:
-                yield from self._segment(*waiting.popleft())
-
-    async def _open(self, number: int) -> _Opened:
-        """Open a segment, and have the hashes ready that prove it: of 256 leaves one, else one of each leaf."""
-        storage, extent, base, tiles = self._storage, self._extent, number * SEGMENT_WIDTH, self._tiles
-        segment = await open_segment(storage, extent.tree, number, min(SEGMENT_WIDTH, extent.size - base))
-        if tiles is None:
-            return segment, [[]] * len(segment.frames)
-        tiles.forget()
-        wanted = []
-        for frame in segment.frames:
-            at = base + frame.first
-            count = min(frame.held, extent.size - at)
-            wanted.append((1, at // TILE_WIDTH, 1) if count == TILE_WIDTH else (0, at, count))
-        await drive(storage, extent.tree, tiles.read({(level, index // TILE_WIDTH) for level, index, _ in wanted}))
-        return segment, [await drive(storage, extent.tree, tiles.hashes(*each)) for each in wanted]
-
-    def _segment(self, base: int, opened: Future[_Opened]) -> Iterator[Leaves]:
-        extent = self._extent
-        try:
-            segment, hashes = opened.result()
-        except (DecodeError, MissingObject) as error:
-            yield Leaves((max(base, extent.low),), (b"",), (), str(error))
-            return
-        for frame, expected in zip(segment.frames, hashes, strict=True):
-            at = base + frame.first
-            inside = range(max(at, extent.low), min(at + frame.held, extent.high))
-            if not inside or (self._tiles is None and self._hidden.issuperset(inside)):
-                continue
-            try:
-                yield from self._frame(segment, frame, at, expected)
-            except DecodeError as error:
-                yield Leaves((inside[0],), (b"",), (), f"{self._storage.url}/{segment.path}: {error}")
-
-    def _frame(self, segment: OpenSegment, frame: Frame, at: int, expected: Sequence[bytes]) -> Iterator[Leaves]:
-        extent, hidden = self._extent, self._hidden
-        stop = frame.offset + frame.length
-        data = segment.start[frame.offset : stop]
-        if stop > len(segment.start):
-            data = self._run(frame_bytes, self._storage, segment, frame).result()
-        values = unpack(data, frame)[: extent.size - at]
-        keys, wrong = ([*map(_key, values)], set[int]()) if self._tiles is None else self._prove(self._tiles, at, values, expected)
-        numbers = range(at, at + len(values))
-        for each in wrong:
-            yield Leaves((each,), (values[each - at],), (), "this is not the VALUE that the publisher's tree has here")
-        found = Leaves(numbers, values, keys)
-        if wrong or hidden or at < extent.low or numbers.stop > extent.high:
-            found = found.only([extent.low <= each < extent.high and each not in hidden and each not in wrong for each in numbers])
-        yield found
-
-    def _prove(self, tiles: Tiles, at: int, values: Sequence[bytes], expected: Sequence[bytes]) -> tuple[list[bytes], set[int]]:
-        """Return the keys of a frame's VALUEs, and the numbers of those that the tree has not."""
-        keys = [*map(_key, values)]
-        hashes = [leaf_hash(key + sha256(value).digest()) for key, value in zip(keys, values, strict=True)]
-        if len(values) == TILE_WIDTH:
-            if root_of(hashes) == expected[0]:
-                return keys, set()
-            expected = self._run(drive, self._storage, self._extent.tree, tiles.hashes(0, at, TILE_WIDTH)).result()
-        return keys, {number for number, *pair in zip(count(at), hashes, expected, strict=False) if pair[0] != pair[1]}
-
-
-def _key(value: bytes) -> bytes:
+    tiles = Tiles(extent.size, extent.root) if proves else None
+    hidden: set[int] = set()
+    if extent.others:
+        hidden, missing = await _shared(storage, extent, proves)
+        for fault in missing:
+            yield Leaves((extent.low,), (b"",), (), MissingObject(fault))
     try:
-        return skim_key(value)
-    except DecodeError:
-        return b""
+        if tiles is not None:
+            await drive(storage, extent.tree, tiles.open())
+    except (DecodeError, MissingObject) as error:
+        yield Leaves((extent.low,), (b"",), (), error)
+        return
+    async with aclosing(read_leaves(storage, extent.tree, extent.size, extent.low, extent.high, tiles=tiles, hidden=hidden)) as found:
+        async for leaves in found:
+            if leaves.fault is not None and kind_of(leaves.fault) == "unreadable":
+                raise leaves.fault
+            yield leaves
+
+
+def read_extent(storage: Storage, extent: Extent, *, proves: bool = False) -> Iterator[Leaves]:
+    """Do as `extent_leaves`, outside trio: what comes next is read meanwhile, in a thread."""
+    read: SimpleQueue[Leaves | BaseException | None] = SimpleQueue()
+    room, is_over = Semaphore(_AHEAD), False
+
+    async def fill() -> None:
+        async with aclosing(extent_leaves(storage, extent, proves=proves)) as found:
+            async for leaves in found:
+                read.put(leaves)
+                room.acquire()
+                if is_over:
+                    return
+
+    def run() -> None:
+        try:
+            trio.run(fill)
+            read.put(None)
+        except BaseException as error:
+            read.put(error)
+
+    thread = Thread(target=run)
+    thread.start()
+    try:
+        while (leaves := read.get()) is not None:
+            if isinstance(leaves, BaseException):
+                raise leaves
+            room.release()
+            yield leaves
+    finally:
+        is_over = True
+        room.release()
+        thread.join()
 
 
 async def _shared(storage: Storage, extent: Extent, proves: bool) -> tuple[set[int], list[str]]:
@@ -424,13 +348,13 @@ async def _bundles(
 ) -> AsyncGenerator[tuple[int, list[bytes]], None]:
     """Yield leaves, 52 bytes each, by bundle, with the number of the first; note where there are too few.
 
-    A bundle that a root disproves has none.
+    A bundle that a root disproves has none. After 64 without any, the rest is left.
     """
     tiles = None if root is None else Tiles(size, root)
     if tiles is not None:
         with suppress(DecodeError, MissingObject):
             await drive(storage, tree, tiles.open())
-    numbers = range(low // TILE_WIDTH, -(-high // TILE_WIDTH))[::step]
+    numbers, absent = range(low // TILE_WIDTH, -(-high // TILE_WIDTH))[::step], 0
     async with map_ordered(partial(read_bundle, storage, tree, size), numbers, ahead=_AHEAD) as bundles:
         for number in numbers:
             data, base = await anext(bundles) or b"", number * TILE_WIDTH
@@ -439,10 +363,13 @@ async def _bundles(
             leaves = [data[at : at + BUNDLED_BYTES - 2] for at in places]
             if tiles is not None and not await _are_of_tree(storage, tree, tiles, base, leaves):
                 leaves = []
+            absent = 0 if leaves else absent + 1
             if (found := len(leaves)) < end:
                 which = f"{storage.url}/{tree}: leaves {base + found:,} to {base + end - 1:,}"
                 missing.append(f"{which} are missing{'' if tiles is None else ' or wrong'}; what has them too may come again")
             yield base + first, leaves[first:end]
+            if absent == FAULTS_IN_A_ROW:
+                return
 
 
 async def _are_of_tree(storage: Storage, tree: str, tiles: Tiles, base: int, leaves: Sequence[bytes]) -> bool:

@@ -10,7 +10,8 @@ import trio
 
 from ..arrow.columns import BATCH_BYTES, BATCH_ROWS, Page, arrow_schema, to_batches
 from ..arrow.export import EXPORT_COLUMNS
-from .scan import BucketPlace, Extent, Leaves, extents, look, read_extent
+from .leaves import Leaves
+from .scan import BucketPlace, Extent, extents, look, read_extent
 from .storage import Storage, open_storage
 
 
@@ -63,7 +64,7 @@ def read_pages(storage: Storage, extent: Extent, *, proves: bool = False, has_ke
             sources = [value or None for value in leaves.values]
             places = [f"{extent.tree} seq {number + 1}" for number in leaves.numbers]
             nothing = [None] * len(places)
-            yield Page(nothing, nothing, None, None, places, [leaves.fault] * len(places), sources)
+            yield Page(nothing, nothing, None, None, places, [str(leaves.fault)] * len(places), sources)
             continue
         if has_key is not None:
             leaves = leaves.only([has_key(key) for key in leaves.keys])

@@ -9,14 +9,14 @@ Source: docs/spec/bucket.md, "Reading".
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import trio
 
-from ..entry.message_id import KEY_BYTES, encode_id
+from ..entry.message_id import encode_id
 from ..entry.rules import Rule
 from ..entry.validation import Outcome
 from ..errors import BucketError, DecodeError
@@ -24,24 +24,21 @@ from ..log.requests import ReadLeaves
 from ..plan import ask
 from ..tasks.nursery import open_service_nursery
 from ..tasks.ordered import map_ordered
-from ..tlog.growth import leaf_of
-from ..tlog.merkle import leaf_hash
-from ..tlog.note import Checkpoint, is_publisher, unsigned
+from ..tlog.note import Checkpoint, unsigned
 from ..tlog.segment import SEGMENT_WIDTH
-from ..tlog.tiles import TILE_WIDTH, Tiles
+from ..tlog.tiles import Tiles
 from .kept import Kept, TakenState
-from .reading import MissingObject, drive, is_of_tree, read_head, read_segment
+from .leaves import kind_of, read_leaves
+from .reading import MissingObject, drive, publishers_of, read_head
 from .storage import Storage
 
 if TYPE_CHECKING:
     from ..replica.log import Replica
 
 _ATTEMPTS = 3
-_PUBLISHERS_MAX = 10_000
 _FAULTS_MAX = 100
 _AHEAD = 2
 _PUBLISHERS_AT_ONCE = 4
-_HEADS_AT_ONCE = 16
 _BATCH_BYTES = 8 * 1024 * 1024
 
 
@@ -142,51 +139,23 @@ async def take(log: Replica, storage: Storage, *, on_progress: Callable[[int, in
     return report
 
 
-async def publishers_of(storage: Storage) -> list[str]:
-    """Return the names of the publishers in a bucket, ascending.
-
-    Raises:
-        BucketError: There are more than 10,000, or it cannot be listed.
-    """
-    if storage.only is not None:
-        return [storage.only]
-    folders, _ = await storage.list("")
-    found = [name for name in folders if is_publisher(name)]
-    if len(found) > _PUBLISHERS_MAX:
-        raise BucketError(f"{storage.url} has {len(found):,} publishers, at most {_PUBLISHERS_MAX:,} are read")
-    return found
-
-
-async def read_checkpoints(storage: Storage) -> list[tuple[str, bytes, Checkpoint | str]]:
-    """Return, for each publisher of a bucket, its name, its newest checkpoint's bytes, and what that says or why it is not valid."""
-
-    async def read(publisher: str) -> tuple[str, bytes, Checkpoint | str]:
-        try:
-            return (publisher, *await read_head(storage, publisher))
-        except (DecodeError, BucketError) as error:
-            return publisher, b"", str(error)
-
-    async with map_ordered(read, await publishers_of(storage), ahead=_HEADS_AT_ONCE) as found:
-        return [each async for each in found]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Batch:
-    """Entries of one segment, in their order; one that is in it twice is there once.
+    """What was read of one segment, or of a part of it.
 
     Attributes:
-        start: The first leaf of the segment that was not dealt with.
-        values: VALUEs by their keys: proved, and not verified.
-        end: The leaf up to which all is dealt with after this batch, if it is the last; the first leaf of the hole, if there is a fault.
-        fault: Kind and reason, if the segment ends here.
-        is_last: Whether it is the segment's last.
+        start: The first leaf.
+        end: The leaf after the last.
+        values: VALUEs by their keys: proved, and not verified; what stands there twice is here once.
+        size: How many bytes they are.
+        fault: The first leaf that could not be had, and why.
     """
 
     start: int
-    values: dict[bytes, bytes]
     end: int
-    fault: tuple[str, str] | None = None
-    is_last: bool = False
+    values: dict[bytes, bytes] = field(default_factory=dict)
+    size: int = 0
+    fault: tuple[int, Exception] | None = None
 
 
 class _Taker:
@@ -286,15 +255,13 @@ class _Taker:
                 if await self._insert(batch.values) and state.left is None:
                     state.left = batch.start
                 if batch.fault is not None:
-                    self._fault(*batch.fault)
-                    self._hole = batch.end if self._hole is None else self._hole
-                elif batch.is_last:
-                    state.taken = batch.end if self._hole is None else self._hole
-                    await self._keep()
-                    self._tell(batch.end, checkpoint.size)
-        if self._hole is not None:
-            state.taken = self._hole
-        if self._hole is not None or start == checkpoint.size:
+                    at, fault = batch.fault
+                    self._fault(kind_of(fault), str(fault))
+                    self._hole = at if self._hole is None else self._hole
+                state.taken = batch.end if self._hole is None else self._hole
+                await self._keep()
+                self._tell(batch.end, checkpoint.size)
+        if start == checkpoint.size:
             await self._keep()
         report.is_complete = self._hole is None
 
@@ -339,41 +306,22 @@ class _Taker:
         return True
 
     async def _read(self, tiles: Tiles, prefix: str, start: int, send: trio.MemorySendChannel[_Batch]) -> None:
-        """Read and prove what comes from a leaf on, while what came before is inserted; what is missing or damaged is passed over."""
-        async with send:
-            for number in range(start // SEGMENT_WIDTH, -(-tiles.size // SEGMENT_WIDTH)):
-                base = number * SEGMENT_WIDTH
-                first, end = max(base, start), min(tiles.size, base + SEGMENT_WIDTH)
-                waiting: dict[bytes, bytes] = {}
-                size = 0
-                try:
-                    blocks = range(base // TILE_WIDTH, end // TILE_WIDTH)
-                    await drive(self._storage, prefix, tiles.read({(1, block // TILE_WIDTH) for block in blocks}))
-                    async with aclosing(self._proved(tiles, prefix, number, end - base, start)) as proved:
-                        async for found in proved:
-                            waiting |= found
-                            size += sum(map(len, found.values()))
-                            if size >= _BATCH_BYTES:
-                                await send.send(_Batch(first, waiting, end))
-                                waiting, size = {}, 0
-                except (DecodeError, BucketError) as error:
-                    await send.send(_Batch(first, waiting, first, (kind_of(error), str(error))))
-                else:
-                    await send.send(_Batch(first, waiting, end, is_last=True))
-                tiles.forget()
-
-    async def _proved(self, tiles: Tiles, prefix: str, number: int, width: int, start: int) -> AsyncGenerator[dict[bytes, bytes], None]:
-        """Yield the entries of a segment, a frame at a time, that are those of the tree; the first wrong frame ends it."""
-        async with aclosing(read_segment(self._storage, prefix, number, width)) as frames:
-            async for frame, values in frames:
-                at = number * SEGMENT_WIDTH + frame.first
-                if at + len(values) <= start:
-                    continue
-                keys, hashes = await trio.to_thread.run_sync(_leaves, values)
-                if not await is_of_tree(self._storage, prefix, tiles, at, hashes):
-                    raise DecodeError(f"{self._storage.url}/{prefix}: VALUEs {at:,} to {at + len(values) - 1:,} are not those of the tree")
-                skipped = max(0, start - at)
-                yield dict(zip(keys[skipped:], values[skipped:], strict=True))
+        """Read and prove what comes from a leaf on, a segment at a time, while what came before is inserted."""
+        batch = _Batch(start, start)
+        async with send, aclosing(read_leaves(self._storage, prefix, tiles.size, start, tiles.size, tiles=tiles)) as found:
+            async for leaves in found:
+                at = leaves.numbers[0]
+                if batch.size >= _BATCH_BYTES or at // SEGMENT_WIDTH > batch.start // SEGMENT_WIDTH:
+                    await send.send(batch)
+                    batch = _Batch(at, at)
+                if leaves.fault is None:
+                    batch.values.update(zip(leaves.keys, leaves.values, strict=True))
+                    batch.size += sum(map(len, leaves.values))
+                elif batch.fault is None:
+                    batch.fault = at, leaves.fault
+                batch.end = max(batch.end, leaves.numbers[-1] + 1)
+            if batch.end > start:
+                await send.send(batch)
 
     async def _insert(self, values: Mapping[bytes, bytes]) -> bool:
         """Insert what is not there; say whether an entry was left out whose signature scheme is not accepted."""
@@ -403,14 +351,3 @@ class _Taker:
     def _fault(self, kind: str, reason: str, evidence: Sequence[str] = ()) -> None:
         if len(self._report.faults) < _FAULTS_MAX:
             self._report.faults.append(Fault(kind, reason, tuple(evidence)))
-
-
-def kind_of(error: Exception) -> str:
-    """Return the kind of fault that an error of reading is, see `Fault`."""
-    return "missing" if isinstance(error, MissingObject) else "unreadable" if isinstance(error, BucketError) else "damaged"
-
-
-def _leaves(values: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Return the keys of VALUEs, and the hashes of their leaves."""
-    leaves = [leaf_of(value) for value in values]
-    return [leaf[:KEY_BYTES] for leaf in leaves], [leaf_hash(leaf) for leaf in leaves]

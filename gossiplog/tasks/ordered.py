@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from itertools import islice
 from typing import Generic, TypeVar
 
 import trio
@@ -14,65 +16,71 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class _Call(Generic[R]):
+    """One call: its result, once `ready` is set."""
+
+    def __init__(self) -> None:
+        self.ready = trio.Event()
+        self.result: R | None = None
+
+
 class Results(Generic[R]):
     """The results, in the order of the items."""
 
-    def __init__(self, taken: AsyncGenerator[R, None], ready: Sequence[trio.Event]) -> None:
+    def __init__(self, taken: AsyncGenerator[R, None], waiting: Sequence[_Call[R]]) -> None:
         self._taken = taken
-        self._ready = ready
-        self._count = 0
+        self._waiting = waiting
 
     @property
     def has_more_ready(self) -> bool:
         """Whether the next result is here already."""
-        return self._count < len(self._ready) and self._ready[self._count].is_set()
+        return len(self._waiting) > 0 and self._waiting[0].ready.is_set()
 
     def __aiter__(self) -> Results[R]:
         return self
 
     async def __anext__(self) -> R:
-        result = await anext(self._taken)
-        self._count += 1
-        return result
+        return await anext(self._taken)
 
 
 @asynccontextmanager
 async def map_ordered(function: Callable[[T], Awaitable[R]], items: Sequence[T], *, ahead: int) -> AsyncIterator[Results[R]]:
     """Call `function` for each item, `ahead` calls at most beyond the result that was taken last, and iterate over the results.
 
-    What a call raises ends the rest of them, and is raised where the result would have been taken.
+    Memory is that of `ahead` results, however many items there are. What a call raises ends the rest of them, and is raised where the
+    result would have been taken.
     """
     if len(items) <= 1:
         async with aclosing(_one_by_one(function, items)) as taken:
             yield Results(taken, ())
         return
-    results: list[R | None] = [None] * len(items)
-    ready = [trio.Event() for _ in items]
+    waiting: deque[_Call[R]] = deque()
     failure: list[Exception] = []
 
-    async def call(index: int) -> None:
+    async def run(call: _Call[R], item: T) -> None:
         try:
-            results[index] = await function(items[index])
+            call.result = await function(item)
         except Exception as error:
             failure.append(error)
-        ready[index].set()
+        call.ready.set()
 
     async with open_service_nursery() as nursery:
 
         async def take() -> AsyncGenerator[R, None]:
-            started = 0
-            for index in range(len(items)):
-                while started < min(len(items), index + ahead):
-                    nursery.start_soon(call, started)
-                    started += 1
-                await ready[index].wait()
+            rest = iter(items)
+            while True:
+                for item in islice(rest, ahead - len(waiting)):
+                    waiting.append(_Call())
+                    nursery.start_soon(run, waiting[-1], item)
+                if not waiting:
+                    return
+                await waiting[0].ready.wait()
                 if failure:
                     raise failure[0]
-                result, results[index] = results[index], None
-                yield result  # type: ignore[misc]
+                yield waiting.popleft().result  # type: ignore[misc]
 
         async with aclosing(take()) as taken:
-            yield Results(taken, ready)
+            yield Results(taken, waiting)
         nursery.cancel_scope.cancel()
 
 

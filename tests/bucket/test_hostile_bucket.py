@@ -9,16 +9,19 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import trio
 from log_support import SIGNERS, TOPIC, make
 
 import gossiplog
-from gossiplog.bucket import Taken
+from gossiplog.bucket import Taken, look, open_storage
 from gossiplog.bucket.kept import Kept, TakenState
+from gossiplog.bucket.scan import BucketPlace, extent_leaves, extents
 from gossiplog.entry import Entry
 from gossiplog.errors import BucketError
 from gossiplog.gossip_log import GossipLog
 from gossiplog.tlog.growth import Growth
-from gossiplog.tlog.note import Checkpoint, Origin, publisher_of, signed_checkpoint
+from gossiplog.tlog.note import Checkpoint, Note, NoteSignature, Origin, publisher_of, signed_checkpoint
+from gossiplog.tlog.tiles import edge_root, edge_tiles
 
 OURS, THEIRS = publisher_of(SIGNERS[0]), publisher_of(SIGNERS[1])
 
@@ -165,13 +168,58 @@ async def test_entries_that_are_forged_are_refused_though_a_publisher_signed_the
     assert [id for id, _ in report.refused] == [forged.id, orphan.id, foreign.id]
 
 
-async def test_bytes_that_are_no_entry_cost_their_frame_alone(bucket: Path) -> None:
+async def test_bytes_that_are_no_entry_cost_themselves_alone(bucket: Path) -> None:
     entries = [make(n) for n in range(600)]
     entries[300] = Entry(entries[300].key, b"no entry")
     write_tree(bucket, entries)
     taken, count = await take(bucket)
-    assert count == 256
+    assert count == 599
     assert [fault.kind for fault in taken.faults] == ["damaged"]
+
+
+def claim(bucket: Path, size: int) -> None:
+    """Sign a tree of any size: its right edge is there, and of the rest nothing."""
+    edge = [(tile, bytes([tile.level]) * 32 * tile.width) for tile in edge_tiles(size)]
+    root = edge_root([(tile.level, [data[:32]] * tile.width) for tile, data in edge])
+    note = signed_checkpoint(Checkpoint(Origin(TOPIC, THEIRS, 1), size, root), SIGNERS[1]).to_bytes()
+    for path, data in [*((f"1/{tile.path}", data) for tile, data in edge), ("1/checkpoint", note), ("head", note)]:
+        (bucket / THEIRS / path).parent.mkdir(parents=True, exist_ok=True)
+        (bucket / THEIRS / path).write_bytes(data)
+
+
+async def test_a_checkpoint_that_claims_any_number_of_entries_costs_few_reads(log: GossipLog, bucket: Path) -> None:
+    await log.publish(bucket)
+    claim(bucket, 2**53 - 1)
+    with trio.fail_after(60):
+        taken, count = await take(bucket)
+        (theirs,) = (each for each in taken.publishers if each.size > 700)
+        assert (count, theirs.size, theirs.is_complete) == (700, 2**53 - 1, False)
+        assert {fault.kind for fault in theirs.faults} == {"missing"}
+        assert theirs.faults[-1].reason.endswith(f"leaves {64 * 4096:,} to {2**53 - 2:,} are left for later")
+        # A scan is cut into parts of any size, each of which ends in the same way.
+        storage = open_storage(bucket)
+        parts = extents(BucketPlace(), await look(storage))
+        assert sum(part.high - part.low for part in parts) == 2**53 - 1 + 700
+        assert len(parts) < 200_000
+        (ours,) = (part for part in parts if part.tree.startswith(OURS))
+        for part, good in ((parts[1], 0), (ours, 700)):
+            for proves in (False, True):
+                found = [each async for each in extent_leaves(storage, part, proves=proves)]
+                assert sum(len(each.numbers) for each in found if each.fault is None) == good
+                assert 1 <= sum(each.fault is not None for each in found) <= 66
+        # Whoever is first in the alphabet, what others have is proved.
+        assert len(await log.prove((await log.heads())[0], bucket)) > 300
+
+
+@pytest.mark.parametrize("size", [2**53, 2**63 - 1, 2**63, 10**30])
+async def test_a_checkpoint_beyond_the_largest_size_is_refused(bucket: Path, size: int) -> None:
+    write_tree(bucket, [make("theirs")])
+    text = Checkpoint(Origin(TOPIC, THEIRS, 1), size, bytes(32)).to_text()
+    key = Origin(TOPIC, THEIRS, 1).key
+    note = Note(text, (NoteSignature(key.name, key.key_id, SIGNERS[1].sign(text.encode())),)).to_bytes()
+    (bucket / THEIRS / "head").write_bytes(note)
+    taken, count = await take(bucket)
+    assert (count, [fault.kind for fault in taken.faults]) == (0, ["damaged"])
 
 
 async def test_a_checkpoint_in_anothers_folder_is_refused(bucket: Path) -> None:
@@ -229,6 +277,8 @@ async def test_one_publisher_that_is_damaged_keeps_nobody_else_out(log: GossipLo
     (bucket / OURS / "head").write_bytes(b"damaged")
     (bucket / "notes.txt").write_text("of somebody else")
     (bucket / "z6MkNotAPublisher").mkdir()
+    for name in ("loop", publisher_of(SIGNERS[2])):
+        (bucket / name).symlink_to(name)
     taken, count = await take(bucket)
     assert (count, [fault.kind for fault in taken.faults]) == (1, ["damaged"])
 

@@ -184,22 +184,20 @@ async def _chunks_of_log(log: GossipLog) -> AsyncGenerator[list[Item], None]:
 
 
 async def _chunks_of_bucket(place: str, topic: str | None) -> AsyncGenerator[list[Item], None]:
-    import trio
-
     from ...bucket import open_storage
-    from ...bucket.scan import BucketPlace, extents, look, read_extent
+    from ...bucket.scan import BucketPlace, extent_leaves, extents, look
 
     storage = open_storage(place)
     end = await look(storage, topic)
     yield [Item(None, None, f"did:key:{name}", fault) for name, fault in end.faults.items()]
     for extent in extents(BucketPlace(), end):
-        found = read_extent(storage, extent, proves=True)
-        while (leaves := await trio.to_thread.run_sync(next, found, None)) is not None:
-            places = [f"{extent.tree} seq {number + 1}" for number in leaves.numbers]
-            if leaves.fault is not None:
-                yield [Item(None, None, where, leaves.fault) for where in places]
-            else:
-                yield list(map(Item, leaves.values, leaves.keys, places))
+        async with aclosing(extent_leaves(storage, extent, proves=True)) as found:
+            async for leaves in found:
+                places = [f"{extent.tree} seq {number + 1}" for number in leaves.numbers]
+                if leaves.fault is not None:
+                    yield [Item(None, None, where, str(leaves.fault)) for where in places]
+                else:
+                    yield list(map(Item, leaves.values, leaves.keys, places))
 
 
 async def _chunks_of_file(source: ArchiveSource) -> AsyncGenerator[list[Item], None]:
