@@ -3,9 +3,9 @@
 With `--s3` the bucket is in an S3 server, moto's, on the same machine, whose own time is not counted. Where nginx is installed, the folder
 is also cloned from it.
 
-Cloning is measured beside `insert_many` of the same VALUEs: that is what verifying and storing them costs in any case. Appending,
-publishing, inserting and cloning take turns, a tenth of the entries each, so that they see the same load and logs of the same size.
-Texts have 14 words, so that there is something to compress.
+Cloning is measured beside `insert_many` of the same VALUEs: that is what verifying and storing them costs in any case. When the log is
+published, two others are copies of it; then 1 % is appended, published, inserted in one of the two and taken from the bucket by the other,
+in five turns, so that both see the same load and logs of the same size. Texts have 14 words, so that there is something to compress.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import trio
 
 import gossiplog
-from gossiplog.bucket import Storage, open_storage, publish
+from gossiplog.bucket import Published, Storage, open_storage, publish
 from gossiplog.errors import GossipLogError
 from gossiplog.tlog.note import publisher_of
 from gossiplog.tlog.proof import Proof, check_proof
@@ -37,10 +37,11 @@ from gossiplog.tlog.proof import Proof, check_proof
 from .measure import Figure, Goal, Stopwatch, machine, versions, write_results
 
 SEED = 1
+SIGNER = gossiplog.Ed25519Signer.from_seed(bytes([SEED]) * 32)
 TOPIC = "bucket.example.com"
-TURNS = 10
-LIVE_TURNS = 5
-LIVE_ENTRIES = 5_000
+TURNS = 5
+LIVE_TURNS = 3
+LIVE_ENTRIES = 3_000
 RESULTS = Path(__file__).with_name("results")
 WORDS = ["".join(random.Random(number).choices("etaoinshrdlu", k=2 + number % 8)) for number in range(2_000)]
 
@@ -144,36 +145,33 @@ class Counted:
 
 
 @dataclass
-class Turns:
-    """CPU times of an entry, in µs, one a turn, and how many bytes were published in all."""
+class Turn:
+    """What 1 % more costs: CPU times of an entry in µs, and what was published."""
 
-    publish: list[float] = field(default_factory=list)
-    insert: list[float] = field(default_factory=list)
-    clone: list[float] = field(default_factory=list)
-    written_bytes: int = 0
+    insert: float
+    clone: float
+    publish_ms: float
+    published: Published
+    requests: Counter[str]
 
 
-async def take_turns(log: gossiplog.GossipLog, rng: random.Random, count: int, place: str, folder: Path) -> Turns:
-    """Append a tenth of the entries, publish it, insert it in one other log, and take it from the bucket in another; and so on."""
-    turns = Turns()
-    async with (
-        gossiplog.open(folder / "inserted.db", topic=TOPIC) as inserted,
-        gossiplog.open(folder / "cloned.db", topic=TOPIC) as cloned,
-    ):
-        for turn in range(TURNS):
-            end = count * (turn + 1) // TURNS
-            values: list[bytes] = []
-            while rest := end - await log.count():
-                values += [entry.value for entry in await log.append_many(payloads(rng, min(1_000, rest)))]
+async def take_turns(log: gossiplog.GossipLog, rng: random.Random, count: int, place: str, folder: Path) -> list[Turn]:
+    """Append 1 %, publish it, insert it in one other log, and take it from the bucket in another; and so on."""
+    turns = []
+    async with gossiplog.open(folder / "inserted.db") as inserted, gossiplog.open(folder / "cloned.db") as cloned:
+        await cloned.sync(place)
+        for _ in range(TURNS):
+            values = [entry.value for entry in await log.append_many(payloads(rng, count // 100))]
+            counted = Counted(open_storage(place))
             with Stopwatch() as publishing:
-                turns.written_bytes += (await log.publish(place)).written_bytes
+                published = await publish(log, counted, SIGNER)
             with Stopwatch() as inserting:
                 for at in range(0, len(values), 4_096):
                     await inserted.insert_many(values[at : at + 4_096])
             with Stopwatch() as cloning:
                 await cloned.sync(place)
-            for samples, watch in ((turns.publish, publishing), (turns.insert, inserting), (turns.clone, cloning)):
-                samples.append(watch.cpu_s / len(values) * 1e6)
+            each = 1e6 / len(values)
+            turns.append(Turn(inserting.cpu_s * each, cloning.cpu_s * each, publishing.cpu_s * 1e3, published, counted.requests))
         assert await inserted.root() == await cloned.root() == await log.root()
     return turns
 
@@ -205,20 +203,24 @@ async def _first_readable(place: str, location: Path) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def measure(count: int, folder: Path, place: str | None = None) -> list[Figure]:
+async def measure(count: int, folder: Path, place: str | None = None, kept: Path | None = None) -> list[Figure]:
     """Append the entries, publish them in a place, or else in a folder, and clone them."""
     rng, load = random.Random(SEED), [os.getloadavg()[0]]
     bucket = place or str(folder / "bucket")
-    signer = gossiplog.Ed25519Signer.from_seed(bytes([SEED]) * 32)
-    async with gossiplog.open(folder / "log.db", topic=TOPIC, signer=signer, durability="off") as log:
+    if kept is not None and kept.exists():
+        shutil.copyfile(kept, folder / "log.db")
+    async with gossiplog.open(folder / "log.db", topic=TOPIC, signer=SIGNER, durability="off") as log:
+        while rest := count - await log.count():
+            await log.append_many(payloads(rng, min(1_000, rest)))
+        with Stopwatch() as publishing:
+            first = await log.publish(bucket)
+    for copy in (folder / "inserted.db", folder / "cloned.db", *([] if kept is None or kept.exists() else [kept])):
+        shutil.copyfile(folder / "log.db", copy)
+    async with gossiplog.open(folder / "log.db", signer=SIGNER, durability="off") as log:
         turns = await take_turns(log, rng, count, bucket, folder)
-        more = await log.append_many(payloads(rng, count // 100))
-        counted = Counted(open_storage(bucket))
-        with Stopwatch() as again:
-            second = await publish(log, counted, signer)
-        proof = await log.prove(more[-1].id)
+        proof = await log.prove((await log.heads())[0])
         total, raw = await log.count(), sum([len(entry.value) async for entry in log.iterate()])
-    print(counted.requests, flush=True)
+    print(turns[-1].requests, flush=True)
     with Stopwatch() as checking:
         for _ in range(200):
             check_proof(Proof.parse(proof))
@@ -230,28 +232,32 @@ async def measure(count: int, folder: Path, place: str | None = None) -> list[Fi
             where = folder / f"live-{turn}-{is_published}"
             cpu[is_published] = await append_beside(where, f"{bucket}-live-{turn}", LIVE_ENTRIES, is_published=is_published)
         live.append(cpu[True] / cpu[False])
-    more_bytes = second.written_bytes / turns.written_bytes
-    tiles = sum(counted.requests[f"write {what}"] for what in ("tiles", "bundles"))
+    more_bytes = [turn.published.written_bytes / first.written_bytes for turn in turns]
     beside, check_ms = len(proof) - len(Proof.parse(proof).value) * 4 / 3, checking.cpu_s / 200 * 1e3
-    name = f"of {count:,} entries"
+    name = f"of {total:,} entries"
+
+    def requests(*kinds: str) -> list[float]:
+        return [float(sum(count for kind, count in turn.requests.items() if kind in kinds)) for turn in turns]
+
+    reads = [f"{what} {of}" for what in ("read", "list", "remove") for of in ("tiles", "bundles", "others")]
     figures = [
-        Figure("bucket.publish", f"publish a log {name}", "µs CPU/entry", turns.publish, load=load),
-        Figure("bucket.again.bytes", "publish 1 % more: bytes, of the first time's", "", [more_bytes], Goal(at_most=0.02)),
+        Figure("bucket.publish", f"publish a log of {count:,} entries", "µs CPU/entry", [publishing.cpu_s / count * 1e6], load=load),
+        Figure("bucket.again.bytes", "publish 1 % more: bytes, of the first time's", "", more_bytes, Goal(at_most=0.02)),
         Figure(
             "bucket.again.objects",
             "the same: segments, checkpoint and head written",
             "",
-            [float(second.objects + 1 - tiles)],
+            requests("write others", "swap others"),
             Goal(at_most=10),
         ),
-        Figure("bucket.again.tiles", "the same: tiles and bundles written; C2SP wants one each for 256 entries", "", [float(tiles)]),
         Figure(
-            "bucket.again.reads",
-            "the same: requests that read, list or remove",
+            "bucket.again.tiles",
+            "the same: tiles and bundles written; C2SP wants one each for 256 entries",
             "",
-            [float(sum(n for what, n in counted.requests.items() if what.startswith(("read", "list", "remove"))))],
+            requests("write tiles", "write bundles"),
         ),
-        Figure("bucket.again", "publish 1 % more", "ms CPU", [again.cpu_s * 1e3], load=load),
+        Figure("bucket.again.reads", "the same: requests that read, list or remove", "", requests(*reads)),
+        Figure("bucket.again", "the same", "ms CPU", [turn.publish_ms for turn in turns], load=load),
         Figure(
             "bucket.append",
             "append while it is published once a second, by appending alone",
@@ -260,13 +266,19 @@ async def measure(count: int, folder: Path, place: str | None = None) -> list[Fi
             Goal(at_most=1.03),
             load=load,
         ),
-        Figure("bucket.clone", "clone, in turns with the next", "µs CPU/entry", turns.clone, load=load),
-        Figure("bucket.insert", "verify and insert the same VALUEs", "µs CPU/entry", turns.insert, load=load),
+        Figure(
+            "bucket.clone",
+            "take 1 % more from it, in turns with the next",
+            "µs CPU/entry",
+            [turn.clone for turn in turns],
+            load=load,
+        ),
+        Figure("bucket.insert", "verify and insert the same VALUEs", "µs CPU/entry", [turn.insert for turn in turns], load=load),
         Figure(
             "bucket.clone.rate",
             "a clone's rate by CPU time, of inserting alone",
             "",
-            [insert / clone for insert, clone in zip(turns.insert, turns.clone, strict=True)],
+            [turn.insert / turn.clone for turn in turns],
             Goal(at_least=0.9),
             load=load,
         ),
@@ -283,7 +295,7 @@ async def measure(count: int, folder: Path, place: str | None = None) -> list[Fi
         ]
         with web_server(Path(bucket)) as url:
             if url is not None:
-                cloning = await clone_whole(f"{url}/{publisher_of(signer)}", folder / "web.db", total)
+                cloning = await clone_whole(f"{url}/{publisher_of(SIGNER)}", folder / "web.db", total)
                 what = f"clone {name} from nginx, at a stretch"
                 figures += [
                     Figure("bucket.clone.web", what, "s CPU", [cloning.cpu_s], load=load),
@@ -299,10 +311,11 @@ def main() -> None:
     )
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--s3", action="store_true", help="in an S3 server rather than a folder")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="keeps the log of COUNT entries for the next run")
     parser.add_argument("--dry", action="store_true", help="write no results")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, s3_bucket() if options.s3 else nullcontext() as place:
-        figures = trio.run(measure, options.count, Path(folder), place)
+        figures = trio.run(measure, options.count, Path(folder), place, options.log)
     if options.dry:
         return
     header = {

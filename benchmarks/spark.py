@@ -27,13 +27,13 @@ from typing import Any
 import trio
 
 import gossiplog
-from gossiplog.entry import Ed25519Signer
+from gossiplog.entry import VALUE_BYTES_LIMIT, Ed25519Signer
 
 from .figures import _filesystem
 from .material import PAYLOAD_BYTES, Setup, remove_log
 from .measure import Figure, Goal, machine, versions, write_results
 from .spark_cluster import cluster_page
-from .spark_jobs import APART, JOBS, Bench, children
+from .spark_jobs import APART, JOBS, Bench, CpuMeter, children
 
 __all__ = ["main"]
 
@@ -41,6 +41,9 @@ _RESULTS = Path(__file__).parent / "results"
 _RESULT_BYTES_MAX = "8m"
 """What all tasks of a job together may send to the driver: 8 bytes an entry, where a key alone has 20."""
 _MEMORY = "memory"
+_WORKERS = "workers"
+_PIECES = (*JOBS, _MEMORY, _WORKERS)
+_WORKER_ENTRIES_MAX = 200_000
 
 
 def jobs(setup: Setup, names: Iterable[str], size: int, memory: str) -> list[Figure]:
@@ -82,6 +85,54 @@ def memory(setup: Setup, sizes: Iterable[int]) -> list[Figure]:
         ]
         print(*figures[-4:], sep="\n", flush=True)
     return figures
+
+
+def workers(setup: Setup, size: int) -> list[Figure]:
+    """Verify a bucket by one executor and by two, of one core and a JVM each, in turns: nothing passes through the driver."""
+    size = min(size, _WORKER_ENTRIES_MAX)
+    path, _ = trio.run(_replicas, setup, size)
+    bucket = setup.place / "bucket"
+
+    async def publish() -> None:
+        async with gossiplog.open(path, read_only=True) as log:
+            await log.publish(bucket, signer=Ed25519Signer.from_seed(bytes(32)))
+
+    trio.run(publish)
+    load, timed = (
+        os.getloadavg()[0],
+        [[_verified_by(count, str(bucket), size + APART) for count in (1, 2)] for _ in range(setup.repetitions)],
+    )
+    loads = [round(load, 2), round(os.getloadavg()[0], 2)]
+    what = f"verify of a bucket of {size + APART:,} entries"
+    cores = [[cpu / wall for cpu, wall in turn] for turn in timed]
+    figures = [
+        Figure("spark.workers-1", f"{what}, by one executor of one core", "s", [one[1] for one, _ in timed], needs_quiet=True, load=loads),
+        Figure("spark.workers-2", "the same, by two", "s", [two[1] for _, two in timed], needs_quiet=True, load=loads),
+        Figure("spark.workers-speed", "by one, of two", "×", [one[1] / two[1] for one, two in timed], Goal(at_least=1.8), load=loads),
+        Figure("spark.workers-cpu", "CPU of two, of one", "×", [two[0] / one[0] for one, two in timed], load=loads),
+        Figure("spark.workers-cores", "cores that two used, of those that one did", "×", [two / one for one, two in cores], load=loads),
+    ]
+    print(*figures, sep="\n", flush=True)
+    return figures
+
+
+def _verified_by(count: int, bucket: str, size: int) -> tuple[float, float]:
+    """Verify with so many executors; return the seconds of CPU of them and the driver, and of wall."""
+    from gossiplog.spark import read_entries, session
+    from gossiplog.spark.source.reading import read_work
+    from gossiplog.spark.tables.verify import JUDGE, count_verdicts, settle
+
+    spark = session(f"local-cluster[{count},1,1024]", memory="512m", config={"spark.sql.shuffle.partitions": "4"})
+    parts = {"partitions": "16"}
+    read_entries(spark, bucket, ("key", "value"), parts).write.format("noop").mode("overwrite").save()
+    meter, begun = CpuMeter(), time.perf_counter()
+    before = meter.seconds()
+    (verdicts,) = count_verdicts(settle(read_work(spark, JUDGE, bucket, None, VALUE_BYTES_LIMIT, ["ed25519"], options=parts)))
+    cpu, wall = meter.seconds() - before, time.perf_counter() - begun
+    assert (verdicts["verdict"], verdicts["count"]) == ("accept", size), verdicts
+    spark.stop()
+    _stop_gateway()
+    return cpu, wall
 
 
 def _watched_driver(path: str, other: str, events: Path) -> float:
@@ -132,14 +183,16 @@ def main() -> None:
     place = Path(options.dir)
     (place / "scratch").mkdir(parents=True, exist_ok=True)
     setup = Setup(options.entries, options.entries, options.repetitions, "normal", options.seed, place / "scratch", place)
-    names = options.only or [*JOBS, _MEMORY]
+    names = options.only or [*_PIECES]
     figures: list[Figure] = []
     try:
-        wanted = [name for name in names if name != _MEMORY]
+        wanted = [name for name in names if name in JOBS]
         if wanted:
             figures += jobs(setup, wanted, options.entries, options.memory)
         if _MEMORY in names:
             figures += memory(setup, (max(1_000, options.entries // 10), options.entries))
+        if _WORKERS in names:
+            figures += workers(setup, options.entries)
     finally:
         shutil.rmtree(setup.place, ignore_errors=True)
     if options.write:
@@ -248,7 +301,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--repetitions", type=int, default=3, metavar="N", help="of each job (3)")
     parser.add_argument("--memory", default="2g", metavar="SIZE", help="of the driver (2g)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of everything random (1)")
-    parser.add_argument("--only", nargs="+", choices=(*JOBS, _MEMORY), metavar="PIECE", help=f"of {', '.join(JOBS)}, {_MEMORY}")
+    parser.add_argument("--only", nargs="+", choices=_PIECES, metavar="PIECE", help=f"of {', '.join(_PIECES)}")
     parser.add_argument("--write", metavar="NAME", help="write NAME.md and NAME.json to benchmarks/results/")
     return parser.parse_args()
 

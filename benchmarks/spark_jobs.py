@@ -29,7 +29,7 @@ _RUNS = 20
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
-class _CpuMeter:
+class CpuMeter:
     """Adds up the CPU time of this process and all below it, by looking four times a second: what has ended in between is not forgotten."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Bench:
     small_size: int
     small: str
     figures: list[Figure] = field(default_factory=list)
-    meter: _CpuMeter = field(default_factory=_CpuMeter)
+    meter: CpuMeter = field(default_factory=CpuMeter)
     others: float = 0.0
 
     @property
