@@ -277,10 +277,14 @@ def _parse_any(value: bytes) -> Envelope:
 
 
 def _signature_tuple(item: bytes) -> tuple[str, str, bytes]:
-    parts: list[Any] = pcf.decode(item) if item[0] == 0x83 else []
-    if [type(part) for part in parts] != [str, str, bytes]:
+    end, majors = 1, list[int]()
+    for _ in range(3 if item[0] == 0x83 else 0):
+        majors.append(item[end] >> 5)
+        end = pcf.check(item, end)
+    if majors != [3, 3, 2]:
+        # Before it is built: a part could be four million empty arrays.
         _refuse(rules.Rule.SHAPE, "the signature is not a tuple of codec, did and bytes")
-    codec, did, signature = parts
+    codec, did, signature = pcf.decode(item)
     return codec, did, signature
 
 

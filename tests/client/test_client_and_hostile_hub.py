@@ -17,7 +17,8 @@ from network_support import PATIENCE_S, memory_log, signer
 from gossiplog.codec import pcf
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.entry import Entry, sign_entry
-from gossiplog.net.ground.protocol_ids import push_protocol, reconcile_protocol
+from gossiplog.errors import StreamReset
+from gossiplog.net.ground.protocol_ids import presence_protocol, push_protocol, reconcile_protocol
 from gossiplog.net.transport.http_head import read_head
 from gossiplog.net.transport.muxed import open_muxed
 from gossiplog.net.transport.stream import Connection, Handler, Stream
@@ -137,6 +138,8 @@ SESSIONS: dict[str, Callable[[Session], Awaitable[None]]] = {
     "a result in place of values": lambda session: wholesale(session, RESULT),
     "a frame of 1 GiB": lambda session: session.send(b"\x80\x80\x80\x80\x04" + bytes(1_000)),
     "a frame without a length": lambda session: session.send(b"\xff" * 1_000),
+    "a frame of two million values": lambda session: session.send(Hello(1, is_wholesale=True), encode_frame(b"\5" + b"\x0a\0" * 2_000_000)),
+    "a frame of two million fields": lambda session: session.send(encode_frame(b"\1" + b"\x52\0" * 2_000_000)),
     "a message of no kind": lambda session: session.send(encode_frame(b"\x63abc")),
     "a hello without symbols": lambda session: session.send(Hello(5)),
     "a symbol that is cut short": lambda session: session.send(Hello(5, bytes(20))),
@@ -246,6 +249,95 @@ async def test_what_is_not_the_muxers_costs_the_connection(case: str, client: Re
 
     async with hostile_hub({}, serve) as url:
         await assert_harmless(client, url, is_cut_off=case != "two hundred streams")
+
+
+@pytest.mark.slow
+async def test_bytes_that_come_one_by_one_cost_what_they_weigh(client: Reference) -> None:
+    """A frame of 1 MiB in a million pieces: copied anew with each, it would take minutes."""
+
+    async def serve(websocket: Any) -> None:
+        stream = bytes.fromhex("00 00 00 00 00000001 00000001")
+        frame = encode_frame(bytes(1 << 20))
+        while not (await websocket.receive_some()):
+            pass
+        for at in range(0, len(frame), 50_000):
+            await websocket.send_all(b"".join(stream + bytes([byte]) for byte in frame[at : at + 50_000]))
+        await trio.sleep_forever()
+
+    async with hostile_hub({}, serve) as url:
+        before = await client.ask("spent")
+        await assert_harmless(client, url)
+        spent = await client.ask("spent")
+    assert spent["user"] - before["user"] < 10e6
+
+
+@pytest.mark.slow
+async def test_a_hub_that_does_not_read_what_it_lets_the_page_send_is_left(client: Reference) -> None:
+    """The third stream that a client opens is its session, for which this hub has a window of 1 GiB."""
+
+    async def serve(websocket: Any) -> None:
+        agreed = b"".join(encode_frame(line + b"\n") for line in (b"/multistream/1.0.0", reconcile_protocol(TOPIC).encode()))
+        body = agreed + encode(Hello(0, is_wholesale=True))
+        await websocket.receive_some()
+        await websocket.send_all(bytes.fromhex("00 01 00 00 00000005 40000000"))
+        await websocket.send_all(bytes.fromhex("00 00 00 00 00000005") + len(body).to_bytes(4) + body)
+        await trio.sleep_forever()
+
+    async with hostile_hub({}, serve) as url:
+        await client.ask("open", name="a", topic=TOPIC, seed="07" * 32)
+        await client.ask("appendMany", name="a", payloads=["x" * 60_000] * 400)
+        await client.ask("connect", name="a", url=url)
+
+        async def is_left() -> bool:
+            return "does not read" in ((await client.ask("link", name="a"))["error"] or "")
+
+        await eventually(is_left, PATIENCE_S)
+
+
+@pytest.mark.parametrize(("frames", "is_cut_off"), [(4_900, False), (8_000, True)])
+async def test_presence_without_an_end_costs_its_stream(frames: int, is_cut_off: bool, client: Reference) -> None:
+    """4,000 frames are heard and 1,000 forgiven; a departure of nobody costs as little as any."""
+    ended = trio.Event()
+
+    async def presence(_: Connection, stream: Stream) -> None:
+        try:
+            await stream.send_all(encode_frame(b"\2" + bytes(48)) * frames)
+            while await stream.receive_some():
+                pass
+        except StreamReset:
+            ended.set()
+
+    async with hostile_hub({**pushing(), presence_protocol(TOPIC): presence}) as url:
+        await client.ask("open", name="a", topic=TOPIC, seed="07" * 32)
+        await client.ask("presence", name="a")
+        await client.ask("connect", name="a", url=url)
+        with trio.move_on_after(PATIENCE_S if is_cut_off else 1):
+            await ended.wait()
+        assert ended.is_set() == is_cut_off
+        assert (await client.ask("link", name="a"))["isConnected"]
+
+
+async def test_heads_without_an_end_cost_ten_sessions_a_second(client: Reference) -> None:
+    begun = list[float]()
+
+    async def reconcile(_: Connection, stream: Stream) -> None:
+        session = Session(stream)
+        hello = await session.receive()
+        begun.append(trio.current_time())
+        await session.send(Hello(0, is_wholesale=True), Values([]), RESULT) if hello.after else await session.send(RESULT)
+
+    async def push(_: Connection, stream: Stream) -> None:
+        while True:
+            await stream.send_all(encode_frame(encode_event(Update([random.randbytes(20)]))))
+            await trio.sleep(0.001)
+
+    async with hostile_hub({reconcile_protocol(TOPIC): reconcile, push_protocol(TOPIC): push}) as url:
+        await client.ask("open", name="a", topic=TOPIC, seed="07" * 32)
+        await client.ask("connect", name="a", url=url)
+        await eventually(lambda: len(begun) >= 14, PATIENCE_S)
+        await client.ask("disconnect", name="a")
+    # The first, the one of everything and the one after it are not provoked.
+    assert begun[13] - begun[0] >= 0.9
 
 
 async def test_heads_that_nobody_has_cost_one_stream_of_everything_and_no_more(client: Reference) -> None:

@@ -5,20 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 from client_support import node
 from interop_support import Reference
 from mesh_support import eventually
 from network_support import PATIENCE_S, memory_log, signer
 
+import gossiplog
 from gossiplog import GossipLog
+from gossiplog.net.ground.access import Access, hash_token, make_token
+from gossiplog.net.ground.admission import HubLimits
+from gossiplog.net.hub.server import listen
+from gossiplog.web import make_http
 
 TOPIC = "client.example.com"
 CLIENT = Path(__file__).parents[2] / "gossiplog" / "web" / "client" / "client.js"
 
 
-async def open_client(client: Reference, name: str, number: int = 7) -> None:
-    await client.ask("open", name=name, topic=TOPIC, seed=bytes([number]).hex() * 32)
+async def open_client(client: Reference, name: str, number: int = 7, topic: str = TOPIC) -> None:
+    await client.ask("open", name=name, topic=topic, seed=bytes([number]).hex() * 32)
 
 
 async def connect(client: Reference, name: str, url: str, **options: Any) -> None:
@@ -164,6 +170,67 @@ async def test_presence_goes_both_ways_is_over_in_time_and_comes_back_with_the_c
         await client.ask("absent", name="a")
         await eventually_shows(ours, only)
         await shows("b", only)
+
+
+@pytest.mark.parametrize("path", ["", "/nobody.example.com"])
+async def test_why_a_hub_lets_nobody_in_is_told_at_once(path: str, client: Reference) -> None:
+    """Node sends no `Origin`, so it is told by a status of HTTP, of which its WebSocket says nothing."""
+    rules = {"tokens": {"reader": hash_token(make_token())}, "default": {"tokens": {"reader": ["connect", "pull"]}}}
+    limits = HubLimits(access=Access.parse(rules))
+    async with memory_log(1, TOPIC) as log, listen([log], "127.0.0.1:0", limits=limits, make_http=make_http) as hub:
+        await open_client(client, "a")
+        for options, reason in (({}, "takes a token"), ({"token": "wrong"}, "not known")):
+            await client.ask("connect", name="a", url=hub.urls[0] + path, **options)
+
+            async def is_told(reason: str = "no log /nobody" if path else reason) -> bool:
+                return reason in ((await client.ask("link", name="a"))["error"] or "")
+
+            await eventually(is_told, 5)
+            await client.ask("disconnect", name="a")
+    began = trio.current_time()
+    await client.ask("connect", name="a", url=hub.urls[0])
+
+    async def is_down() -> bool:
+        return "no hub answers" in ((await client.ask("link", name="a"))["error"] or "")
+
+    await eventually(is_down, 5)
+    assert trio.current_time() - began < 5
+
+
+async def test_what_a_removed_member_appends_is_refused_once_and_the_rest_goes_on(client: Reference) -> None:
+    """A page does not know the members. Its hub does, and says by which rule it takes nothing."""
+    member, removed = signer(7), signer(1)
+    async with gossiplog.open(":memory:", topic=TOPIC, policy=gossiplog.Policy([removed.did]), signer=removed) as log:
+        node = await log.grant(member.did)
+        async with log.listen("127.0.0.1:0") as hub:
+            await open_client(client, "a", 7, log.topic)
+            await connect(client, "a", hub.urls[0])
+            welcome = await client.ask("append", name="a", payload={"by": "a member"})
+            await settle(client, "a")
+            assert (await log.standing(welcome)).counts
+            revocation = await log.revoke(node.id)
+            await until_equal(client, "a", log)
+            ids = await client.ask("appendMany", name="a", payloads=[{"by": "nobody"}] * 3)
+            await settle(client, "a")
+
+            async def is_told() -> bool:
+                refused = (await client.ask("link", name="a"))["refused"]
+                return {id for one in refused for id in one["ids"]} >= set(ids[:1])
+
+            await eventually(is_told, PATIENCE_S)
+            (first, *_) = (await client.ask("link", name="a"))["refused"]
+            assert first["rule"] == "access"
+            assert revocation.id in first["reason"]
+            await log.append("and on")
+            with trio.fail_after(PATIENCE_S):
+                while len(await client.ask("ids", name="a")) != await log.count() + 3:
+                    await trio.sleep(0.02)
+            sessions = hub.links()[0].counts["syncs served"]
+            await trio.sleep(0.5)
+            assert hub.links()[0].counts["syncs served"] == sessions, "nothing is tried again"
+            link = await client.ask("link", name="a")
+            assert (link["isConnected"], link["error"]) == (True, None)
+            assert not set(ids) & set(await ids_of(log))
 
 
 async def eventually_shows(log: GossipLog, states: dict[str, Any]) -> None:

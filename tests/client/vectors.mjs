@@ -4,6 +4,8 @@ import { CborReader, decode, encode } from "../../gossiplog/web/client/cbor.js"
 import { toDagJson } from "../../gossiplog/web/client/dag_json.js"
 import { verify, verifyFully } from "../../gossiplog/web/client/ed25519.js"
 import { idOfKey, keyOfId, signEntry, signedBytes, validate } from "../../gossiplog/web/client/entry.js"
+import { decodeEvent, decodeMessage } from "../../gossiplog/web/client/messages.js"
+import { Presence } from "../../gossiplog/web/client/presence.js"
 import { signerFromSeed } from "../../gossiplog/web/client/signer.js"
 import { Sketch, SketchDecoder } from "../../gossiplog/web/client/sketch.js"
 import { decodeClock, encodeClock } from "../../gossiplog/web/client/varint.js"
@@ -24,9 +26,9 @@ const operations = {
 		const data = unhex(bytes)
 		let isChecked = true
 		try {
-			const reader = new CborReader(data, { builds: false })
+			const reader = new CborReader(data, 0, false)
 			reader.item()
-			isChecked = reader.at === data.length
+			isChecked = reader.at === data.length && reader.unportable === null
 		} catch {
 			isChecked = false
 		}
@@ -36,7 +38,7 @@ const operations = {
 			return { isChecked, error: error.name }
 		}
 	},
-	dagJson: ({ bytes }) => toDagJson(decode(unhex(bytes))),
+	dagJson: ({ bytes }) => toDagJson(new CborReader(unhex(bytes))),
 	clock({ clock }) {
 		const bytes = encodeClock(clock)
 		return { bytes: hex(bytes), again: decodeClock(bytes) }
@@ -75,6 +77,40 @@ const operations = {
 		} catch (error) {
 			return error.message
 		}
+	},
+	// What is read of something that a hub sent; the text of the error if it is refused. `times` is repeated between the others.
+	read({ kind, head = "", times = ["", 0], tail = "" }) {
+		const bytes = unhex(head + times[0].repeat(times[1]) + tail)
+		try {
+			const read = (kind === "message" ? decodeMessage : decodeEvent)(bytes)
+			return (read.values ?? read.heads)?.length ?? read.kind
+		} catch (error) {
+			return error.message
+		}
+	},
+	// What a page shows of a frame of presence that its hub brought; null if that breaks the protocol.
+	async present({ topic, body }) {
+		const presence = new Presence(topic, undefined)
+		try {
+			await presence.take(unhex(body), { send() {} })
+			return presence.states
+		} catch {
+			return null
+		} finally {
+			presence.close()
+		}
+	},
+	// CPU seconds and megabytes that a verdict on a VALUE costs; the value is some bytes, others many times, and the rest.
+	async weigh({ head, times: [item, count], topic }) {
+		const [before, piece] = [unhex(head), unhex(item)]
+		const value = new Uint8Array(before.length + piece.length * count)
+		value.set(before)
+		for (let at = before.length; at < value.length; at += piece.length) value.set(piece, at)
+		const { rss } = process.memoryUsage()
+		const began = process.cpuUsage()
+		const { rule } = await validate(value, topic)
+		const { user, system } = process.cpuUsage(began)
+		return { rule, seconds: (user + system) / 1e6, megabytes: process.resourceUsage().maxRSS / 1024 - rss / 2 ** 20 }
 	},
 	deepest: () => hex(encode(deep(64))).length,
 }

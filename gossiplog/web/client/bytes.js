@@ -3,7 +3,10 @@
 import { DecodeError } from "./errors.js"
 
 const BASE32HEX = "0123456789abcdefghijklmnopqrstuv"
+const BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 const BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+/** An empty queue keeps no more memory than this. */
+const KEPT_BYTES_MAX = 65_536
 const encoder = new TextEncoder()
 
 /** @param {string} text */
@@ -32,18 +35,21 @@ export function compare(one, other) {
 	return one.length - other.length
 }
 
-/** Five bits a character, without padding. @param {Uint8Array} bytes @param {string} alphabet */
-export function toBase32(bytes, alphabet = BASE32HEX) {
+/** Five bits a character, or six of base64, without padding. @param {Uint8Array} bytes @param {string} alphabet */
+export function toBase32(bytes, alphabet = BASE32HEX, width = 5) {
 	let text = ""
 	let bits = 0
 	let held = 0
 	for (const byte of bytes) {
 		held = (held << 8) | byte
-		for (bits += 8; bits >= 5; bits -= 5) text += alphabet[(held >> (bits - 5)) & 31]
-		held &= 31
+		for (bits += 8; bits >= width; bits -= width) text += alphabet[(held >> (bits - width)) & (2 ** width - 1)]
+		held &= 255
 	}
-	return bits ? text + alphabet[(held << (5 - bits)) & 31] : text
+	return bits ? text + alphabet[(held << (width - bits)) & (2 ** width - 1)] : text
 }
+
+/** @param {Uint8Array} bytes */
+export const toBase64 = (bytes) => toBase32(bytes, BASE64, 6)
 
 /** @param {string} text @param {string} alphabet */
 export function fromBase32(text, alphabet = BASE32HEX) {
@@ -84,15 +90,41 @@ export function fromBase58(text) {
 	return Uint8Array.from([...new Array(leading).fill(0), ...bytes])
 }
 
-/** Without padding. @param {Uint8Array} bytes */
-export function toBase64(bytes) {
-	let text = ""
-	for (let at = 0; at < bytes.length; at += 0x8000) text += String.fromCharCode(...bytes.subarray(at, at + 0x8000))
-	return btoa(text).replace(/=+$/, "")
-}
-
 /** @param {Uint8Array} bytes */
 function zeros(bytes) {
 	const first = bytes.findIndex((byte) => byte !== 0)
 	return first < 0 ? bytes.length : first
+}
+
+/** Bytes that arrive in pieces and are taken in others. Pieces of any size cost what their bytes do. */
+export class ByteQueue {
+	#buffer = new Uint8Array(0)
+	#start = 0
+	size = 0
+
+	/** What is here, until it changes. */
+	get bytes() {
+		return this.#buffer.subarray(this.#start, this.#start + this.size)
+	}
+
+	/** @param {Uint8Array} piece */
+	push(piece) {
+		if (this.#start + this.size + piece.length > this.#buffer.length) {
+			const grown = new Uint8Array(2 * (this.size + piece.length))
+			grown.set(this.bytes)
+			this.#buffer = grown
+			this.#start = 0
+		}
+		this.#buffer.set(piece, this.#start + this.size)
+		this.size += piece.length
+	}
+
+	/** Take out so many, as a copy. @param {number} size At most what is here. */
+	take(size) {
+		const bytes = this.#buffer.slice(this.#start, this.#start + size)
+		this.#start += size
+		this.size -= size
+		if (!this.size) [this.#start, this.#buffer] = [0, this.#buffer.length > KEPT_BYTES_MAX ? new Uint8Array(0) : this.#buffer]
+		return bytes
+	}
 }

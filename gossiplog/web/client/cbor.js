@@ -11,85 +11,117 @@ export const DEPTH_MAX = 1024
 const WRITTEN_DEPTH_MAX = 64
 /** No entry is larger, so no payload is. */
 const ENCODED_BYTES_MAX = 4_194_294
-const SAFE_MAX = Number.MAX_SAFE_INTEGER
 const INTEGER_MAX = 2n ** 64n - 1n
 const TOO_SHORT = [24, 2 ** 8, 2 ** 16, 2 ** 32]
 /** `undefined`, and floats of 16 and 32 bits, with their lengths: the reference reads them, and does not write them back. */
 const UNPORTABLE = new Map([[0xf7, 1], [0xf9, 3], [0xfa, 5]])
+/** What is empty is one object each: a frame can hold four million of them. */
+const EMPTY = { bytes: new Uint8Array(0), array: Object.freeze([]), map: Object.freeze({}) }
+const PROTO = utf8("__proto__")
 const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
-/** dag-cbor that some version of the reference reads, and not all of them write back as it came. */
-export class NotPortable extends DecodeError {}
 /** More levels than we read, and no less portable for that. */
 export class TooDeep extends DecodeError {}
 
-/** A map or an array that is being read. @typedef {{ value: any, isMap: boolean, left: number, key: string, keyAt: number, keyEnd: number, outer: Frame | null }} Frame */
-
-/** Reads item after item. It iterates, so that nesting costs no stack. */
+/** Reads item after item. An item that is only checked takes no memory, whatever it is; `DEPTH_MAX` bounds the stack. */
 export class CborReader {
-	/**
-	 * @param {Uint8Array} bytes
-	 * @param {{ at?: number, builds?: boolean, isStrict?: boolean }} [options] Whether to build values; whether what is not portable is refused.
-	 */
-	constructor(bytes, { at = 0, builds = true, isStrict = true } = {}) {
+	/** @param {Uint8Array} bytes @param {number} [at] @param {boolean | "maps"} [builds] Whether to build values, or maps and what stands in them but for arrays and bytes. */
+	constructor(bytes, at = 0, builds = true) {
 		this.bytes = bytes
 		this.at = at
 		this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 		this.builds = builds
-		this.isStrict = isStrict
+		/** Why not all versions of the reference would write back what was read, though they read it; null if they would. @type {string | null} */
+		this.unportable = null
 	}
 
-	/** Read the item that begins here; its value, unless only its form is asked for. @param {number} [depthMax] @returns {any} */
-	item(depthMax = DEPTH_MAX) {
-		/** @type {Frame | null} */
-		let frame = null
-		let depth = 0
-		for (;;) {
-			if (frame !== null) {
-				if (frame.left === 0) {
-					if (frame.isMap && this.builds && this.isStrict) checkReserved(frame.value)
-					if (frame.outer === null) return frame.value
-					frame = frame.outer
-					depth--
-					continue
-				}
-				frame.left--
-				if (frame.isMap) this.#key(frame)
-			}
-			const byte = this.#byte()
-			const kind = byte >> 5
-			/** @type {any} */
-			let value
-			if (kind === 4 || kind === 5) {
-				const left = this.#argument(byte)
-				if (left > this.bytes.length - this.at) throw new DecodeError("the item is cut short")
-				if (depth >= depthMax) throw new TooDeep(`more than ${depthMax} levels of nesting at byte ${this.at}`)
-				value = this.builds ? (kind === 5 ? {} : []) : undefined
-				/** @type {Frame} */
-				const inner = { value, isMap: kind === 5, left, key: "", keyAt: 0, keyEnd: 0, outer: frame }
-				this.#put(frame, value)
-				frame = inner
-				depth++
-				continue
-			}
-			value = this.#scalar(byte, kind)
-			if (frame === null) return value
-			this.#put(frame, value)
-		}
-	}
-
-	/** Read an item that must be an array's header; its length. */
-	array() {
+	/** Read the item that begins here; its value, unless only its form is asked for. @param {number} [levels] How deep it may be. @returns {any} */
+	item(levels = DEPTH_MAX) {
 		const byte = this.#byte()
-		if (byte >> 5 !== 4) throw new DecodeError("no array")
-		return this.#argument(byte)
+		switch (byte >> 5) {
+			case 0:
+				return this.#argument(byte)
+			case 1: {
+				const number = this.#argument(byte)
+				return typeof number === "number" && number < Number.MAX_SAFE_INTEGER ? -1 - number : -1n - BigInt(number)
+			}
+			case 2: {
+				const bytes = this.#take(Number(this.#argument(byte)))
+				return this.builds === true && (bytes.length ? bytes.slice() : EMPTY.bytes)
+			}
+			case 3:
+				return this.#text(this.#take(Number(this.#argument(byte))))
+			case 6:
+				return this.#link(byte)
+			case 7:
+				return this.#simple(byte)
+		}
+		const [start, count] = [this.at, this.array(byte)]
+		if (!levels) throw new TooDeep(`too many levels of nesting at byte ${start}`)
+		return byte >> 5 === 4 ? this.#items(count, levels - 1) : this.#entries(count, levels - 1)
 	}
 
-	/** @param {Frame | null} frame @param {any} value */
-	#put(frame, value) {
-		if (frame === null || !this.builds) return
-		if (frame.isMap) frame.value[frame.key] = value
-		else frame.value.push(value)
+	/** Read the header of an array or a map; how many items it has. @param {number} [byte] Its first one, if that was read. */
+	array(byte = this.#byte()) {
+		const count = Number(this.#argument(byte))
+		if (count > this.bytes.length - this.at) throw new DecodeError("the item is cut short")
+		return count
+	}
+
+	/** The major type of the next item. */
+	get kind() {
+		return this.bytes[this.at] >> 5
+	}
+
+	/** @param {number} count @param {number} levels */
+	#items(count, levels) {
+		/** @type {any[]} */
+		const array = this.builds === true && count ? [] : /** @type {any} */ (EMPTY.array)
+		for (let index = 0; index < count; index++) {
+			const value = this.item(levels)
+			if (this.builds === true) array.push(value)
+		}
+		return array
+	}
+
+	/** Keys ascend: a canonical header sorts shorter ones first. @param {number} count @param {number} levels @returns {any} */
+	#entries(count, levels) {
+		/** @type {Record<string, any>} */
+		const map = this.builds && count ? {} : EMPTY.map
+		const begin = this.at
+		/** @type {Uint8Array} */
+		let before = EMPTY.bytes
+		for (let index = 0; index < count; index++) {
+			const start = this.at
+			if (this.kind !== 3) throw new DecodeError(`at byte ${start}: a map's key is not a string`)
+			const name = this.#take(Number(this.#argument(this.#byte())))
+			const key = this.#text(name)
+			const item = this.bytes.subarray(start, this.at)
+			const order = compare(before, item)
+			if (order === 0) throw new DecodeError(`at byte ${start}: a map's key repeats`)
+			if (order > 0) this.#note("map keys are out of order")
+			before = item
+			if (!this.builds && name.length === 1 && name[0] === 0x2f) {
+				// It may be taken for something else, which its values tell.
+				this.at = begin
+				this.builds = "maps"
+				this.#entries(count, levels)
+				this.builds = false
+				return map
+			}
+			const isLost = name.length === PROTO.length && compare(name, PROTO) === 0
+			if (isLost) this.#note("the map key `__proto__` loses its value in the reference")
+			const value = this.item(levels)
+			if (this.builds && !isLost) map[key] = value
+		}
+		const reason = this.builds && Object.hasOwn(map, "/") ? reserved(map) : null
+		if (reason !== null) this.#note(reason)
+		return map
+	}
+
+	/** @param {string} reason */
+	#note(reason) {
+		this.unportable ??= `at byte ${this.at}: ${reason}`
 	}
 
 	#byte() {
@@ -105,117 +137,70 @@ export class CborReader {
 		return this.bytes.subarray(start, this.at)
 	}
 
-	/** A length, after its first byte. @param {number} byte */
+	/** The number in a header, after its first byte. @param {number} byte @returns {number | bigint} */
 	#argument(byte) {
-		return Number(this.#integer(byte))
-	}
-
-	/** @param {number} byte @returns {number | bigint} */
-	#integer(byte) {
 		const info = byte & 31
 		if (info < 24) return info
-		if (info > 27) throw new DecodeError(`at byte ${this.at - 1}: an item of reserved or indefinite length`)
-		const at = this.at
+		const { view, at } = this
+		if (info > 27) throw new DecodeError(`at byte ${at - 1}: an item of reserved or indefinite length`)
 		this.#take(1 << (info - 24))
-		const { view } = this
 		const number =
 			info === 24 ? view.getUint8(at) : info === 25 ? view.getUint16(at) : info === 26 ? view.getUint32(at) : view.getBigUint64(at)
 		if (number < TOO_SHORT[info - 24]) throw new DecodeError(`at byte ${at - 1}: ${number} is written longer than it needs to be`)
-		return number <= SAFE_MAX ? Number(number) : number
-	}
-
-	/** @param {number} byte @param {number} kind @returns {any} */
-	#scalar(byte, kind) {
-		if (kind === 0) return this.#integer(byte)
-		if (kind === 1) {
-			const number = this.#integer(byte)
-			return typeof number === "number" && number < SAFE_MAX ? -1 - number : -1n - BigInt(number)
-		}
-		if (kind === 2) {
-			const bytes = this.#take(this.#argument(byte))
-			return this.builds ? bytes.slice() : undefined
-		}
-		if (kind === 3) return this.#text(this.#take(this.#argument(byte)))
-		if (kind === 6) return this.#link(byte)
-		if (byte === 0xf4 || byte === 0xf5) return byte === 0xf5
-		if (byte === 0xf6) return null
-		if (byte === 0xfb) return this.#float()
-		const size = UNPORTABLE.get(byte)
-		if (size !== undefined && !this.isStrict) return void this.#take(size - 1)
-		throw new (size === undefined ? DecodeError : NotPortable)(`at byte ${this.at - 1}: byte 0x${byte.toString(16)} begins no item of PCF`)
+		return number <= Number.MAX_SAFE_INTEGER ? Number(number) : number
 	}
 
 	/** @param {Uint8Array} bytes */
 	#text(bytes) {
-		if (this.isStrict && bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) throw new NotPortable("a string begins with U+FEFF")
-		if (!this.builds && (!this.isStrict || bytes.every((byte) => byte < 0x80))) return ""
+		if (bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) this.#note("a string begins with U+FEFF")
+		if (!this.builds && bytes.every((byte) => byte < 0x80)) return ""
 		try {
 			return text.decode(bytes)
 		} catch {
-			throw new NotPortable(`at byte ${this.at}: a string is not UTF-8`)
+			this.#note("a string is not UTF-8")
+			return ""
 		}
 	}
 
-	#float() {
-		const at = this.at
-		this.#take(8)
-		const number = this.view.getFloat64(at)
-		if (!Number.isFinite(number)) throw new DecodeError(`at byte ${at - 1}: the float ${number} is not finite`)
-		if (this.isStrict && Number.isSafeInteger(number)) throw new NotPortable(`at byte ${at - 1}: the float ${number} is an integer in JavaScript`)
+	/** @param {number} byte */
+	#simple(byte) {
+		if (byte === 0xf4 || byte === 0xf5) return byte === 0xf5
+		if (byte === 0xf6) return null
+		const size = byte === 0xfb ? 9 : UNPORTABLE.get(byte)
+		if (size === undefined) throw new DecodeError(`at byte ${this.at - 1}: byte 0x${byte.toString(16)} begins no item of PCF`)
+		this.#take(size - 1)
+		if (byte !== 0xfb) return this.#note(`byte 0x${byte.toString(16)} begins no item of PCF`)
+		const number = this.view.getFloat64(this.at - 8)
+		if (!Number.isFinite(number)) throw new DecodeError(`at byte ${this.at - 9}: the float ${number} is not finite`)
+		if (Number.isSafeInteger(number)) this.#note(`the float ${number} is an integer in JavaScript`)
 		return number
 	}
 
 	/** @param {number} byte */
 	#link(byte) {
 		const at = this.at - 1
-		if (byte !== 0xd8 || this.#byte() !== 42) throw new DecodeError(`at byte ${at}: a tag other than 42`)
-		const head = this.#byte()
-		if (head >> 5 !== 2) throw new DecodeError(`at byte ${at}: a tag other than 42 around bytes`)
-		const bytes = this.#take(this.#argument(head))
+		if (byte !== 0xd8 || this.#byte() !== 42 || this.kind !== 2) throw new DecodeError(`at byte ${at}: a tag other than 42 around bytes`)
+		const bytes = this.#take(Number(this.#argument(this.#byte())))
 		if (bytes[0] !== 0) throw new DecodeError(`at byte ${at}: a link does not begin with 0`)
-		if (!this.isStrict) return undefined
 		try {
 			if (this.builds) return new Link(bytes.slice(1))
 			checkCid(bytes.subarray(1))
 		} catch (error) {
-			throw new NotPortable(`at byte ${at}: ${/** @type {Error} */ (error).message}`)
-		}
-	}
-
-	/** Read a map's next key, which must be above the one before it: a canonical header sorts shorter keys first. @param {Frame} frame */
-	#key(frame) {
-		const start = this.at
-		const byte = this.#byte()
-		if (byte >> 5 !== 3) throw new DecodeError(`at byte ${start}: a map's key is not a string`)
-		const bytes = this.#take(this.#argument(byte))
-		const order = compare(this.bytes.subarray(frame.keyAt, frame.keyEnd), this.bytes.subarray(start, this.at))
-		if (order === 0) throw new DecodeError(`at byte ${start}: a map's key repeats`)
-		if (order > 0 && this.isStrict) throw new NotPortable(`at byte ${start}: map keys are out of order`)
-		frame.keyAt = start
-		frame.keyEnd = this.at
-		// Without a value to build, a key that is not ASCII is read for its UTF-8, and the others only for this one name.
-		frame.key = this.#text(bytes)
-		if (this.isStrict && bytes.length === 9 && text.decode(bytes) === "__proto__") {
-			throw new NotPortable(`at byte ${start}: the map key \`__proto__\` loses its value in the reference`)
+			this.#note(/** @type {Error} */ (error).message)
 		}
 	}
 }
 
-/** The value of bytes in PCF, which hold one item and nothing else. @param {Uint8Array} bytes @param {number} [at] @returns {any} */
-export function decode(bytes, at = 0) {
-	const reader = new CborReader(bytes, { at })
-	const value = reader.item()
+/** The value of bytes in PCF, which hold one item and nothing else. What is empty in it is frozen. @param {Uint8Array} bytes @param {number} [at] @param {number} [levels] @returns {any} */
+export function decode(bytes, at = 0, levels = DEPTH_MAX) {
+	const reader = new CborReader(bytes, at)
+	const value = reader.item(levels)
+	if (reader.unportable !== null) throw new DecodeError(reader.unportable)
 	if (reader.at !== bytes.length) throw new DecodeError(`${bytes.length - reader.at} bytes follow the item`)
 	return value
 }
 
-/** Refuse the maps that dag-json, or the reference's encoder, take for a link or for bytes. @param {Record<string, any>} map */
-function checkReserved(map) {
-	const reason = Object.hasOwn(map, "/") ? reserved(map) : null
-	if (reason !== null) throw new NotPortable(reason)
-}
-
-/** @param {Record<string, any>} map */
+/** Why dag-json, or the reference's encoder, takes a map for a link or for bytes. @param {Record<string, any>} map */
 function reserved(map) {
 	const slash = map["/"]
 	if (["boolean", "number", "bigint", "string"].includes(typeof slash) && slash === map.bytes) {
@@ -241,14 +226,11 @@ export function header(major, argument) {
 	const top = major << 5
 	if (argument < 24) return Uint8Array.of(top | Number(argument))
 	if (argument < 2 ** 8) return Uint8Array.of(top | 24, Number(argument))
-	const size = argument < 2 ** 16 ? 2 : argument < 2 ** 32 ? 4 : 8
-	const bytes = new Uint8Array(1 + size)
-	const view = new DataView(bytes.buffer)
-	bytes[0] = top | (size === 2 ? 25 : size === 4 ? 26 : 27)
-	if (size === 2) view.setUint16(1, Number(argument))
-	else if (size === 4) view.setUint32(1, Number(argument))
-	else view.setBigUint64(1, BigInt(argument))
-	return bytes
+	const log = argument < 2 ** 16 ? 1 : argument < 2 ** 32 ? 2 : 3
+	const bytes = new Uint8Array(9)
+	new DataView(bytes.buffer).setBigUint64(1, BigInt(argument) << BigInt(64 - (8 << log)))
+	bytes[0] = top | (24 + log)
+	return bytes.subarray(0, 1 + (1 << log))
 }
 
 /** The header and the bytes of a string. @param {string} string */

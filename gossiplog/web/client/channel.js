@@ -11,26 +11,27 @@ import { decodeVarint } from "./varint.js"
 const MULTISTREAM = "/multistream/1.0.0\n"
 const LINE_BYTES_MAX = 1024
 const FRAME_BYTES_MAX = 4 * 1024 * 1024
+const PREFIX_BYTES_MAX = 8
 const PROPOSALS_MAX = 32
 
 /** The other side does not speak the protocol. */
 export class NotSpoken extends GossipLogError {}
 
 export class Channel {
-	/** @param {MuxedStream} stream */
-	constructor(stream) {
+	/** What has to be agreed upon before the first frame. @type {string | null} */
+	#proposed = null
+
+	/** @param {MuxedStream} stream @param {number} most Bytes of a frame. */
+	constructor(stream, most = FRAME_BYTES_MAX) {
 		this.stream = stream
-		/** What arrived and was not taken. @type {Uint8Array} */
-		this.buffer = new Uint8Array(0)
-		/** What has to be agreed upon before the first frame. @type {string | null} */
-		this.proposed = null
+		this.most = most
 	}
 
-	/** Propose a protocol, and write its first frame after it without waiting. @param {Muxer} muxer @param {string} protocol @param {Uint8Array} first */
-	static open(muxer, protocol, first = new Uint8Array(0)) {
-		const channel = new Channel(muxer.open())
-		channel.proposed = protocol + "\n"
-		channel.stream.write(concat([line(MULTISTREAM), line(channel.proposed), first])).catch(() => {})
+	/** Propose a protocol, and write its first frame after it without waiting. @param {Muxer} muxer @param {string} protocol @param {{ first?: Uint8Array, most?: number }} [options] */
+	static open(muxer, protocol, { first = new Uint8Array(0), most } = {}) {
+		const channel = new Channel(muxer.open(), most)
+		channel.#proposed = protocol + "\n"
+		channel.stream.write(concat([line(MULTISTREAM), line(channel.#proposed), first])).catch(() => {})
 		return channel
 	}
 
@@ -59,7 +60,7 @@ export class Channel {
 		if (patience < Infinity) timer = setTimeout(() => this.stream.fail(`nothing came within ${patience} s`), 1000 * patience)
 		try {
 			await this.agree()
-			return await this.#frame(FRAME_BYTES_MAX)
+			return await this.#frame(this.most)
 		} finally {
 			clearTimeout(timer)
 		}
@@ -67,17 +68,18 @@ export class Channel {
 
 	/** A frame that is here already; null if there is none. */
 	take() {
-		return this.proposed === null ? this.#cut(FRAME_BYTES_MAX) : null
+		const found = this.#proposed === null ? this.#cut(this.most) : null
+		return typeof found === "number" ? null : found
 	}
 
 	/** Wait for the other side's answer to what was proposed. */
 	async agree() {
-		if (this.proposed === null) return
+		if (this.#proposed === null) return
 		if ((await this.#line()) !== MULTISTREAM) throw new ProtocolError("no multistream-select")
 		const answer = await this.#line()
-		if (answer === "na\n" || answer === null) throw new NotSpoken(`the hub does not speak ${this.proposed.trim()}`)
-		if (answer !== this.proposed) throw new ProtocolError("an answer to another proposal")
-		this.proposed = null
+		if (answer === "na\n" || answer === null) throw new NotSpoken(`the hub does not speak ${this.#proposed.trim()}`)
+		if (answer !== this.#proposed) throw new ProtocolError("an answer to another proposal")
+		this.#proposed = null
 	}
 
 	async #line() {
@@ -88,30 +90,23 @@ export class Channel {
 	/** @param {number} most */
 	async #frame(most) {
 		for (;;) {
-			const bytes = this.#cut(most)
-			if (bytes !== null) return bytes
-			const more = await this.stream.read()
-			if (more === null) {
-				if (this.buffer.length) throw new ClosedError("the stream ended within a frame")
-				return null
-			}
-			this.buffer = this.buffer.length ? concat([this.buffer, more]) : more
+			const found = this.#cut(most)
+			if (typeof found !== "number") return found
+			if (await this.stream.has(found)) continue
+			if (this.stream.unread.size) throw new ClosedError("the stream ended within a frame")
+			return null
 		}
 	}
 
-	/** @param {number} most */
+	/** The next frame; as long as it is not here, how many bytes that takes. @param {number} most */
 	#cut(most) {
-		const prefix = this.buffer.subarray(0, 9).findIndex((byte) => byte < 0x80)
-		if (prefix < 0) {
-			if (this.buffer.length >= 9) throw new DecodeError("a frame without a length")
-			return null
-		}
-		const [size, start] = decodeVarint(this.buffer)
+		const { bytes } = this.stream.unread
+		const last = bytes.subarray(0, PREFIX_BYTES_MAX).findIndex((byte) => byte < 0x80)
+		if (last < 0 && bytes.length >= PREFIX_BYTES_MAX) throw new DecodeError("a frame without a length")
+		if (last < 0) return bytes.length + 1
+		const [size, start] = decodeVarint(bytes)
 		if (size > most) throw new DecodeError(`a frame of ${size} bytes, at most ${most} are taken`)
-		if (this.buffer.length - start < size) return null
-		const bytes = this.buffer.subarray(start, start + size)
-		this.buffer = this.buffer.subarray(start + size)
-		return bytes
+		return bytes.length < start + size ? start + size : this.stream.take(start + size).subarray(start)
 	}
 }
 

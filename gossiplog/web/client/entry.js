@@ -2,7 +2,7 @@
 // Source: docs/spec/entries.md.
 
 import { compare, concat, fromBase32, fromBase58, toBase32, toBase58, utf8 } from "./bytes.js"
-import { CborReader, DEPTH_MAX, NotPortable, TooDeep, decode, encode, header, textItem } from "./cbor.js"
+import { CborReader, DEPTH_MAX, TooDeep, decode, encode, header, textItem } from "./cbor.js"
 import { toDagJson } from "./dag_json.js"
 import { verify } from "./ed25519.js"
 import { DecodeError, EncodeError, GossipLogError, inWords } from "./errors.js"
@@ -126,17 +126,18 @@ function parseEnvelope(value) {
 	if (value.length > VALUE_BYTES_MAX) throw new InvalidEntry("size", `${value.length} bytes, at most ${VALUE_BYTES_MAX} are allowed`)
 	checkForm(value)
 	if (value[0] !== 0x85) throw new InvalidEntry("shape", "not a tuple of five")
-	const reader = new CborReader(value, { at: 1 })
-	const head = reader.item()
-	if (!Array.isArray(head) || head.length !== 3 || typeof head[0] !== "string" || typeof head[1] !== "string" || !(head[2] instanceof Uint8Array)) {
-		throw new InvalidEntry("shape", "the signature is not a tuple of codec, did and bytes")
+	const reader = new CborReader(value, 2)
+	/** Nothing else is built. @param {number[]} kinds @param {string} what */
+	const read = (kinds, what) => {
+		if (!kinds.includes(reader.kind)) throw new InvalidEntry("shape", what)
+		return reader.item()
 	}
-	const [codec, did, signature] = head
-	const topic = reader.item()
-	if (typeof topic !== "string") throw new InvalidEntry("shape", "the topic is not a string")
+	const NO_SIGNATURE = "the signature is not a tuple of codec, did and bytes"
+	if (value[1] !== 0x83) throw new InvalidEntry("shape", NO_SIGNATURE)
+	const [codec, did, signature] = [3, 3, 2].map((kind) => read([kind], NO_SIGNATURE))
+	const topic = read([3], "the topic is not a string")
 	if (!isTopic(topic)) throw new InvalidEntry("topic", "not a topic")
-	const clock = reader.item()
-	if (!["number", "bigint"].includes(typeof clock) || !Number.isInteger(Number(clock))) throw new InvalidEntry("shape", "the clock is not an integer")
+	const clock = read([0, 1], "the clock is not an integer")
 	const parentKeys = readParents(reader)
 	const payloadAt = reader.at
 	const expected = nextClock(parentKeys)
@@ -147,45 +148,19 @@ function parseEnvelope(value) {
 
 /** Prove that VALUE is in PCF to its last byte. What only some version of the reference may keep is nobody's fault. @param {Uint8Array} value */
 function checkForm(value) {
+	const reader = new CborReader(value, 0, false)
 	try {
-		checkWhole(value, true)
+		reader.item(DEPTH_MAX + 1)
+		if (reader.at !== value.length) throw new DecodeError(`${value.length - reader.at} bytes follow the entry`)
 	} catch (error) {
-		if (error instanceof TooDeep) throw new InvalidEntry("nesting", error.message)
-		throw new InvalidEntry(error instanceof NotPortable && isReadable(value) ? "portable" : "canonical", inWords(error))
+		throw new InvalidEntry(error instanceof TooDeep && reader.unportable === null ? "nesting" : "canonical", inWords(error))
 	}
-}
-
-/** @param {Uint8Array} value @param {boolean} isStrict */
-function checkWhole(value, isStrict) {
-	const reader = new CborReader(value, { builds: false, isStrict })
-	reader.item(DEPTH_MAX + 1)
-	if (reader.at !== value.length) throw new DecodeError(`${value.length - reader.at} bytes follow the entry`)
-	// Only maps with the key `/` may be taken for something else, and these are built to be looked at.
-	if (isStrict && mayHaveReserved(value)) new CborReader(value).item(DEPTH_MAX + 1)
-}
-
-/** @param {Uint8Array} value */
-function mayHaveReserved(value) {
-	for (let at = value.indexOf(0x61); at >= 0; at = value.indexOf(0x61, at + 1)) {
-		if (value[at + 1] === 0x2f) return true
-	}
-	return false
-}
-
-/** @param {Uint8Array} value */
-function isReadable(value) {
-	try {
-		if (value[0] !== 0x85 || value[1] !== 0x83) return false
-		checkWhole(value, false)
-		return true
-	} catch {
-		return false
-	}
+	if (reader.unportable !== null) throw new InvalidEntry(value[0] === 0x85 && value[1] === 0x83 ? "portable" : "canonical", reader.unportable)
 }
 
 /** @param {CborReader} reader */
 function readParents(reader) {
-	if (reader.bytes[reader.at] >> 5 !== 4) throw new InvalidEntry("shape", "the parents are not an array")
+	if (reader.kind !== 4) throw new InvalidEntry("shape", "the parents are not an array")
 	const count = reader.array()
 	if (count > PARENTS_MAX) throw new InvalidEntry("size", `${count} parents, at most ${PARENTS_MAX} are allowed`)
 	const keys = []
@@ -208,7 +183,10 @@ export function nextClock(parentKeys) {
 /** What the signature is over: `{clock, parents, payload, topic}` in the signature's codec. @param {string} codec @param {string} topic @param {number} clock @param {Uint8Array[]} parentKeys @param {Uint8Array} payload In PCF. */
 export function signedBytes(codec, topic, clock, parentKeys, payload) {
 	const parents = parentKeys.map((key) => toBase32(key))
-	if (codec === "dag-json") return utf8(toDagJson({ clock, parents, payload: decode(payload), topic }))
+	if (codec === "dag-json") {
+		const text = toDagJson(new CborReader(payload))
+		return utf8(`{"clock":${clock},"parents":${JSON.stringify(parents)},"payload":${text},"topic":${JSON.stringify(topic)}}`)
+	}
 	const before = [Uint8Array.of(0xa4), textItem("clock"), header(0, clock), textItem("topic"), textItem(topic), textItem("parents")]
 	return concat([...before, header(4, parents.length), ...parents.map(textItem), textItem("payload"), payload])
 }

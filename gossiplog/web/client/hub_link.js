@@ -2,9 +2,10 @@
 // gets what it lacks. A session gives as well as takes, so we begin all of them, and refuse those that the hub begins.
 // Source: docs/spec/sync.md, "Mode A"; docs/spec/reconcile.md.
 
-import { idOfKey } from "./entry.js"
+import { Bell } from "./bell.js"
 import { concat, toHex } from "./bytes.js"
 import { Channel, NotSpoken } from "./channel.js"
+import { idOfKey } from "./entry.js"
 import { ClosedError, DecodeError, GossipLogError, ProtocolError, inWords } from "./errors.js"
 import { decodeEvent, insertEvent, refuse } from "./messages.js"
 import { Muxer } from "./muxer.js"
@@ -13,7 +14,9 @@ import { Reconciliation, Unreconciled, putAside } from "./reconcile.js"
 import { Sketch } from "./sketch.js"
 
 /** @typedef {import("./client.js").HubLink} TypedHubLink What client.d.ts says of it. */
-/** @typedef {import("./reconcile.js").Source & { topic: string, presence: import("./presence.js").Presence, keysSince: (seq: number, limit: number) => Promise<Uint8Array[]>, tell: (told: import("./tabs.js").Told) => void, warn: (text: string) => void, alone: <T>(what: string, act: () => Promise<T>, signal: AbortSignal) => Promise<T> }} LogView */
+/** @typedef {import("./memory_store.js").MemoryStore | import("./indexeddb_store.js").IndexedDbStore} Store */
+/** @typedef {import("./tabs.js").Tabs | import("./tabs.js").OneTab} AnyTabs */
+/** What a link has of the log. @typedef {{ topic: string, presence: import("./presence.js").Presence, store: Store, tabs: AnyTabs, take: import("./reconcile.js").Take, warn: (text: string) => void }} LogView */
 /** What the hub does not take. @typedef {{ rule: string, reason: string, ids: string[] }} Refused */
 
 const RETRY_FIRST_S = 0.5
@@ -21,59 +24,78 @@ const RETRY_MOST_S = 60
 /** A connection that lasted so long, or on which a session came to its end, makes the next attempt begin with the shortest wait again. */
 const STABLE_S = 10
 const DIAL_S = 10
+const ASK_S = 5
 const PING_S = 30
 const SILENT_S = 120
+/** A hub gives reason for ten sessions a second at most. */
+const PROVOKED_MS = 100
 const PUSHED_AT_ONCE = 256
 const REFUSED_MAX = 32
+const REFUSED_IDS_MAX = 64
+const REFUSAL_BYTES_MAX = 16 * 1024
+const REFUSAL_CHARS_MAX = 512
+const PRESENCE_BYTES_MAX = 1_149
+const PRESENCE_PER_S = 2_000
+const PRESENCE_BURST = 4_000
+/** Frames beyond these that a hub is forgiven. */
+const PRESENCE_OVER_MAX = 1_000
+/** What waits to go out on a connection: a hub that lets us send this much reads what it lets us send, or is none. */
+const UNSENT_BYTES_MAX = 8 * 1024 * 1024
 /** What the hub understands as: leave it to the session that we begin. */
 const CROSSING = "a session that the other side began is running"
 /** Before all keys but those of snapshots, which are not read here. */
 const FIRST_KEY = new Uint8Array(20)
+const NO_ANSWER = "no hub answers there, or it does not let this page in"
 
 /** @implements {TypedHubLink} */
 export class HubLink {
+	/** Whether the connection stands. */
+	isConnected = false
+	/** Why it does not, or why a session came to nothing; null while all is well. @type {string | null} */
+	error = null
+	/** What the hub does not take of ours. @type {Refused[]} */
+	refused = []
+	/** Called when any of these has changed. @type {(() => void) | null} */
+	onchange = null
+	/** The hub had all that we had when the last session ended, so that what follows can be pushed. */
+	isLevel = false
+	#closing = new AbortController()
+	/** Ends all pauses. */
+	#bell = new Bell()
+	/** Whether this tab has the connection, or would have it. */
+	#leads = false
+	#sketch = new Sketch()
+	#sketchSeq = 0
+	/** @type {Map<string, number>} */
+	#aside = new Map()
+	/** Up to which key everything is here of a stream of everything. @type {Uint8Array | null} */
+	#resumeAfter = null
+	/** A session is due. */
+	#isWanted = true
+	/** One will be due, since the hub gave reason for it; when that was so last. @type {ReturnType<typeof setTimeout> | undefined} */
+	#provoked
+	#provokedAt = 0
+	/** The next session sends everything, and that was so before on this connection. */
+	#isDoubtful = false
+	#hasDoubted = false
+	/** Heads of the hub's that we lack. @type {Map<string, Uint8Array>} */
+	#lacking = new Map()
+	/** @type {{ id: string, resolve: () => void, reject: (error: Error) => void }[]} */
+	#settling = []
+	/** @type {Channel | null} */
+	#pushes = null
+	/** @type {WebSocket | null} */
+	#socket = null
+
 	/** @param {LogView} log @param {string} url @param {string} [token] */
 	constructor(log, url, token) {
 		this.log = log
 		this.url = url
 		this.target = withToken(url, token)
-		/** Whether the connection stands. */
-		this.isConnected = false
-		/** Why it does not, or why a session came to nothing; null while all is well. @type {string | null} */
-		this.error = null
-		/** What the hub does not take of ours. @type {Refused[]} */
-		this.refused = []
-		/** Called when any of these has changed. @type {(() => void) | null} */
-		this.onchange = null
-		this.closing = new AbortController()
-		/** Whether this tab has the connection, or would have it. */
-		this.leads = false
-		this.sketch = new Sketch()
-		this.sketchSeq = 0
-		/** @type {Map<string, number>} */
-		this.aside = new Map()
-		/** Up to which key everything is here of a stream of everything. @type {Uint8Array | null} */
-		this.resumeAfter = null
-		/** A session is due. */
-		this.isWanted = true
-		/** The hub had all that we had when the last session ended, so that what follows can be pushed. */
-		this.isLevel = false
-		/** The next session sends everything, and that was so before on this connection. */
-		this.isDoubtful = this.hasDoubted = false
-		/** Heads of the hub's that we lack. @type {Map<string, Uint8Array>} */
-		this.lacking = new Map()
-		/** @type {{ id: string, resolve: () => void, reject: (error: Error) => void }[]} */
-		this.settling = []
-		/** @type {Channel | null} */
-		this.pushes = null
-		/** @type {WebSocket | null} */
-		this.socket = null
-		/** @type {Set<() => void>} */
-		this.sleepers = new Set()
 	}
 
 	get isClosed() {
-		return this.closing.signal.aborted
+		return this.#closing.signal.aborted
 	}
 
 	/** Wait until the hub has everything that the log has now, and the log what the hub had when it was asked. Without an end while there is no connection. @returns {Promise<void>} */
@@ -81,33 +103,33 @@ export class HubLink {
 		if (this.isClosed) return Promise.reject(new ClosedError("the link is closed"))
 		return new Promise((resolve, reject) => {
 			const id = crypto.randomUUID()
-			this.settling.push({ id, resolve, reject })
-			if (this.leads) this.want()
-			else this.log.tell({ url: this.url, settle: id })
+			this.#settling.push({ id, resolve, reject })
+			if (this.#leads) this.want()
+			else this.#tell({ settle: id })
 		})
 	}
 
 	/** End it. */
 	close() {
-		this.closing.abort(new ClosedError("the link was closed"))
-		this.socket?.close()
-		this.wake()
+		this.#closing.abort(new ClosedError("the link was closed"))
+		this.#socket?.close()
+		this.#bell.ring()
 	}
 
 	/** Connect, and connect again, until it is closed; once no other tab does. */
 	async run() {
-		this.log.tell({ url: this.url, asks: true })
+		this.#tell({ asks: true })
 		try {
-			await this.log.alone(`link ${this.url}`, () => this.#lead(), this.closing.signal)
+			await this.log.tabs.alone(`link ${this.url}`, () => this.#lead(), this.#closing.signal)
 		} catch (error) {
 			if (!this.isClosed) this.error = inWords(error)
 		}
-		for (const { reject } of this.settling.splice(0)) reject(new ClosedError("the link was closed"))
+		for (const { reject } of this.#settling.splice(0)) reject(new ClosedError("the link was closed"))
 	}
 
 	async #lead() {
-		this.leads = true
-		this.log.tell({ url: this.url, leads: true })
+		this.#leads = true
+		this.#tell({ leads: true })
 		let pause = RETRY_FIRST_S
 		while (!this.isClosed) {
 			const began = Date.now()
@@ -120,22 +142,29 @@ export class HubLink {
 			this.isConnected = false
 			this.#tellChanged()
 			if (this.isLevel || Date.now() - began > 1000 * STABLE_S) pause = RETRY_FIRST_S
-			await this.#sleep(pause * (1 + Math.random() / 4))
+			if (!this.isClosed) await this.#bell.heard(pause * (1 + Math.random() / 4))
 			pause = Math.min(2 * pause, RETRY_MOST_S)
 		}
 	}
 
+	// The other tabs
+
+	/** @param {import("./tabs.js").Told} told */
+	#tell(told) {
+		this.log.tabs.tell({ url: this.url, ...told })
+	}
+
 	/** What another tab tells of this hub. @param {import("./tabs.js").Told} told */
 	onTold({ leads, asks, settle, settled, status }) {
-		if (this.leads) {
+		if (this.#leads) {
 			if (asks) this.#tellChanged()
-			if (settle !== undefined) this.settled().then(() => this.log.tell({ url: this.url, settled: settle }), () => {})
+			if (settle !== undefined) this.settled().then(() => this.#tell({ settled: settle }), () => {})
 			return
 		}
-		if (leads) for (const { id } of this.settling) this.log.tell({ url: this.url, settle: id })
+		if (leads) for (const { id } of this.#settling) this.#tell({ settle: id })
 		if (settled !== undefined) {
-			for (const { id, resolve } of this.settling) if (id === settled) resolve()
-			this.settling = this.settling.filter(({ id }) => id !== settled)
+			for (const { id, resolve } of this.#settling) if (id === settled) resolve()
+			this.#settling = this.#settling.filter(({ id }) => id !== settled)
 		}
 		if (status !== undefined) {
 			Object.assign(this, status)
@@ -145,19 +174,23 @@ export class HubLink {
 
 	/** The log has entries that did not come by this link. @param {import("./entry.js").Entry[]} entries */
 	onStored(entries) {
-		if (!this.leads) return
-		if (!this.isLevel || this.pushes === null || entries.length > PUSHED_AT_ONCE) return this.want()
-		for (const { key, value } of entries) this.pushes.send(insertEvent(key, value)).catch(() => this.want())
+		if (!this.#leads) return
+		if (!this.isLevel || this.#pushes === null || entries.length > PUSHED_AT_ONCE) return this.want()
+		for (const { key, value } of entries) this.#pushes.send(insertEvent(key, value)).catch(() => this.want())
 	}
 
 	want() {
-		this.isWanted = true
-		this.wake()
+		this.#isWanted = true
+		this.#bell.ring()
 	}
 
-	/** End all pauses. */
-	wake() {
-		for (const wake of [...this.sleepers]) wake()
+	/** The hub gives reason for a session. */
+	#provoke() {
+		this.#provoked ??= setTimeout(() => {
+			this.#provoked = undefined
+			this.#provokedAt = Date.now()
+			this.want()
+		}, this.#provokedAt + PROVOKED_MS - Date.now())
 	}
 
 	/** @param {string | null} error */
@@ -169,7 +202,7 @@ export class HubLink {
 
 	#tellChanged() {
 		const { isConnected, error, refused } = this
-		this.log.tell({ url: this.url, status: { isConnected, error, refused } })
+		this.#tell({ status: { isConnected, error, refused } })
 		if (this.onchange !== null) return this.onchange()
 		// Nobody looks at the link.
 		if (error !== null) this.log.warn(`${this.url}: ${error}`)
@@ -177,31 +210,24 @@ export class HubLink {
 		if (last) this.log.warn(`${this.url} does not take entries: ${last.rule}: ${last.reason}`)
 	}
 
-	/** @param {number} seconds @returns {Promise<void>} */
-	#sleep(seconds) {
-		if (this.isClosed) return Promise.resolve()
-		return new Promise((resolve) => {
-			const wake = () => {
-				clearTimeout(timer)
-				this.sleepers.delete(wake)
-				resolve()
-			}
-			const timer = setTimeout(wake, 1000 * seconds)
-			this.sleepers.add(wake)
-		})
-	}
-
 	/** One connection, from its beginning to its end. */
 	async #connect() {
-		const socket = (this.socket = new WebSocket(this.target))
+		const socket = (this.#socket = new WebSocket(this.target))
 		socket.binaryType = "arraybuffer"
 		/** @type {(error: Error) => void} */
 		let fail = () => {}
 		const ended = /** @type {Promise<never>} */ (new Promise((_, reject) => (fail = reject)))
 		ended.catch(() => {})
 		const opened = new Promise((resolve) => (socket.onopen = resolve))
-		socket.onclose = ({ code, reason }) => fail(new ClosedError(reason || (this.isConnected ? `the connection ended (${code})` : "no hub answers there, or it does not let this page in")))
-		const muxer = new Muxer((bytes) => socket.readyState === WebSocket.OPEN && socket.send(/** @type {Uint8Array<ArrayBuffer>} */ (bytes)), (stream) => void this.#serve(stream).catch(() => stream.reset()))
+		// Node 20 says of a WebSocket that was refused that there is an error, and never that it is closed.
+		socket.onerror = () => fail(new ClosedError(this.isConnected ? "the connection broke" : NO_ANSWER))
+		socket.onclose = ({ code, reason }) => fail(new ClosedError(reason || (this.isConnected ? `the connection ended (${code})` : NO_ANSWER)))
+		/** @param {Uint8Array} bytes */
+		const write = (bytes) => {
+			if (socket.readyState === WebSocket.OPEN) socket.send(/** @type {Uint8Array<ArrayBuffer>} */ (bytes))
+			if (socket.bufferedAmount > UNSENT_BYTES_MAX) fail(new ProtocolError("the hub does not read what it lets us send"))
+		}
+		const muxer = new Muxer(write, (stream) => void this.#serve(stream).catch(() => stream.reset()))
 		let heardAt = Date.now()
 		socket.onmessage = ({ data }) => {
 			heardAt = Date.now()
@@ -222,21 +248,24 @@ export class HubLink {
 			clearTimeout(dialling)
 			muxer.ping()
 			this.isConnected = true
-			this.hasDoubted = false
-			this.isWanted = true
+			this.#hasDoubted = false
+			this.#isWanted = true
 			this.error = null
 			this.#tellChanged()
-			const parts = [this.#push(muxer), this.#sync(muxer, () => this.socket === socket && !muxer.isEnded && !this.isClosed), this.#hearRefusals(muxer), this.#present(muxer)]
+			const parts = [this.#push(muxer), this.#sync(muxer), this.#hearRefusals(muxer), this.#present(muxer)]
 			await Promise.race([ended, ...parts.slice(0, 2)])
+		} catch (error) {
+			const isUnsaid = error instanceof ClosedError && error.message === NO_ANSWER && !this.isClosed
+			throw isUnsaid ? new ClosedError(await refusalOf(this.target)) : error
 		} finally {
 			clearInterval(pinging)
 			clearTimeout(dialling)
-			this.pushes = null
-			this.socket = null
+			this.#pushes = null
+			this.#socket = null
 			muxer.end("the connection ended")
-			socket.onclose = socket.onmessage = null
+			socket.onerror = socket.onclose = socket.onmessage = null
 			socket.close()
-			this.wake()
+			this.#bell.ring()
 		}
 	}
 
@@ -248,14 +277,14 @@ export class HubLink {
 		if (channel === null) return stream.close()
 		await channel.send(refuse(CROSSING))
 		stream.close()
-		this.want()
+		this.#provoke()
 	}
 
 	// Pushes
 
 	/** @param {Muxer} muxer */
 	async #push(muxer) {
-		const channel = (this.pushes = Channel.open(muxer, `/canvas/v1/${this.log.topic}/push`))
+		const channel = (this.#pushes = Channel.open(muxer, `/canvas/v1/${this.log.topic}/push`))
 		for (let bytes = await channel.next(); bytes !== null; bytes = await channel.next()) {
 			/** @type {Uint8Array[]} */
 			const values = []
@@ -276,43 +305,43 @@ export class HubLink {
 	async #onPushed(values) {
 		const verdicts = await this.log.take(values, false)
 		if (verdicts.some(({ outcome }) => outcome === "reject")) throw new ProtocolError("the hub pushed what is no entry of this log")
-		if (verdicts.some(({ rule }) => rule === "parents")) this.want()
+		if (verdicts.some(({ rule }) => rule === "parents")) this.#provoke()
 	}
 
 	/** @param {Uint8Array[]} heads */
 	async #onHeads(heads) {
-		const known = await this.log.known(heads)
-		this.lacking = new Map(heads.map((key) => /** @type {[string, Uint8Array]} */ ([toHex(key), key])).filter(([name]) => !known.has(name)))
-		if (this.lacking.size) this.want()
+		const known = await this.log.store.known(heads)
+		this.#lacking = new Map(heads.map((key) => /** @type {[string, Uint8Array]} */ ([toHex(key), key])).filter(([name]) => !known.has(name)))
+		if (this.#lacking.size) this.#provoke()
 	}
 
 	// Sessions
 
-	/** @param {Muxer} muxer @param {() => boolean} isOpen */
-	async #sync(muxer, isOpen) {
+	/** @param {Muxer} muxer */
+	async #sync(muxer) {
 		let pause = RETRY_FIRST_S
-		while (isOpen()) {
-			if (!this.isWanted) {
-				await this.#sleep(3_600)
+		while (!muxer.isEnded) {
+			if (!this.#isWanted) {
+				await this.#bell.heard()
 				continue
 			}
-			this.isWanted = false
-			const settling = this.settling.splice(0)
+			this.#isWanted = false
+			const settling = this.#settling.splice(0)
 			try {
 				await this.#reconcile(muxer)
 				for (const { resolve } of settling) resolve()
-				if (!isOpen()) break // the connection has ended in the meantime, and its error stays to be read
+				if (muxer.isEnded) break // the connection has ended in the meantime, and its error stays to be read
 				this.isLevel = true
 				pause = RETRY_FIRST_S
 				this.#setError(null)
 			} catch (error) {
-				this.settling.push(...settling)
-				if (!isOpen() || error instanceof NotSpoken || error instanceof ProtocolError || error instanceof DecodeError) throw error
-				if (!(error instanceof GossipLogError)) throw error
-				this.isWanted = true
+				this.#settling.push(...settling)
+				const isTheirs = error instanceof NotSpoken || error instanceof ProtocolError || error instanceof DecodeError
+				if (muxer.isEnded || isTheirs || !(error instanceof GossipLogError)) throw error
+				this.#isWanted = true
 				if (error instanceof Unreconciled && error.isLarge && this.#doubt()) continue
 				this.#setError(inWords(error))
-				await this.#sleep(pause)
+				await this.#bell.heard(pause)
 				pause = Math.min(2 * pause, RETRY_MOST_S)
 			}
 		}
@@ -322,25 +351,24 @@ export class HubLink {
 	/** @param {Muxer} muxer */
 	async #reconcile(muxer) {
 		await this.#catchUp()
-		const after = this.resumeAfter ?? (this.isDoubtful ? FIRST_KEY : null)
-		const source = { ...this.log, take: this.#takeInOrder.bind(this) }
-		const session = new Reconciliation(source, this.sketch, this.aside)
+		const after = this.#resumeAfter ?? (this.#isDoubtful ? FIRST_KEY : null)
+		const session = new Reconciliation(this.log.store, this.#takeInOrder.bind(this), this.#sketch, this.#aside)
 		await session.run(muxer, this.log.topic, after)
-		this.resumeAfter = null
-		for (const key of session.refused) putAside(this.aside, key)
+		this.#resumeAfter = null
+		for (const key of session.refused) putAside(this.#aside, key)
 		if (session.refused.length) this.#addRefused({ rule: "session", reason: "the hub left them out", ids: session.refused.map(idOfKey) })
 		// What it told of and did not send, without a reason that we know, is asked for with everything else, once.
-		const known = await this.log.known([...this.lacking.values()])
-		const isUnexplained = known.size < this.lacking.size && !session.hasGap
-		this.isDoubtful = false
-		this.lacking.clear()
-		if (after !== null || (isUnexplained && this.#doubt())) this.isWanted = true
+		const known = await this.log.store.known([...this.#lacking.values()])
+		const isUnexplained = known.size < this.#lacking.size && !session.hasGap
+		this.#isDoubtful = false
+		this.#lacking.clear()
+		if (after !== null || (isUnexplained && this.#doubt())) this.#isWanted = true
 	}
 
 	/** Have everything sent by the next session, once a connection. */
 	#doubt() {
-		if (this.hasDoubted) return false
-		this.hasDoubted = this.isDoubtful = true
+		if (this.#hasDoubted) return false
+		this.#hasDoubted = this.#isDoubtful = true
 		return true
 	}
 
@@ -348,17 +376,17 @@ export class HubLink {
 	async #takeInOrder(values, isInOrder) {
 		const verdicts = await this.log.take(values, isInOrder)
 		const last = verdicts.findLast(({ entry }) => entry !== undefined)?.entry
-		if (isInOrder && last !== undefined) this.resumeAfter = last.key
+		if (isInOrder && last !== undefined) this.#resumeAfter = last.key
 		return verdicts
 	}
 
 	/** Have the sketch hold all that the log holds. */
 	async #catchUp() {
 		for (;;) {
-			const keys = await this.log.keysSince(this.sketchSeq, 2_000)
+			const keys = await this.log.store.keysSince(this.#sketchSeq, 2_000)
 			if (!keys.length) return
-			for (const key of keys) this.sketch.add(key)
-			this.sketchSeq += keys.length
+			for (const key of keys) this.#sketch.add(key)
+			this.#sketchSeq += keys.length
 		}
 	}
 
@@ -366,13 +394,13 @@ export class HubLink {
 
 	/** Hear what the hub does not take, if it is one that says so. @param {Muxer} muxer */
 	async #hearRefusals(muxer) {
-		const channel = Channel.open(muxer, `/gossiplog/refusals/1/${this.log.topic}`)
+		const channel = Channel.open(muxer, `/gossiplog/refusals/1/${this.log.topic}`, { most: REFUSAL_BYTES_MAX })
 		try {
 			for (let bytes = await channel.next(); bytes !== null; bytes = await channel.next()) {
 				const { rule, reason, ids } = JSON.parse(new TextDecoder().decode(bytes))
-				const isWhole = [rule, reason].every((text) => typeof text === "string") && Array.isArray(ids) && ids.length <= 64
+				const isWhole = [rule, reason].every((text) => typeof text === "string") && Array.isArray(ids) && ids.length <= REFUSED_IDS_MAX
 				if (!isWhole || !ids.every((id) => /^[0-9a-v]{32}$/.test(id))) throw new ProtocolError("a refusal of another form")
-				this.#addRefused({ rule: rule.slice(0, 512), reason: reason.slice(0, 512), ids })
+				this.#addRefused({ rule: rule.slice(0, REFUSAL_CHARS_MAX), reason: reason.slice(0, REFUSAL_CHARS_MAX), ids })
 			}
 		} catch {
 			channel.stream.reset()
@@ -386,13 +414,20 @@ export class HubLink {
 		const { presence, topic } = this.log
 		await presence.inUse
 		if (muxer.isEnded) return
-		const channel = Channel.open(muxer, `/gossiplog/presence/1/${topic}`)
+		const channel = Channel.open(muxer, `/gossiplog/presence/1/${topic}`, { most: PRESENCE_BYTES_MAX })
 		let turn = Promise.resolve()
 		const hub = { send: (/** @type {Uint8Array[]} */ bodies) => void (turn = turn.then(() => channel.send(concat(bodies.map((body) => frame([body]))))).catch(() => {})) }
 		try {
 			await channel.agree()
 			presence.enter(hub)
-			for (let bytes = await channel.next(); bytes !== null; bytes = await channel.next()) await presence.take(bytes, hub)
+			let [room, at] = [PRESENCE_BURST, performance.now()]
+			for (let bytes = await channel.next(); bytes !== null; bytes = await channel.next()) {
+				const now = performance.now()
+				room = Math.min(PRESENCE_BURST, room + ((now - at) * PRESENCE_PER_S) / 1000) - 1
+				at = now
+				if (room < -PRESENCE_OVER_MAX) throw new ProtocolError("far more presence than anybody may state")
+				if (room >= 0) await presence.take(bytes, hub)
+			}
 		} catch {
 			channel.stream.reset()
 		} finally {
@@ -413,4 +448,18 @@ function withToken(url, token) {
 	if (target === null || !["ws:", "wss:"].includes(target.protocol)) throw new GossipLogError("no URL of a hub: ws://HOST:PORT, or wss://… with TLS")
 	if (token !== undefined) target.searchParams.set("token", token)
 	return target.href
+}
+
+/** Why a hub does not let us in: of a WebSocket that was refused the platform says nothing, but the hub's HTTP API does. @param {string} target */
+async function refusalOf(target) {
+	const url = new URL(target)
+	url.protocol = url.protocol.replace("ws", "http")
+	url.pathname = `${url.pathname.replace(/\/$/, "")}/api/clock`
+	try {
+		const answer = await fetch(url, { signal: AbortSignal.timeout(1000 * ASK_S) })
+		const body = answer.ok ? undefined : (await answer.body?.getReader().read())?.value
+		return new TextDecoder().decode(body).slice(0, REFUSAL_CHARS_MAX).trim() || NO_ANSWER
+	} catch {
+		return NO_ANSWER
+	}
 }

@@ -36,10 +36,12 @@ export async function openDatabase(name, version, create) {
 	}
 }
 
+/** The store; or, of `insert`, one transaction of it. */
 export class IndexedDbStore {
-	/** @param {IDBDatabase} database */
-	constructor(database) {
+	/** @param {IDBDatabase} database @param {IDBTransaction} [transaction] Of all that is asked; without one, each question has its own. */
+	constructor(database, transaction) {
 		this.database = database
+		this.transaction = transaction
 		// Another tab deletes it, or has a newer version of this module.
 		database.onversionchange = () => database.close()
 	}
@@ -63,7 +65,7 @@ export class IndexedDbStore {
 		})
 		ended.catch(() => {})
 		try {
-			const insertion = await insert(new IdbTransaction(transaction), entries, apply)
+			const insertion = await insert(new IndexedDbStore(this.database, transaction), entries, apply)
 			await ended
 			return insertion
 		} catch (error) {
@@ -85,122 +87,92 @@ export class IndexedDbStore {
 		}
 	}
 
-	/** Ask in a transaction for reading. @template T @param {(transaction: IdbTransaction) => Promise<T>} ask */
-	#read(ask) {
-		return ask(new IdbTransaction(this.#begin("readonly")))
+	/** A part of it, in the transaction. @param {string} name */
+	#in(name) {
+		return (this.transaction ?? this.#begin("readonly")).objectStore(name)
 	}
 
+	/** @returns {Promise<number>} */
 	async lastSeq() {
-		return this.#read((transaction) => transaction.lastSeq())
-	}
-	async count() {
-		return this.lastSeq()
+		return (await answered(this.#in("meta").get("seq"))) ?? 0
 	}
 	async heads() {
-		return this.#read((transaction) => transaction.heads())
+		return (await answered(this.#in("heads").getAllKeys())).map(bytesOf)
 	}
-	/** @param {Uint8Array[]} keys */
+
+	/** By one request, if they are many and close to each other, as in a sync. @param {Uint8Array[]} keys */
 	async known(keys) {
-		return this.#read((transaction) => transaction.known(keys))
+		const entries = this.#in("entries")
+		if (keys.length > 8) {
+			const sorted = [...keys].sort(compare)
+			const range = IDBKeyRange.bound(idbKey(sorted[0]), idbKey(sorted[sorted.length - 1]))
+			if ((await answered(entries.count(range))) <= 4 * keys.length) {
+				const found = new Set((await answered(entries.getAllKeys(range))).map((key) => toHex(bytesOf(key))))
+				return new Set(keys.map(toHex).filter((name) => found.has(name)))
+			}
+		}
+		const counts = await Promise.all(keys.map((key) => answered(entries.count(idbKey(key)))))
+		return new Set(keys.filter((_, index) => counts[index]).map(toHex))
 	}
+
 	/** @param {Uint8Array[]} keys @returns {Promise<(Uint8Array | undefined)[]>} */
 	async values(keys) {
-		return this.#read(({ entries }) => Promise.all(keys.map(async (key) => (await answered(entries.get(idbKey(key))))?.value)))
+		const entries = this.#in("entries")
+		return (await Promise.all(keys.map((key) => answered(entries.get(idbKey(key)))))).map((row) => row?.value)
 	}
 	/** @param {number} seq @param {number} limit @returns {Promise<Row[]>} */
 	async since(seq, limit) {
-		return this.#read(({ entries }) => answered(entries.index("seq").getAll(IDBKeyRange.lowerBound(seq, true), limit)))
+		return answered(this.#in("entries").index("seq").getAll(IDBKeyRange.lowerBound(seq, true), limit))
 	}
 	/** @param {number} seq @param {number} limit @returns {Promise<Uint8Array[]>} */
 	async keysSince(seq, limit) {
-		return this.#read(async ({ entries }) => (await answered(entries.index("seq").getAllKeys(IDBKeyRange.lowerBound(seq, true), limit))).map(bytesOf))
+		return (await answered(this.#in("entries").index("seq").getAllKeys(IDBKeyRange.lowerBound(seq, true), limit))).map(bytesOf)
 	}
 
 	/** @param {Uint8Array | null} after @param {Uint8Array | null} before @param {boolean} reverse @param {number} limit @returns {Promise<Row[]>} */
 	async range(after, before, reverse, limit) {
 		const range = rangeOf(after, before)
 		if (range === null) return []
-		if (!reverse) return this.#read(({ entries }) => answered(entries.getAll(range, limit)))
-		return this.#read(async ({ entries }) => {
-			/** @type {Row[]} */
-			const rows = []
-			const request = entries.openCursor(range, "prev")
-			for (let cursor = await answered(request); cursor !== null && rows.length < limit; cursor = await answered(request)) {
-				rows.push(cursor.value)
-				cursor.continue()
-			}
-			return rows
-		})
+		const entries = this.#in("entries")
+		if (!reverse) return answered(entries.getAll(range, limit))
+		/** @type {Row[]} */
+		const rows = []
+		const request = entries.openCursor(range, "prev")
+		for (let cursor = await answered(request); cursor !== null && rows.length < limit; cursor = await answered(request)) {
+			rows.push(cursor.value)
+			cursor.continue()
+		}
+		return rows
 	}
 
 	/** @param {string} key */
 	async getState(key) {
-		return this.#read((transaction) => transaction.getState(key))
+		return answered(this.#in("state").get(key))
 	}
 	/** @param {string} prefix @returns {Promise<[string, any][]>} */
 	async listState(prefix) {
 		const range = prefix ? IDBKeyRange.bound(prefix, prefix + "\uffff") : null
-		return this.#read(async ({ state }) => {
-			const [keys, values] = await Promise.all([answered(state.getAllKeys(range)), answered(state.getAll(range))])
-			return keys.map((key, index) => [String(key), values[index]])
-		})
+		const state = this.#in("state")
+		const [keys, values] = await Promise.all([answered(state.getAllKeys(range)), answered(state.getAll(range))])
+		return keys.map((key, index) => [String(key), values[index]])
 	}
 	/** @returns {Promise<{ id: string, reason: string }[]>} */
 	async aside() {
-		return this.#read(({ aside }) => answered(aside.getAll()))
-	}
-
-	close() {
-		this.database.close()
-	}
-}
-
-/** One transaction over all of it. */
-class IdbTransaction {
-	/** @param {IDBTransaction} transaction */
-	constructor(transaction) {
-		this.entries = transaction.objectStore("entries")
-		this.headKeys = transaction.objectStore("heads")
-		this.state = transaction.objectStore("state")
-		this.aside = transaction.objectStore("aside")
-		this.meta = transaction.objectStore("meta")
-	}
-
-	/** @returns {Promise<number>} */
-	async lastSeq() {
-		return (await answered(this.meta.get("seq"))) ?? 0
-	}
-	async heads() {
-		return (await answered(this.headKeys.getAllKeys())).map(bytesOf)
-	}
-
-	/** By one request, if they are many and close to each other, as in a sync. @param {Uint8Array[]} keys */
-	async known(keys) {
-		if (keys.length > 8) {
-			const sorted = [...keys].sort(compare)
-			const range = IDBKeyRange.bound(idbKey(sorted[0]), idbKey(sorted[sorted.length - 1]))
-			if ((await answered(this.entries.count(range))) <= 4 * keys.length) {
-				const found = new Set((await answered(this.entries.getAllKeys(range))).map((key) => toHex(bytesOf(key))))
-				return new Set(keys.map((key) => toHex(key)).filter((name) => found.has(name)))
-			}
-		}
-		const found = await Promise.all(keys.map(async (key) => ((await answered(this.entries.count(idbKey(key)))) ? toHex(key) : null)))
-		return new Set(found.filter((name) => name !== null))
-	}
-
-	/** @param {string} key */
-	getState(key) {
-		return answered(this.state.get(key))
+		return answered(this.#in("aside").getAll())
 	}
 
 	/** @param {import("./insertion.js").Writes} writes */
 	write({ rows, headsAdded, headsRemoved, state, aside }) {
-		for (const row of rows) this.entries.add(row)
-		for (const key of headsRemoved) this.headKeys.delete(idbKey(key))
-		for (const key of headsAdded) this.headKeys.put(true, idbKey(key))
-		for (const [key, value] of state) value === undefined ? this.state.delete(key) : this.state.put(value, key)
-		for (const one of aside) this.aside.add(one)
-		this.meta.put(rows[rows.length - 1].seq, "seq")
+		for (const row of rows) this.#in("entries").add(row)
+		for (const key of headsRemoved) this.#in("heads").delete(idbKey(key))
+		for (const key of headsAdded) this.#in("heads").put(true, idbKey(key))
+		for (const [key, value] of state) value === undefined ? this.#in("state").delete(key) : this.#in("state").put(value, key)
+		for (const one of aside) this.#in("aside").add(one)
+		this.#in("meta").put(rows[rows.length - 1].seq, "seq")
+	}
+
+	close() {
+		this.database.close()
 	}
 }
 

@@ -107,7 +107,7 @@ export class Log {
 
 	async count() {
 		this.#check()
-		return this.#store.count()
+		return this.#store.lastSeq()
 	}
 
 	/** Be told of all that is stored from now on, whoever made it; a child never comes before its parents. Returns what ends it. @param {(entries: Entry[]) => void} listener */
@@ -133,8 +133,11 @@ export class Log {
 	/** Keep the log connected to a hub, until the link is closed. Of several tabs one has the connection. @param {string} url `ws://…` or `wss://…`. @param {{ token?: string }} [options] */
 	connect(url, { token } = {}) {
 		this.#check()
+		const { topic, presence } = this
+		/** @type {import("./reconcile.js").Take} */
+		const take = (values) => this.#run(() => this.#take(values, link))
 		/** @type {HubLink} */
-		const link = new HubLink(this.#viewFor(() => link), url, token)
+		const link = new HubLink({ topic, presence, store: this.#store, tabs: this.#tabs, take, warn: (text) => this.#warn(text) }, url, token)
 		this.#links.add(link)
 		link.run().finally(() => this.#links.delete(link))
 		return link
@@ -164,28 +167,6 @@ export class Log {
 			return await done
 		} finally {
 			this.#running.delete(done)
-		}
-	}
-
-	/** What a link may do with the log. @param {() => HubLink} link */
-	#viewFor(link) {
-		const store = this.#store
-		return {
-			topic: this.topic,
-			presence: this.presence,
-			values: store.values.bind(store),
-			known: store.known.bind(store),
-			keysSince: store.keysSince.bind(store),
-			/** @param {Uint8Array | null} after @param {number} count */
-			page: (after, count) => store.range(after, null, false, count),
-			/** @param {Uint8Array[]} values */
-			take: (values) => this.#run(() => this.#take(values, link())),
-			/** @param {import("./tabs.js").Told} told */
-			tell: (told) => this.#tabs.tell(told),
-			/** @param {string} text */
-			warn: (text) => this.#warn(text),
-			/** @template T @param {string} what @param {() => Promise<T>} act @param {AbortSignal} signal */
-			alone: (what, act, signal) => this.#tabs.alone(what, act, signal),
 		}
 	}
 

@@ -31,9 +31,6 @@ export class MemoryStore {
 	async lastSeq() {
 		return this.#rows.length
 	}
-	async count() {
-		return this.#rows.length
-	}
 	async heads() {
 		return [...this.#heads.values()].sort(compare)
 	}

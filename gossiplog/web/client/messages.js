@@ -33,8 +33,8 @@ export function decodeEvent(bytes) {
 		return { key, value: value.slice() }
 	}
 	if (event[2] === undefined) return null
-	const heads = decodeFields(event[2], { 1: "list" })[1] ?? []
-	if (heads.length > HEADS_MAX || heads.some((/** @type {Uint8Array} */ key) => key.length !== KEY_BYTES)) throw new DecodeError("an update with what are no heads")
+	const heads = decodeFields(event[2], { 1: HEADS_MAX })[1] ?? []
+	if (heads.some((/** @type {Uint8Array} */ key) => key.length !== KEY_BYTES)) throw new DecodeError("an update with what are no heads")
 	return { heads: heads.map((/** @type {Uint8Array} */ key) => key.slice()) }
 }
 
@@ -69,8 +69,7 @@ export function decodeMessage(bytes) {
 		case 2:
 			return { kind: "symbols", symbols: body }
 		case 5: {
-			const values = decodeFields(body, { 1: "list" })[1] ?? []
-			if (values.length > VALUES_MAX) throw new DecodeError(`${values.length} values in a frame`)
+			const values = decodeFields(body, { 1: VALUES_MAX })[1] ?? []
 			return { kind: "values", values: values.map((/** @type {Uint8Array} */ value) => value.slice()) }
 		}
 		case 6:

@@ -1,8 +1,9 @@
-// yamux over a WebSocket, the client's side: many streams of bytes in one. Everything that the other side can fill has an end: a stream's
-// buffer at its window, the streams that it opens at 16.
+// yamux over a WebSocket, the client's side: many streams of bytes in one. Everything that the other side can fill has an end: what a stream
+// holds at its window or at one frame, the streams that it opens at 16, and what it lets us send at what it reads.
 // Source: docs/spec/sync.md, "Mode A"; the yamux specification.
 
-import { concat } from "./bytes.js"
+import { Bell } from "./bell.js"
+import { ByteQueue } from "./bytes.js"
 import { ClosedError, ProtocolError } from "./errors.js"
 
 const HEADER_BYTES = 12
@@ -12,89 +13,83 @@ const WINDOW_BYTES = 256 * 1024
 /** Of a stream that we open: the answers are what we want. */
 const OPENED_WINDOW_BYTES = 1024 * 1024
 const INBOUND_MAX = 16
-const DATA = 0
-const WINDOW = 1
-const PING = 2
-const GO_AWAY = 3
-const SYN = 1
-const ACK = 2
-const FIN = 4
-const RST = 8
+const [DATA, WINDOW, PING, GO_AWAY] = [0, 1, 2, 3]
+const [SYN, ACK, FIN, RST] = [1, 2, 4, 8]
 
 /** One stream, read by one reader and written by one writer at a time. */
 export class MuxedStream {
+	/** What arrived and was not taken. */
+	unread = new ByteQueue()
+	/** Bytes that we may still send. */
+	sendWindow = WINDOW_BYTES
+	hasClosed = false
+	isAtEnd = false
+	/** Why it ended early. @type {string | null} */
+	failure = null
+	changed = new Bell()
+
 	/** @param {Muxer} muxer @param {number} id @param {boolean} isInbound */
 	constructor(muxer, id, isInbound) {
 		this.muxer = muxer
 		this.id = id
 		this.isInbound = isInbound
-		/** What arrived and was not read. @type {Uint8Array[]} */
-		this.chunks = []
 		this.window = isInbound ? WINDOW_BYTES : OPENED_WINDOW_BYTES
-		/** Bytes that the other side may still send, and that were read since we said so. */
+		/** Bytes that the other side may still send. */
 		this.credit = this.window
-		this.readBytes = 0
-		this.sendWindow = WINDOW_BYTES
-		this.isAnnounced = false
-		this.isFinishedSending = false
-		this.isFinishedReceiving = false
-		/** Why it ended early. @type {string | null} */
-		this.failure = null
-		/** @type {(() => void)[]} */
-		this.waiting = []
+		muxer.send(WINDOW, isInbound ? ACK : SYN, id, this.window - WINDOW_BYTES)
 	}
 
 	/** Write all of it; waits while the other side's window is full. @param {Uint8Array} bytes */
 	async write(bytes) {
 		for (let at = 0; at < bytes.length; ) {
-			if (this.failure !== null || this.isFinishedSending) throw new ClosedError(this.failure ?? "our side of the stream is closed")
+			if (this.failure !== null || this.hasClosed) throw new ClosedError(this.failure ?? "our side of the stream is closed")
 			const size = Math.min(bytes.length - at, this.sendWindow, BODY_BYTES_MAX)
-			if (size === 0) {
-				await this.changed()
-				continue
-			}
+			if (size > 0) this.muxer.send(DATA, 0, this.id, size, bytes.subarray(at, at + size))
+			else await this.changed.heard()
 			this.sendWindow -= size
-			this.muxer.send(DATA, this.#announcement(), this.id, size, bytes.subarray(at, at + size))
 			at += size
 		}
 	}
 
-	/** The next bytes that arrived; null at the end. @returns {Promise<Uint8Array | null>} */
-	async read() {
-		while (this.chunks.length === 0) {
+	/** Wait until so many bytes are unread; false if they will not come. @param {number} size */
+	async has(size) {
+		this.#grant(size - this.unread.size, 1)
+		while (this.unread.size < size) {
 			if (this.failure !== null) throw new ClosedError(this.failure)
-			if (this.isFinishedReceiving) return null
-			await this.changed()
+			if (this.isAtEnd) return false
+			await this.changed.heard()
 		}
-		const bytes = concat(this.chunks.splice(0))
-		this.readBytes += bytes.length
-		if (2 * this.readBytes >= this.window && !this.isFinishedReceiving && this.failure === null) {
-			this.muxer.send(WINDOW, this.#announcement(), this.id, this.readBytes)
-			this.credit += this.readBytes
-			this.readBytes = 0
-		}
+		return true
+	}
+
+	/** @param {number} size At most what is unread. */
+	take(size) {
+		const bytes = this.unread.take(size)
+		this.#grant(this.window - this.unread.size, this.window / 2)
 		return bytes
 	}
 
-	/** Open it, with the window that we have for it. */
-	announce() {
-		this.isAnnounced = true
-		this.muxer.send(WINDOW, this.isInbound ? ACK : SYN, this.id, this.window - WINDOW_BYTES)
+	/** Let the other side send so much, if that is at least so much more than it may already. @param {number} room @param {number} least */
+	#grant(room, least) {
+		const due = room - this.credit
+		if (due < least || this.isAtEnd || this.failure !== null) return
+		this.credit += due
+		this.muxer.send(WINDOW, 0, this.id, due)
 	}
 
 	/** Close our side, after what was written. */
 	close() {
-		if (this.isFinishedSending || this.failure !== null) return
-		this.isFinishedSending = true
-		this.muxer.send(WINDOW, FIN | this.#announcement(), this.id, 0)
+		if (this.hasClosed || this.failure !== null) return
+		this.hasClosed = true
+		this.muxer.send(WINDOW, FIN, this.id, 0)
 		this.muxer.settle(this)
 	}
 
 	/** End both sides. */
 	reset() {
 		if (this.failure !== null) return
-		if (!(this.isFinishedSending && this.isFinishedReceiving)) this.muxer.send(WINDOW, RST, this.id, 0)
-		this.chunks = []
+		if (!(this.hasClosed && this.isAtEnd)) this.muxer.send(WINDOW, RST, this.id, 0)
+		this.unread = new ByteQueue()
 		this.fail("the stream was reset here")
 	}
 
@@ -102,52 +97,39 @@ export class MuxedStream {
 	fail(reason) {
 		this.failure ??= reason
 		this.muxer.settle(this)
-		this.wake()
+		this.changed.ring()
 	}
 
-	wake() {
-		for (const resume of this.waiting.splice(0)) resume()
-	}
-
-	/** @returns {Promise<void>} */
-	changed() {
-		return new Promise((resolve) => this.waiting.push(resolve))
-	}
-
-	#announcement() {
-		if (this.isAnnounced) return 0
-		this.isAnnounced = true
-		return this.isInbound ? ACK : SYN
+	/** Nothing more comes. */
+	end() {
+		this.isAtEnd = true
+		this.muxer.settle(this)
+		this.changed.ring()
 	}
 }
 
 /** One connection. What breaks the protocol is thrown by `receive`; the connection is of no use after that. */
 export class Muxer {
+	/** @type {Map<number, MuxedStream>} */
+	streams = new Map()
+	isEnded = false
+	#nextId = 1
+	/** A header that has not arrived whole. */
+	#partial = new ByteQueue()
+	/** Of the data that is arriving: what is left of it, its stream, unless nobody wants it, and whether that is the stream's last. */
+	#body = { left: 0, stream: /** @type {MuxedStream | undefined} */ (undefined), isLast: false }
+	/** What may still be under way to streams that have ended. */
+	#strayLeft = 0
+
 	/** @param {(bytes: Uint8Array) => void} write @param {(stream: MuxedStream) => void} onStream Given each stream that the other side opens. */
 	constructor(write, onStream) {
 		this.write = write
 		this.onStream = onStream
-		/** @type {Map<number, MuxedStream>} */
-		this.streams = new Map()
-		this.nextId = 1
-		this.partial = new Uint8Array(0)
-		this.isEnded = false
-		/** Of the data that is arriving: what is left of it, and its stream, unless nobody wants it. */
-		this.bodyLeft = 0
-		/** @type {MuxedStream | undefined} */
-		this.bodyStream = undefined
-		this.isBodyLast = false
-		/** What may still be under way to streams that have ended. */
-		this.discardLeft = 0
 	}
 
 	open() {
 		if (this.isEnded) throw new ClosedError("the connection is at its end")
-		const stream = new MuxedStream(this, this.nextId, false)
-		this.nextId += 2
-		this.streams.set(stream.id, stream)
-		stream.announce()
-		return stream
+		return this.#add(this.#nextId, false)
 	}
 
 	ping() {
@@ -173,97 +155,82 @@ export class Muxer {
 		this.write(bytes)
 	}
 
-	/** Take bytes as they come, cut anywhere. @param {Uint8Array} bytes */
+	/** Take what arrived. @param {Uint8Array} bytes */
 	receive(bytes) {
-		const data = this.partial.length ? concat([this.partial, bytes]) : bytes
-		let at = 0
-		while (at < data.length) {
-			if (this.bodyLeft > 0) {
-				const piece = data.subarray(at, at + this.bodyLeft)
-				at += piece.length
-				this.#onBody(piece)
-			} else if (data.length - at < HEADER_BYTES) {
-				break
-			} else {
-				this.#onHeader(new DataView(data.buffer, data.byteOffset + at, HEADER_BYTES))
-				at += HEADER_BYTES
+		for (let at = 0; at < bytes.length; ) {
+			const size = Math.min(bytes.length - at, this.#body.left || HEADER_BYTES - this.#partial.size)
+			const piece = bytes.subarray(at, (at += size))
+			if (this.#body.left) this.#onBody(piece)
+			else {
+				this.#partial.push(piece)
+				if (this.#partial.size === HEADER_BYTES) this.#onHeader(new DataView(this.#partial.take(HEADER_BYTES).buffer))
 			}
 		}
-		this.partial = data.slice(at)
 	}
 
-	/** @param {MuxedStream} stream */
+	/** Forget a stream that has ended on both sides. @param {MuxedStream} stream */
 	settle(stream) {
-		const isOver = stream.failure !== null || (stream.isFinishedSending && stream.isFinishedReceiving)
-		if (isOver && this.streams.delete(stream.id)) this.discardLeft += stream.credit
+		const isOver = stream.failure !== null || (stream.hasClosed && stream.isAtEnd)
+		if (isOver && this.streams.delete(stream.id)) this.#strayLeft += stream.credit
+	}
+
+	/** @param {number} id @param {boolean} isInbound */
+	#add(id, isInbound) {
+		if (!isInbound) this.#nextId += 2
+		const stream = new MuxedStream(this, id, isInbound)
+		this.streams.set(id, stream)
+		return stream
 	}
 
 	/** @param {DataView} view */
 	#onHeader(view) {
 		const [kind, flags, id, length] = [view.getUint8(1), view.getUint16(2), view.getUint32(4), view.getUint32(8)]
 		if (view.getUint8(0) !== 0 || kind > GO_AWAY || (id === 0) !== kind >= PING) throw new ProtocolError("what arrives is not yamux")
-		if (kind === PING) {
-			if (flags & SYN) this.send(PING, ACK, 0, length)
-			return
-		}
 		if (kind === GO_AWAY) return this.end("the hub ends the connection")
+		if (kind === PING) return flags & SYN ? this.send(PING, ACK, 0, length) : undefined
 		let stream = this.streams.get(id)
 		if (flags & SYN) {
 			if (stream !== undefined || id % 2 === 1) throw new ProtocolError(`stream ${id} was opened with an id of ours, or twice`)
 			stream = this.#onOpened(id)
 		}
-		if (kind === DATA) {
-			this.bodyLeft = length
-			this.bodyStream = stream
-			this.isBodyLast = false
-			if (stream === undefined) this.#discard(length)
-		}
+		const isLast = (flags & FIN) > 0
+		if (kind === DATA) this.#onData(stream, id, length, isLast)
+		else if (stream !== undefined) stream.sendWindow += length
 		if (stream === undefined) return
 		if (flags & RST) return stream.fail("the hub reset the stream")
-		if (kind === WINDOW) {
-			stream.sendWindow += length
-			stream.wake()
-		} else if (length > stream.credit || (length > 0 && stream.isFinishedReceiving)) {
-			throw new ProtocolError(`${length} bytes on stream ${id}, which has no room for them`)
-		}
-		if (flags & FIN && length > 0 && kind === DATA) this.isBodyLast = true
-		else if (flags & FIN) this.#onFinished(stream)
+		stream.changed.ring()
+		if (isLast && !this.#body.left) stream.end()
 	}
 
 	/** @param {number} id */
 	#onOpened(id) {
 		if ([...this.streams.values()].filter(({ isInbound }) => isInbound).length >= INBOUND_MAX) {
 			this.send(WINDOW, RST, id, 0)
-			this.discardLeft += WINDOW_BYTES
+			this.#strayLeft += WINDOW_BYTES
 			return undefined
 		}
-		const stream = new MuxedStream(this, id, true)
-		this.streams.set(id, stream)
+		const stream = this.#add(id, true)
 		this.onStream(stream)
 		return stream
 	}
 
+	/** @param {MuxedStream | undefined} stream @param {number} id @param {number} length @param {boolean} isLast */
+	#onData(stream, id, length, isLast) {
+		if (stream === undefined) this.#strayLeft -= length
+		if (stream === undefined ? this.#strayLeft < 0 : length > stream.credit || (length > 0 && stream.isAtEnd)) {
+			throw new ProtocolError(`${length} bytes on stream ${id}, which has no room for them`)
+		}
+		this.#body = { left: length, stream, isLast }
+	}
+
 	/** @param {Uint8Array} piece */
 	#onBody(piece) {
-		this.bodyLeft -= piece.length
-		const stream = this.bodyStream
+		const { stream, isLast } = this.#body
+		this.#body.left -= piece.length
 		if (stream === undefined) return
 		stream.credit -= piece.length
-		if (stream.failure === null) stream.chunks.push(piece.slice())
-		stream.wake()
-		if (this.bodyLeft === 0 && this.isBodyLast) this.#onFinished(stream)
-	}
-
-	/** @param {MuxedStream} stream */
-	#onFinished(stream) {
-		stream.isFinishedReceiving = true
-		this.settle(stream)
-		stream.wake()
-	}
-
-	/** Let pass what may have been under way when its stream ended. @param {number} length */
-	#discard(length) {
-		this.discardLeft -= length
-		if (this.discardLeft < 0) throw new ProtocolError(`${length} bytes on a stream that is not open`)
+		if (stream.failure === null) stream.unread.push(piece)
+		stream.changed.ring()
+		if (this.#body.left === 0 && isLast) stream.end()
 	}
 }

@@ -15,6 +15,9 @@ import { ClosedError, GossipLogError, ProtocolError } from "./errors.js"
 
 const STATES_BYTES_MAX = 1_024
 const NAMES_MAX = 16
+const NAME_CHARS_MAX = 64
+const DEPTH_MAX = 8
+const TTL_MAX_MS = 60_000
 const SESSIONS_MAX = 1_024
 const MARKS_MAX = 16_384
 const GATHER_MS = 20
@@ -70,7 +73,7 @@ export class Presence {
 
 	/** State something of oneself, for so many seconds; null takes a name back. What has to wait goes out with what follows. @param {Record<string, any>} states @param {{ ttl?: number }} [options] */
 	async set(states, { ttl = 10 } = {}) {
-		if (!Object.keys(states).length || !(ttl > 0 && ttl <= 60)) throw new GossipLogError("presence has a name at least, and lasts for more than 0 and at most 60 s")
+		if (!Object.keys(states).length || !(ttl > 0 && 1000 * ttl <= TTL_MAX_MS)) throw new GossipLogError("presence has a name at least, and lasts for more than 0 and at most 60 s")
 		await this.#state(states, Math.ceil(1000 * ttl))
 	}
 
@@ -150,8 +153,8 @@ export class Presence {
 		const [age, seq, ttl] = [view.getUint16(1), Number(view.getBigUint64(SEQ_AT)), view.getUint16(TTL_AT)]
 		if ((ttl > 0 && age > ttl) || Math.abs(seq - Date.now()) > WINDOW_MS || !this.#isNew(body, seq)) return
 		const isValid = await verify(body.slice(ID_AT, ID_AT + 32), body.slice(SIGNATURE_AT, STATES_AT), this.#signed(body))
-		const states = isValid ? decode(body.subarray(STATES_AT)) : null
-		if (!isMap(states)) throw new ProtocolError("presence that nobody may pass on")
+		const states = isValid ? decode(body, STATES_AT, DEPTH_MAX) : null
+		if (!isMap(states) || ttl > TTL_MAX_MS || !areNames(states, ttl)) throw new ProtocolError("presence that nobody may pass on")
 		if (this.#isNew(body, seq)) this.#apply(body.slice(), seq, ttl, performance.now() - age, states, from)
 	}
 
@@ -169,8 +172,8 @@ export class Presence {
 		next.done = this.#turn.then(async () => {
 			if (this.#next === next) this.#next = null
 			this.use()
-			const encoded = encode(next.states)
-			if (encoded.length > STATES_BYTES_MAX || Object.keys(next.states).length > NAMES_MAX) throw new GossipLogError(`presence has at most ${NAMES_MAX} names and ${STATES_BYTES_MAX} bytes`)
+			const encoded = encode(next.states, DEPTH_MAX)
+			if (encoded.length > STATES_BYTES_MAX || !areNames(next.states, next.ttl)) throw new GossipLogError(`presence has at most ${NAMES_MAX} names of 1 to ${NAME_CHARS_MAX} characters, and ${STATES_BYTES_MAX} bytes`)
 			const body = concat([new Uint8Array(STATES_AT), encoded])
 			const view = new DataView(body.buffer)
 			this.#seq = Math.max(this.#seq + 1, Date.now())
@@ -275,4 +278,10 @@ function aged({ body, made }) {
 	const bytes = body.slice()
 	new DataView(bytes.buffer).setUint16(1, Math.min(65_535, performance.now() - made))
 	return bytes
+}
+
+/** Whether these names may be stated; a goodbye has none. @param {Record<string, any>} states @param {number} ttl */
+function areNames(states, ttl) {
+	const names = Object.keys(states)
+	return names.length <= NAMES_MAX && names.length > 0 === ttl > 0 && names.every((name) => name.length > 0 && [...name].length <= NAME_CHARS_MAX)
 }

@@ -4,8 +4,11 @@ import { concat } from "./bytes.js"
 import { DecodeError } from "./errors.js"
 import { decodeVarint, encodeVarint } from "./varint.js"
 
-/** How each field is written. @typedef {Record<number, "number" | "bytes" | "list">} Schema */
+/** What each field is: a number, bytes, or a list of bytes of at most so many. @typedef {Record<number, "number" | "bytes" | number>} Schema */
 /** The fields that are there. @typedef {Record<number, any>} Fields */
+
+/** The most fields of one message that are no list's: nobody needs more, and a frame has room for two million. */
+const OTHERS_MAX = 256
 
 /** A field with a number that is not 0, or with bytes. @param {number} field @param {number | Uint8Array} value */
 export function field(field, value) {
@@ -23,16 +26,20 @@ export function frame(parts) {
 export function decodeFields(bytes, schema) {
 	/** @type {Fields} */
 	const fields = {}
+	let others = 0
 	for (let at = 0; at < bytes.length; ) {
 		const [tag, start] = decodeVarint(bytes, at)
 		const number = Math.floor(tag / 8)
 		const [value, end] = decodeValue(bytes, start, tag % 8)
 		at = end
 		const kind = schema[number]
+		if (typeof kind !== "number" && ++others > OTHERS_MAX) throw new DecodeError(`more than ${OTHERS_MAX} fields that are no lists`)
 		if (kind === undefined) continue
 		if ((kind === "number") !== (typeof value === "number")) throw new DecodeError(`field ${number} is of another type`)
-		if (kind === "list") (fields[number] ??= []).push(value)
-		else if (number in fields) throw new DecodeError(`field ${number} twice`)
+		if (typeof kind === "number") {
+			const list = (fields[number] ??= [])
+			if (list.push(value) > kind) throw new DecodeError(`more than ${kind} times field ${number}`)
+		} else if (number in fields) throw new DecodeError(`field ${number} twice`)
 		else fields[number] = value
 	}
 	return fields

@@ -10,14 +10,7 @@ import { SYMBOLS_MAX, SketchDecoder } from "./sketch.js"
 
 /** @typedef {import("./messages.js").Message} Message */
 /** @typedef {import("./entry.js").Verdict & { isNew?: boolean }} Verdict */
-/**
- * What a session needs of the log.
- * @typedef {object} Source
- * @property {(keys: Uint8Array[]) => Promise<(Uint8Array | undefined)[]>} values
- * @property {(after: Uint8Array | null, count: number) => Promise<{ key: Uint8Array, value: Uint8Array }[]>} page
- * @property {(keys: Uint8Array[]) => Promise<Set<string>>} known The ids, in hex, of those that are here.
- * @property {(values: Uint8Array[], isInOrder: boolean) => Promise<Verdict[]>} take Insert; in key order, if these follow everything that the hub has before them.
- */
+/** Insert; in key order, if these follow everything that the hub has before them. @typedef {(values: Uint8Array[], isInOrder: boolean) => Promise<Verdict[]>} Take */
 
 const ANSWER_S = 10
 const WORK_S = 60
@@ -43,12 +36,14 @@ export class Unreconciled extends GossipLogError {
 
 export class Reconciliation {
 	/**
-	 * @param {Source} source
+	 * @param {import("./hub_link.js").Store} store
+	 * @param {Take} take
 	 * @param {import("./sketch.js").Sketch} sketch Of all that it has; it does not change meanwhile.
 	 * @param {Map<string, number>} aside Keys, in hex, that were of no use here, or that the hub refused, until when.
 	 */
-	constructor(source, sketch, aside) {
-		this.source = source
+	constructor(store, take, sketch, aside) {
+		this.store = store
+		this.take = take
 		this.sketch = sketch
 		this.aside = aside
 		/** Entries that were new here. */
@@ -65,7 +60,7 @@ export class Reconciliation {
 
 	/** @param {import("./muxer.js").Muxer} muxer @param {string} topic @param {Uint8Array | null} after Have everything sent that follows this key. */
 	async run(muxer, topic, after) {
-		this.channel = Channel.open(muxer, `/gossiplog/reconcile/1/${topic}`, hello(this.sketch, after))
+		this.channel = Channel.open(muxer, `/gossiplog/reconcile/1/${topic}`, { first: hello(this.sketch, after) })
 		try {
 			const reply = await this.#receive(ANSWER_S)
 			if (reply.kind === "result") return
@@ -111,7 +106,7 @@ export class Reconciliation {
 	/** @param {number} count @param {Uint8Array} symbols @param {boolean} takes */
 	async #exchangeDifference(count, symbols, takes) {
 		const { theirs, ours } = await this.#findDifference(count, symbols)
-		const known = await this.source.known([...theirs, ...ours])
+		const known = await this.store.known([...theirs, ...ours])
 		if (ours.some((key) => !known.has(toHex(key)))) throw new Unreconciled("entries are said to be ours alone that we do not have", true)
 		const wanted = theirs.filter((key) => !known.has(toHex(key)) && !this.#isAside(key))
 		this.hasGap = wanted.length < theirs.length
@@ -123,7 +118,7 @@ export class Reconciliation {
 	/** @param {Uint8Array[]} keys */
 	async #give(keys) {
 		for (let at = 0; at < keys.length; at += GIVEN_AT_ONCE) {
-			const found = await this.source.values(keys.slice(at, at + GIVEN_AT_ONCE))
+			const found = await this.store.values(keys.slice(at, at + GIVEN_AT_ONCE))
 			if (found.includes(undefined)) throw new Unreconciled("an entry of ours is gone", true)
 			await this.#send(/** @type {Uint8Array[]} */ (found))
 		}
@@ -159,8 +154,9 @@ export class Reconciliation {
 
 	/** @param {boolean} takes */
 	async #giveAll(takes) {
-		for (let after = null; takes; ) {
-			const page = await this.source.page(after, GIVEN_AT_ONCE)
+		for (let after = /** @type {Uint8Array | null} */ (null); takes; ) {
+			/** @type {import("./insertion.js").Row[]} */
+			const page = await this.store.range(after, null, false, GIVEN_AT_ONCE)
 			if (!page.length) break
 			after = page[page.length - 1].key
 			await this.#send(page.map(({ value }) => value))
@@ -191,7 +187,7 @@ export class Reconciliation {
 
 	/** Insert what came, and make what it is worth of the verdicts. @param {Uint8Array[]} batch @param {Uint8Array[] | null} keys Those that were wanted; null of everything. */
 	async #insert(batch, keys) {
-		const verdicts = await this.source.take(batch, keys === null)
+		const verdicts = await this.take(batch, keys === null)
 		verdicts.forEach((verdict, index) => {
 			if (verdict.outcome === "accept") {
 				this.taken += Number(verdict.isNew)

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import pytest
 
 from gossiplog.codec import pcf
@@ -86,6 +88,19 @@ def test_the_size_is_limited():
     assert parse_envelope(value, len(value)).payload_at
     assert rule_of(value, value_bytes_max=len(value) - 1) == "size"
     assert rule_of(value_of(payload=pcf.encode(b"x" * (1 << 22), bytes_max=1 << 23)), value_bytes_max=1 << 30) == "size"
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_part_of_the_signature_that_holds_a_million_items_is_refused_before_it_is_built(place):
+    parts = [b"\x60", b"\x60", b"\x40"]
+    parts[place] = b"\x9a\x00\x0f\x42\x40" + b"\x80" * 1_000_000
+    value = b"\x85\x83" + b"".join(parts) + b"\x61a\x01\x80\xf6"
+    tracemalloc.start()
+    try:
+        assert rule_of(value) == "shape"
+        assert tracemalloc.get_traced_memory()[1] < 10 * len(value)
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
