@@ -25,13 +25,19 @@ from pathlib import Path
 import trio
 
 from ..broadcast.events import PeerKind, PushChanged
+from ..broadcast.spreading import PUBLISHED_BYTES_MAX
+from ..entry.validation import validate
 from ..errors import LocalProtocolError
+from ..pubsub.events import Publish
 from ..pubsub.params import MESH_PARAMS, EpisubParams, GossipsubParams
 from ..pubsub.registry import make_router
-from ..pubsub.types import PeerId
+from ..pubsub.rpc import Message
+from ..pubsub.types import PeerId, Topic, hash_data
 from ..pubsub.wire.rpc_codec import WireLimits
 from ..replica.log import Replica
 from ..replica.shelving import OpenLogs
+from ..sync.rpc import Insert
+from ..sync.wire import encode_event
 from ..tasks.nursery import open_service_nursery
 from .discovery import Discovery
 from .ground.admission import FreshKeys, HubLimits, Worth
@@ -169,6 +175,28 @@ class Mesh:
             with trio.move_on_after(_LEAVE_S, shield=True):
                 for _, ended in uses:
                     await ended.wait()
+
+    def publish(self, value: bytes) -> int:
+        """Send a signed entry to the mesh of a topic that no log here follows, and return how many connected peers follow it.
+
+        This is pubsub's fan-out, of what was made elsewhere: nothing is stored here or acknowledged, nobody can fetch it from us, and
+        peers take it only once they have its parents. With 0 followers nothing happens, and it may be published later.
+
+        Raises:
+            LocalProtocolError: The entry is not valid, a log here follows its topic, or it is too large to be published.
+        """
+        verdict = validate(value)
+        if not verdict.accepted or verdict.entry is None:
+            raise LocalProtocolError(f"not an entry that peers accept: {verdict.reason}")
+        topic, data = Topic(verdict.entry.topic), encode_event(Insert(verdict.entry.key, value))
+        if topic in self.services:
+            raise LocalProtocolError(f"a log here follows {topic}", hint="insert the entry there")
+        if len(data) > PUBLISHED_BYTES_MAX:
+            raise LocalProtocolError(f"{len(data):,} bytes, at most {PUBLISHED_BYTES_MAX:,} can be published")
+        followers = sum(topic in peer.topics for peer in self.pubsub.shared.router.state().peers)
+        if followers:
+            self.pubsub.tell(Publish(Message(hash_data(data), topic, data)))
+        return followers
 
     async def serve(self, peering: Peering) -> None:
         """Use one connection until it ends."""

@@ -159,6 +159,19 @@ async def test_five_topics_take_one_connection_and_one_stream_each_way(program: 
         await until(lambda: theirs_in(topics))
         for topic in topics:
             await exchange_in(topic, b"\x03")
+        # In a sixth we publish what was made elsewhere, and follow nothing.
+        away = "away.example.com"
+        first, second = chain([b"\x04", b"\x05"], topic=away)[:2]
+        assert mesh.publish(first.value) == 0
+        await theirs.ask("startPubsub", topic=away)
+
+        async def is_followed() -> bool:
+            return away in peer_state(mesh).topics
+
+        await until(is_followed)
+        assert mesh.publish(second.value) == 1
+        await until(lambda: has(theirs, [event(second)]))
+        assert not await has(theirs, [event(first)])
         assert len(mesh.host.peerings) == 1
         assert [link.streams for link in pubsub.peers[peer].links] == [1]
         assert pubsub.shared.blamed.peers.counts() == {}

@@ -137,7 +137,11 @@ async def test_one_of_thousands_of_logs_is_found_by_typing_a_part_of_its_name(tm
         for number in range(2_000):
             (tmp_path / "logs" / f"other-{number}.db").touch()
         make = partial(make_http, glass=GlassSettings(has_page=True))
-        async with listen([], "127.0.0.1:0", shelf=shelf, make_http=make) as hub, shelf.open("busy:room"), browsing(tmp_path) as browser:
+        async with (
+            listen([], "127.0.0.1:0", shelf=shelf.logs, make_http=make) as hub,
+            shelf.open("busy:room"),
+            browsing(tmp_path) as browser,
+        ):
             tab = await opened(browser, f"http://127.0.0.1:{hub.port}/")
             assert await tab.run("document.title") == "Overview · busy:room"
             search = "const box = document.querySelector('.topic-search'); box.value = 'room-'; box.dispatchEvent(new Event('TYPE'))"
@@ -152,6 +156,16 @@ async def test_one_of_thousands_of_logs_is_found_by_typing_a_part_of_its_name(tm
             await tab.wait("document.body?.dataset.ready === 'true' && document.title === 'Overview · room-7'")
             await tab.wait("document.querySelector('.figures')?.innerText.includes('Entries\\n3')")
             assert "room-7" in hub.services and not await tab.run("window.faults.length")
+
+
+async def test_a_shelf_without_logs_says_so(tmp_path: Path) -> None:
+    async with gossiplog.shelf(tmp_path / "logs") as shelf:
+        make = partial(make_http, glass=GlassSettings(has_page=True))
+        async with listen([], "127.0.0.1:0", shelf=shelf.logs, make_http=make) as hub, browsing(tmp_path) as browser:
+            tab = await opened(browser, f"http://127.0.0.1:{hub.port}/")
+            assert "There is no log here yet" in await tab.run("document.querySelector('main').innerText")
+            assert "Not Found" not in await tab.run("document.body.innerText")
+            assert await tab.run("window.faults") == [] and await tab.run(UNNAMED) == []
 
 
 async def test_file_of_a_graph_is_drawn_by_the_same_modules_and_as_safe(tmp_path: Path) -> None:

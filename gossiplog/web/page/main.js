@@ -77,6 +77,12 @@ async function openPage() {
 	}
 
 	showTopics(topics, topic, find)
+	if (find !== null && topic === "") {
+		for (const link of document.querySelectorAll("nav a")) link.toggleAttribute("hidden", true)
+		fill(place, el("p", {}, "There is no log here yet, or none that you may read."))
+		document.body.dataset.ready = "true"
+		return
+	}
 	for (const link of document.querySelectorAll("nav a")) link.toggleAttribute("hidden", !names.includes((link.getAttribute("href") ?? "").slice(2)))
 	facts.watchers.add((state) => {
 		say(status, STATES[/** @type {keyof typeof STATES} */ (state)] ?? state)

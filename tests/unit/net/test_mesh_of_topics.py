@@ -12,6 +12,7 @@ from mesh_support import TCP, a_host, eventually
 from network_support import memory_log, signer, until_has
 
 from gossiplog import GossipLog
+from gossiplog.errors import LocalProtocolError
 from gossiplog.net.discovery import discovery
 from gossiplog.net.ground.protocol_ids import push_protocol
 from gossiplog.net.libp2p import Address, PeerKey
@@ -168,3 +169,37 @@ async def test_what_a_server_of_many_logs_says_of_itself_is_read_by_all() -> Non
         with trio.fail_after(10):
             said = await ask_identity(connection)
         assert {push_protocol(topic) for topic in topics} <= said.protocols
+
+
+async def test_entries_made_elsewhere_are_published_to_a_topic_that_is_not_followed(caplog: pytest.LogCaptureFixture) -> None:
+    one, two = TOPICS[:2]
+    async with (
+        memory_log(3, two) as elsewhere,
+        memory_log(3, one) as of_one,
+        server(1, one) as left,
+        server(2, one, two, bootstrap=left.mesh.host.announced) as right,
+    ):
+        entries = [await elsewhere.append(number) for number in range(4)]
+        assert left.mesh.publish(entries[0].value) == 0  # to nobody, as nobody is connected
+        await eventually(lambda: left.neighbours(one) and right.neighbours(one))
+        await eventually(lambda: two in left.mesh.pubsub.shared.router.state().peers[0].topics)
+        with pytest.raises(LocalProtocolError, match="a log here follows"):
+            left.mesh.publish((await of_one.append(1)).value)
+        with pytest.raises(LocalProtocolError, match="not an entry"):
+            left.mesh.publish(entries[1].value[:-1])
+        with pytest.raises(LocalProtocolError, match="can be published"):
+            left.mesh.publish((await elsewhere.append("x" * 60_000)).value)
+        # The first went nowhere, so its children are orphans, which blame nobody.
+        for entry in entries[1:3]:
+            assert left.mesh.publish(entry.value) == 1
+        # They wait there for it, and are taken once it comes, by whatever way.
+        await right.logs[two].insert(entries[0].value)
+        await until_has(right.logs[two], entries[:3])
+        assert left.mesh.publish(entries[3].value) == 1
+        await until_has(right.logs[two], entries)
+        assert right.mesh.pubsub.shared.blamed.peers.counts() == {}
+        assert set(left.mesh.services) == {one}
+        # Who joins what it published to takes its fan-out peers along.
+        log = await left.join(two)
+        await until_has(log, entries)
+        await eventually(lambda: left.neighbours(two) and right.neighbours(two))
