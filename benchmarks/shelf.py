@@ -32,7 +32,7 @@ from pathlib import Path
 import trio
 
 import gossiplog
-from gossiplog.store.folder import file_of
+from gossiplog.store.places import file_of
 
 from .measure import process_cpu_s
 

@@ -31,8 +31,7 @@ from ..presence import (
     sign_statement,
 )
 from ..pubsub.types import PeerId
-from .member_changes import MemberLog, follow_members
-from .members import LogMember
+from .members import LogMember, MemberLog, follow_members
 
 OWN_PER_S, OWN_BURST = 25.0, 50
 """What we state of ourselves at most: less than anybody passes on of one author."""

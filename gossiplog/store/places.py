@@ -1,14 +1,31 @@
-"""Where the logs of a shelf lie: in files of a folder, or in schemas of a database."""
+"""Where the logs of a shelf lie: in files of a folder, or in schemas of a database.
+
+Source: docs/rooms.md, "Names of files".
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from contextlib import AbstractAsyncContextManager
+import re
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Protocol
+from urllib.parse import unquote
 
+import trio
+
+from ..entry.rules import check_topic, is_topic
+from ..errors import ForeignFile, StoreError
 from .base import Durability
-from .folder import LogFolder
+from .open import open_store
 from .postgres.url import is_postgres_url
+
+_NAME_CHARS_MAX = 200
+"""Room for `-journal` and the like, where names have at most 255 bytes."""
+_SUFFIX = ".db"
+_NAME = re.compile(r"(=[0-9a-f]{64}|(%[0-9a-f]{2}|[a-z0-9])(%[0-9a-f]{2}|[a-z0-9.-])*)\.db")
 
 
 class ShelfPlace(Protocol):
@@ -42,6 +59,96 @@ class ShelfPlace(Protocol):
     async def size_bytes(self) -> int:
         """Return what all logs take."""
         ...
+
+
+def file_of(topic: str) -> str:
+    """Return the name of the file that holds a topic's log.
+
+    Raises:
+        LocalProtocolError: The topic is malformed.
+    """
+    check_topic(topic)
+    name = re.sub(r"^[.-]|[^a-z0-9.-]", lambda found: f"%{ord(found[0]):02x}", topic)
+    if len(name) > _NAME_CHARS_MAX:
+        name = "=" + hashlib.sha256(topic.encode()).hexdigest()
+    return name + _SUFFIX
+
+
+class LogFolder:
+    """A folder of logs; see `ShelfPlace`."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+
+    @property
+    def location(self) -> str:
+        """The folder's path."""
+        return str(self._path)
+
+    def log_at(self, topic: str) -> str:
+        """See `ShelfPlace`."""
+        return str(self._path / file_of(topic))
+
+    @asynccontextmanager
+    async def opened(self, durability: Durability) -> AsyncIterator[LogFolder]:
+        """See `ShelfPlace`."""
+        await trio.to_thread.run_sync(lambda: self._path.mkdir(parents=True, exist_ok=True))
+        yield self
+
+    async def topics(self) -> list[str]:
+        """See `ShelfPlace`. Costs one look at the folder; no log is opened but to learn a long name."""
+        hashed: list[str] = []
+
+        def look() -> list[str]:
+            names = self._names()
+            hashed.extend(name for name in names if name.startswith("="))
+            found = (unquote(name.removesuffix(_SUFFIX)) for name in names)
+            return [topic for topic in found if is_topic(topic) and file_of(topic) in names]
+
+        topics = await trio.to_thread.run_sync(look)
+        for name in hashed:
+            try:
+                path, level = self._path / name, Durability.FULL
+                async with open_store(path, topic=None, create=False, read_only=True, durability=level) as store:
+                    topics += [store.topic] * (file_of(store.topic) == name)
+            except StoreError:
+                # Whoever opens it is told.
+                continue
+        return sorted(topics)
+
+    async def has(self, topic: str) -> bool:
+        """See `ShelfPlace`.
+
+        Raises:
+            ForeignFile: What is there is no plain file.
+        """
+        path = Path(self.log_at(topic))
+        if not os.path.lexists(path):
+            return False
+        if path.is_symlink() or not path.is_file():
+            raise ForeignFile(f"{path} is no plain file", hint="a shelf opens nothing else")
+        return True
+
+    async def count(self) -> int:
+        """See `ShelfPlace`."""
+        return len(await trio.to_thread.run_sync(self._names))
+
+    async def size_bytes(self) -> int:
+        """See `ShelfPlace`. Costs one look at each file of the folder, those beside logs included."""
+
+        def look() -> int:
+            size = 0
+            with os.scandir(self._path) as entries:
+                for each in entries:
+                    with suppress(FileNotFoundError):
+                        size += each.stat(follow_symlinks=False).st_size
+            return size
+
+        return await trio.to_thread.run_sync(look)
+
+    def _names(self) -> set[str]:
+        with os.scandir(self._path) as entries:
+            return {each.name for each in entries if _NAME.fullmatch(each.name) and each.is_file(follow_symlinks=False)}
 
 
 def open_place(location: str | os.PathLike[str]) -> ShelfPlace:

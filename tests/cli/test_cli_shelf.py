@@ -13,7 +13,7 @@ import pytest
 from cli_support import COLD, Run
 
 from gossiplog.net.ground.access import hash_token
-from gossiplog.store.folder import file_of
+from gossiplog.store.places import file_of
 
 ACCESS = f"""
 [tokens]

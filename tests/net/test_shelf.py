@@ -25,7 +25,7 @@ from gossiplog.net.ground.access import Access, hash_token
 from gossiplog.net.hub import server
 from gossiplog.net.hub.asking import ask, parse_server_url
 from gossiplog.net.service.service import open_service
-from gossiplog.store.folder import file_of
+from gossiplog.store.places import file_of
 
 SIGNER = gossiplog.Ed25519Signer.generate()
 TOKENS = {"a": "token-of-a", "maker": "token-of-maker"}

@@ -11,8 +11,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from ...replica.log import Replica
-from ...replica.member_changes import follow_members
-from ...replica.members import LogMember
+from ...replica.members import LogMember, follow_members
 from ..ground.access import Access, Rights
 
 _READER = Rights({"connect", "pull"})

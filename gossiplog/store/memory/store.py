@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,12 +13,12 @@ import trio
 from outcome import Outcome
 
 from ...entry.rules import check_topic
-from ...errors import LocalProtocolError, ReadOnlyLog, SnapshotExpired
+from ...errors import CommitError, LocalProtocolError, ReadOnlyLog, SnapshotExpired
 from ...plan import Call, Plan, Request, run_plan
 from ..base import Reader, Transaction
+from ..statements import ApplicationTables
 from .fsck import FSCK_ANSWERS
 from .state import WRITES, MemoryState
-from .tables import MemoryTables
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ class MemoryStore:
         self.location = ":memory:"
         self.is_read_only = read_only
         self._state = MemoryState(secrets.token_hex(8))
-        self._tables = MemoryTables()
+        self._tables = _Tables()
         self._writes = 0
         self._write_turn = trio.Lock()
 
@@ -113,7 +114,7 @@ class _Snapshot:
 class _SyncTransaction:
     """The transaction as plain calls; see `SyncTransaction`."""
 
-    def __init__(self, state: MemoryState, writes: list[Request[Any]], tables: MemoryTables) -> None:
+    def __init__(self, state: MemoryState, writes: list[Request[Any]], tables: _Tables) -> None:
         self._state = state
         self._writes = writes
         self.execute = tables.execute
@@ -134,7 +135,7 @@ class _SyncTransaction:
 
 
 class _Transaction:
-    def __init__(self, state: MemoryState, writes: list[Request[Any]], tables: MemoryTables) -> None:
+    def __init__(self, state: MemoryState, writes: list[Request[Any]], tables: _Tables) -> None:
         self._sync = _SyncTransaction(state, writes, tables)
 
     async def run(self, plan: Plan[T]) -> T:
@@ -151,6 +152,73 @@ class _Transaction:
 
     async def undo_attempt(self) -> None:
         self._sync.undo_attempt()
+
+
+class _Tables:
+    """The application's tables, in a SQLite database that is made on first use, and their part of the open transaction."""
+
+    def __init__(self) -> None:
+        self._db: sqlite3.Connection | None = None
+        self._tables: ApplicationTables
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute one statement within the transaction; see `Transaction.execute`."""
+        self._begin()
+        with _translating():
+            return self._tables.execute(statement, parameters)
+
+    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute one statement for each row of parameters."""
+        self._begin()
+        with _translating():
+            self._tables.execute_many(statement, rows)
+
+    def query(self, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Execute one statement that only reads, between two transactions."""
+        tables = ApplicationTables(self._connect(), reads_only=True)
+        try:
+            with _translating():
+                return tables.execute(statement, parameters)
+        finally:
+            tables.release()
+
+    def begin_attempt(self) -> None:
+        """See `Transaction.begin_attempt`."""
+        self._begin()
+        self._control("SAVEPOINT gossiplog_attempt")
+
+    def undo_attempt(self) -> None:
+        """See `Transaction.undo_attempt`."""
+        self._control("ROLLBACK TO gossiplog_attempt")
+
+    def end(self, *, commit: bool) -> None:
+        """End the transaction, if anything was executed in it."""
+        if self._db is not None and self._db.in_transaction:
+            self._control("COMMIT" if commit else "ROLLBACK")
+
+    def _begin(self) -> None:
+        db = self._connect()
+        if not db.in_transaction:
+            self._tables.release()
+            db.execute("BEGIN")
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._db is None:
+            self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            self._tables = ApplicationTables(self._db)
+        return self._db
+
+    def _control(self, statement: str) -> None:
+        self._tables.release()
+        self._connect().execute(statement)
+
+
+@contextmanager
+def _translating() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise CommitError(f":memory:: {error}") from error
 
 
 def _answer(state: MemoryState, request: Request[Any]) -> Any:

@@ -22,7 +22,6 @@ from .errors import DATABASE_ERRORS, DatabaseFailed, is_lost, translate
 from .notify import Heard, Notifier
 from .pool import Pool
 from .schema import Schema, find_writer, open_schema
-from .sync_calls import SyncCalls
 from .thread import TrioCall
 from .url import PostgresUrl
 
@@ -138,7 +137,7 @@ class Database:
         application = ApplicationStatements(connection, self.url.schema, self._schema.oid, self._schema.relations)
         writing = transactions.WriteTransaction(connection, self.url.quoted_schema, self._tail, application)
         calls: list[Any] = [partial(method, call, writing) for method in (self.run, self.execute, self.undo_attempt)]
-        writing.sync = SyncCalls(calls, application.begin_attempt)
+        writing.sync = transactions.SyncCalls(calls, application.begin_attempt)
         try:
             await writing.begin(self._state, self._schema.locks.listeners)
             if writing.before.schema > len(load_migrations("postgres")):
