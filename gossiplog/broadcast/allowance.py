@@ -245,10 +245,12 @@ class Allowance:
 
     def _over(self, quota: Quota, did: str, size: int) -> str | None:
         entries, written = self._total_of(did)
+        # Who brings it may have no other part in it than that their own entries build on it.
+        whose = f"those removed by {self._removed[did]}" if did in self._removed else did
         if quota.entries_per_writer is not None and entries + 1 > quota.entries_per_writer:
-            return f"{quota.entries_per_writer:,} entries of one writer are here, the most that are taken"
+            return f"{quota.entries_per_writer:,} entries of {whose} are here, the most that are taken"
         if quota.bytes_per_writer is not None and written + size > quota.bytes_per_writer:
-            return f"more than {quota.bytes_per_writer:,} bytes of one writer"
+            return f"more than {quota.bytes_per_writer:,} bytes of {whose}"
         if quota.log_bytes is not None and self._log_bytes + size > quota.log_bytes:
             return f"the log would have more than {quota.log_bytes:,} bytes"
         return None

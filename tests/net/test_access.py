@@ -269,8 +269,8 @@ async def test_what_is_over_a_quota_is_429_with_the_time_to_wait_and_other_write
 @pytest.mark.parametrize(
     ("quota", "reason"),
     [
-        ({"entries_per_writer": 3}, "3 entries of one writer are here, the most that are taken"),
-        ({"bytes_per_writer": 1_000}, "more than 1,000 bytes of one writer"),
+        ({"entries_per_writer": 3}, "3 entries of {did} are here, the most that are taken"),
+        ({"bytes_per_writer": 1_000}, "more than 1,000 bytes of {did}"),
         ({"log_bytes": 1_000}, "the log would have more than 1,000 bytes"),
     ],
 )
@@ -284,7 +284,7 @@ async def test_totals_count_what_was_there_before_and_what_comes_in_one_batch(qu
                 for number in range(20):
                     nursery.start_soon(client.append, number)
             await eventually(lambda: sum(hub.services[TOPIC].figures.verdicts.values()) >= 20)
-            assert (await post(hub, client, "posted"))[:2] == (403, reason)
+            assert (await post(hub, client, "posted"))[:2] == (403, reason.format(did=first.author))
         entries = [entry async for entry in log.iterate()]
         assert len(entries) == 3 or 800 < sum(len(entry.value) for entry in entries) <= 1_000
 

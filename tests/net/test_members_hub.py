@@ -300,3 +300,41 @@ async def test_a_did_that_an_application_names_has_the_rights_of_its_role() -> N
             assert len(nursery.child_tasks) == 1, "another member's role is no change"
             access.set_members("team", None)
     assert caller.rights("team") == set()
+
+
+async def test_what_builds_on_too_many_entries_of_a_removed_writer_waits_until_the_quota_has_room() -> None:
+    """A hub never takes an entry without its ancestors: whoever merged a flood is refused with it, told why, blamed for nothing."""
+    removed, friend = SIGNERS[1], SIGNERS[2]
+    access = Access.parse({"default": {"quota": {"entries_per_writer": 5}}})
+    async with (
+        gossiplog.open(":memory:", topic="team.example.com", policy=Policy([DIDS[0]]), signer=SIGNERS[0]) as founder,
+        gossiplog.open(":memory:", topic=founder.topic, app=SAID) as served,
+        gossiplog.open(":memory:", topic=founder.topic, signer=removed) as floods,
+        gossiplog.open(":memory:", topic=founder.topic, signer=friend) as works,
+        served.listen("127.0.0.1:0", limits=HubLimits(access=access)) as hub,
+    ):
+        node = await founder.grant(removed.did)
+        await founder.grant(friend.did)
+        await floods.sync(founder)
+        await works.sync(founder)
+        removal = await founder.revoke(node.id)
+        await served.sync(founder)
+        # The friend hears of the removal only after it has built on what came in another way.
+        await floods.append_many(range(9))
+        before = await works.append("before")
+        await works.sync(floods)
+        after = await works.append("after")
+        url = parse_url(hub.urls[0])
+        with trio.fail_after(PATIENCE_S):
+            for _ in range(2):
+                done = await exchange(works, url)
+                assert done.is_taken is False and done.refused.keys() == {"unwelcome"}
+                assert done.refused["unwelcome"].reason == f"5 entries of those removed by {removal.id} are here, the most that are taken"
+            assert await served.has(before.id) and not await served.has(after.id)
+            # Nobody is banned for it, and what does not build on it is taken.
+            async with founder.connect(hub.urls[0]), works.connect(hub.urls[0]) as link:
+                await until_has(served, [await founder.append("of others")])
+                await eventually(lambda: "unwelcome" in link.refused)
+            access.replace(Access.parse({"default": {"quota": {"entries_per_writer": 20}}}))
+            assert (await exchange(works, url)).is_taken
+        assert await said(served) == ["after", "before", "of others"]
