@@ -89,7 +89,7 @@ def known_members(membership: Membership | None) -> Plan[Members]:
         LocalProtocolError: The log has no policy.
     """
     if membership is None:
-        hint = "the topic of a log with members ends in its policy's hash: open(…, policy=Policy(founders=[…]))"
+        hint = "only a log that was founded with a policy has members: `gossiplog init --founder`, `open(…, policy=…)`"
         raise LocalProtocolError("the log has no members: whoever connects may write", hint=hint)
     yield from membership.refresh()
     if membership.members is None:
@@ -115,10 +115,15 @@ def choose_grant(membership: Membership | None, did: str, role: str, under: str 
     """Make a grant under a node that the author holds as admin."""
     members = yield from known_members(membership)
     if not may_hold(did):
-        raise LocalProtocolError(f"{did[:80]!r} is no did:key of an Ed25519 key", hint="`gossiplog key show FILE` prints the did of a key")
+        raise LocalProtocolError(f"{did[:80]!r} is no did:key of an Ed25519 key", hint="`gossiplog key show` prints the did of a key")
     if role not in ("read", "write", "admin"):
         raise LocalProtocolError(f"role {role!r}, expected read, write or admin")
-    return Grant(did, role, under or _own_admin(members, author).name, device)
+    grant = Grant(did, role, under or _own_admin(members, author).name, device)
+    for each in _held(members, did):
+        if (each.role, each.path[-2:-1], each.person != each.name) == (role, (grant.under,), device):
+            # Who removes one of two that are alike believes the did to be removed.
+            raise LocalProtocolError(f"{did} holds the node {each.name} with the role {role} under {grant.under} already")
+    return grant
 
 
 def choose_revoke(
@@ -142,7 +147,10 @@ def choose_leave(membership: Membership | None, node: str | None, author: str) -
     members = yield from known_members(membership)
     own = _held(members, author)
     if node is None and len(own) != 1:
-        raise LocalProtocolError(f"{author} holds {len(own)} nodes", hint=f"name one of them: {', '.join(each.name for each in own)}")
+        hint = f"name one of them: {', '.join(each.name for each in own)}" if own else None
+        raise LocalProtocolError(f"{author} holds {len(own) or 'no'} node{'s' if own else ''}", hint=hint)
+    if node is None and len(own[0].path) == 1:
+        raise LocalProtocolError("nobody can let a founder in again who has left", hint=f"name the node to leave all the same: {author}")
     name = own[0].name if node is None else node
     return Revoke(name, name)
 
@@ -170,7 +178,7 @@ def _find_node(members: Members, name: str) -> MemberNode:
         return members.nodes[name]
     held = _held(members, name)
     if len(held) != 1:
-        hint = "name one of them" if held else "`log.members()` lists the nodes"
+        hint = "name one of them; each takes a removal of its own" if held else None
         raise LocalProtocolError(f"{name[:80]!r} has {len(held)} nodes: {', '.join(node.name for node in held) or 'none'}", hint=hint)
     return held[0]
 

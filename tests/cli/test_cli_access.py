@@ -1,8 +1,10 @@
 """`access`: founders, grants, removals and standings from the command line."""
 
+import contextlib
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,7 +107,8 @@ def test_a_code_lets_in_one_at_a_server_that_serves_members_alone(cli: Run, envi
             ).out.strip()
             assert said(inviting) == {"node": node, "did": DIDS["bob"], "role": "admin"}
             assert inviting.wait(60) == 0
-        cli("access", "join", url, code, "--role", "admin", "--device", "--key", "bob", code=4)
+        again = ("access", "join", url, code, "--role", "admin", "--device", "--key", "bob", "--json")
+        assert "not let in" in cli(*again, code=4).error["message"]
         members = cli("access", "show", url, "--key", "bob").lines
         assert [(each["did"], each["held"], each["person"]) for each in members if each["did"] in DIDS.values()] == [
             (DIDS["alice"], True, DIDS["alice"]),
@@ -127,3 +130,43 @@ def test_a_code_is_worth_nothing_for_another_role_and_when_its_time_is_over(cli:
         said(inviting)
     assert [each["held"] for each in cli("access", "show", "team.db").lines] == [True, False, False, False]
     assert "16 letters and digits" in cli("access", "join", "team.db", "K7QX", "--key", "bob", "--json", code=1).error["message"]
+
+
+@pytest.mark.slow
+def test_a_server_may_restart_while_somebody_is_invited_and_only_one_of_two_is_let_in(cli: Run, environment: dict[str, str]) -> None:
+    found(cli)
+    cli("key", "new", "carol")
+    with process(environment, "serve", "team.db", "--listen", "127.0.0.1:0") as server:
+        url = said(server)["urls"][0]
+        inviting = process(environment, "access", "invite", url, "--key", "alice", "--json")
+        running = inviting.__enter__()
+        code = said(running)["code"]
+    time.sleep(2)
+    assert running.poll() is None
+    with process(environment, "serve", "team.db", "--listen", url.removeprefix("ws://")) as server:
+        said(server)
+        wrong = ("join", url, code[:-1] + ("0" if code[-1] != "0" else "1"), "--key", "carol", "--json")
+        assert "of no invitation" in cli("access", *wrong, code=6).error["message"]
+        joins = [[*WARM, "access", "join", url, code, "--key", name, "--json"] for name in ("bob", "carol")]
+        with contextlib.ExitStack() as stack:
+            both = [stack.enter_context(subprocess.Popen(join, stderr=subprocess.PIPE, text=True, env=environment)) for join in joins]
+            errors = [each.communicate(timeout=60)[1] for each in both]
+        assert running.wait(60) == 0
+        inviting.__exit__(None, None, None)
+        # Whoever comes last may find that the code was used, rather than that somebody else was let in by it.
+        assert sorted(each.returncode for each in both) == [0, 6], errors
+        assert "the code" in errors[0] + errors[1]
+        assert "was used" in cli("access", "join", url, code, "--key", "bob", "--json", code=6).error["message"]
+        members = cli("access", "show", url).lines
+        assert sum(each["held"] for each in members) == 2
+
+
+def test_a_clumsy_founder_is_stopped(cli: Run) -> None:
+    found(cli)
+    cli("access", "grant", "team.db", DIDS["bob"], "--key", "alice")
+    assert "already" in cli("access", "grant", "team.db", DIDS["bob"], "--key", "alice", "--json", code=1).error["message"]
+    cli("access", "grant", "team.db", DIDS["bob"], "--role", "admin", "--key", "alice")
+    assert cli("access", "revoke", "team.db", DIDS["bob"], "--key", "alice", "--json", code=1).error["hint"].startswith("name one of them")
+    assert "founder" in cli("access", "leave", "team.db", "--key", "alice", "--json", code=1).error["message"]
+    cli("access", "leave", "team.db", DIDS["alice"], "--key", "alice")
+    assert "holds no node" in cli("access", "leave", "team.db", "--key", "alice", "--json", code=1).error["message"]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from ...access.invitation import CODE_BYTES, encode_code, invitation_signer
 from ...entry.rules import VALUE_BYTES_DEFAULT
-from ...errors import NotAuthorised
+from ...errors import CannotConnect, GossipLogError, NotAuthorised, RemoteProtocolError, SyncAborted
 from ..entries import ID_CHARACTERS
 from ..exits import ExitCode
 from ..options import LOG, id_argument, identity_option, key_option, output_options, read_identity, read_token
@@ -36,6 +37,11 @@ _device_option = click.option(
     "--device", is_flag=True, help="The key belongs to the same person as your node, like a phone beside a laptop."
 )
 _LOOK_S = 1.0
+_ANSWER_LOOKS = 5
+"""How often who joins looks whether the inviter has answered, who looks once a second."""
+_REVOKE_TRIES = 60
+_AWAY = (CannotConnect, RemoteProtocolError, SyncAborted)
+"""What is raised of a server that restarts."""
 _node_argument = click.argument("node", metavar="NODE|DID")
 
 
@@ -140,7 +146,7 @@ def invite(log: str, role: str, device: bool, minutes: float, under: str | None,
     """Let in the first who brings a code.
 
     Read out or show the code. The other side gives it to `gossiplog access join`. The command waits for that, and then the code is worth
-    nothing any more; nor is it when the time is over, or at Ctrl-C.
+    nothing any more; nor is it when the time is over, or at Ctrl-C. A server that restarts meanwhile is waited for.
 
     \b
     Examples
@@ -175,14 +181,15 @@ def invite(log: str, role: str, device: bool, minutes: float, under: str | None,
                 with trio.move_on_after(60 * minutes):
                     while joined is None:
                         await trio.sleep(_LOOK_S)
-                        async with reach(signs=False) as (opened_log, share):
-                            await share()
-                            joined = _find_joined(await opened_log.members(), invitation, role, device)
+                        with suppress(*_AWAY):
+                            async with reach(signs=False) as (opened_log, share):
+                                await share()
+                                joined = _find_joined(await opened_log.members(), invitation, role, device)
             finally:
                 with trio.CancelScope(shield=True):
                     async with reach() as (opened_log, share):
                         await opened_log.revoke(invitation, adopt=[] if joined is None else [joined.node])
-                        await share()
+                        await _share_patiently(share, hint=f"the code still lets in: gossiplog access revoke {log} {invitation}")
         if joined is None:
             raise NotAuthorised("nobody has brought the code", hint="`gossiplog access invite` makes another one")
         record = {"node": joined.node, "did": joined.did, "role": joined.role}
@@ -202,7 +209,8 @@ def invite(log: str, role: str, device: bool, minutes: float, under: str | None,
 def join(log: str, code: str, role: str, device: bool, key_name: str | None, out: Output) -> None:
     """Join by a code that somebody's `gossiplog access invite` shows.
 
-    The role has to be the one of the invitation, and so has `--device`. Case, spaces and hyphens of the code do not matter.
+    The role has to be the one of the invitation, and so has `--device`. Case, spaces and hyphens of the code do not matter. The command
+    waits a few seconds for the inviter, and fails if the code let in somebody else.
 
     \b
     Examples
@@ -214,9 +222,15 @@ def join(log: str, code: str, role: str, device: bool, key_name: str | None, out
     did = Keyring.from_environment().choose(key_name).did
 
     async def say(opened_log: GossipLog) -> Entry:
-        return await opened_log.grant(did, role, device=device, signer=invitation_signer(code, opened_log.topic))
+        signer = invitation_signer(code, opened_log.topic)
+        invitations = [member for member in await opened_log.members() if member.did == signer.did]
+        if not any(member.is_held for member in invitations):
+            reason = "was used, or its time is over" if invitations else "is of no invitation to this log"
+            raise NotAuthorised(f"the code {reason}", hint="ask for another one, from `gossiplog access invite`")
+        return await opened_log.grant(did, role, device=device, signer=signer)
 
-    _append(log, key_name, out, say, code=code)
+    node = _append(log, key_name, out, say, code=code)
+    run(partial(_hear_inviter, _reached(log, key_name, signs=False), node, out))
 
 
 @access.command()
@@ -272,7 +286,7 @@ def revoke(
 def leave(log: str, node: str | None, key_name: str | None, out: Output) -> None:
     """Give up a node of your own, and all below it.
 
-    Only a new grant brings it back.
+    Only a new grant brings it back, and nothing brings back a founder: a founder has to name the node.
 
     \b
     Example
@@ -371,22 +385,23 @@ def check(log: str, entry_id: str, key_name: str | None, out: Output) -> int:
     return run(task)
 
 
-def _append(log: str, key_name: str | None, out: Output, say: Callable[[GossipLog], Awaitable[Entry]], *, code: str | None = None) -> None:
-    """Sign what is said with a key of the keyring, and report the entry."""
+def _append(log: str, key_name: str | None, out: Output, say: Callable[[GossipLog], Awaitable[Entry]], *, code: str | None = None) -> str:
+    """Sign what is said with a key of the keyring, and report the entry; return its id."""
     reach = _reached(log, key_name, signs=True, code=code)
 
-    async def task() -> None:
+    async def task() -> str:
         async with reach() as (opened_log, share):
             entry = await say(opened_log)
             await share()
         body: dict[str, Any] = entry.payload["gossiplog.access"]
         if out.is_quiet:
             out.line(entry.id)
-            return
-        said = clean(" ".join(f"{name} {value}" for name, value in body.items()))
-        out.tell({"id": entry.id, **body}, f"{out.style(entry.id, 'yellow')}  {said}")
+        else:
+            said = clean(" ".join(f"{name} {value}" for name, value in body.items()))
+            out.tell({"id": entry.id, **body}, f"{out.style(entry.id, 'yellow')}  {said}")
+        return entry.id
 
-    run(task)
+    return run(task)
 
 
 def _find_joined(members: Sequence[LogMember], invitation: str, role: str, device: bool) -> LogMember | None:
@@ -396,6 +411,42 @@ def _find_joined(members: Sequence[LogMember], invitation: str, role: str, devic
         if member.path[-2:-1] == (invitation,) and member.is_held and (member.role, is_device) == (role, device):
             return member
     return None
+
+
+async def _hear_inviter(reach: Callable[[], AbstractAsyncContextManager[_Reached]], node: str, out: Output) -> None:
+    """Wait a little for the inviter's answer to a node that joined.
+
+    Raises:
+        NotAuthorised: The node was removed with the invitation.
+    """
+    import trio
+
+    for _ in range(_ANSWER_LOOKS):
+        await trio.sleep(_LOOK_S)
+        async with reach() as (opened_log, _):
+            members = {member.node: member for member in await opened_log.members()}
+        joined = members[node]
+        if not joined.is_held:
+            raise NotAuthorised("the code let in somebody else, or is for another role", hint="ask for another one")
+        if not members[joined.path[-2]].is_held:
+            return
+    out.note("the inviter has not answered yet: `gossiplog access show` says whether it has let you in")
+
+
+async def _share_patiently(share: Callable[[], Awaitable[None]], hint: str) -> None:
+    """Give a server what was said, also one that restarts."""
+    import trio
+
+    for left in reversed(range(_REVOKE_TRIES)):
+        try:
+            await share()
+        except GossipLogError as error:
+            if not left or not isinstance(error, _AWAY):
+                error.hint = hint
+                raise
+            await trio.sleep(_LOOK_S)
+        else:
+            return
 
 
 def _tell(out: Output, record: dict[str, Any], quiet: str, shown: list[tuple[str, str]]) -> None:
