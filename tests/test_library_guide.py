@@ -11,7 +11,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 _PROGRAM = re.compile(r"^```python\n((?:(?!^```).)*)^```\n\n(?:It prints:\n\n)?```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROGRAMS = [
     pytest.param(*found, id=f"{page.stem}-{number}")
-    for page in (DOCS / "library.md", DOCS / "asyncio.md", DOCS / "arrow.md", DOCS / "pubsub.md")
+    for page in (DOCS / "library.md", DOCS / "asyncio.md", DOCS / "arrow.md", DOCS / "members.md", DOCS / "pubsub.md")
     for number, found in enumerate(_PROGRAM.findall(page.read_text("utf-8")))
 ]
 
@@ -26,6 +26,7 @@ def test_guides_have_their_programs() -> None:
         "asyncio-2",
         "arrow-0",
         "arrow-1",
+        "members-0",
         "pubsub-0",
         "pubsub-1",
     ]
