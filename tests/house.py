@@ -91,6 +91,7 @@ ENTRANCES = frozenset(
         "blocking.py",
         "cli/spark/submit/spark_submit.py",
         "pycrdt/jupyter.py",
+        "pycrdt/readers.py",
         "spark/autoload/pyspark_gossiplog.py",
         "testnet/liar.py",
         "trail.py",

@@ -21,12 +21,13 @@ from traitlets.config import Application, Config, LoggingConfigurable
 
 from .. import aio
 from ..entry.signing import Ed25519Signer
-from ..errors import GossipLogError
+from ..errors import GossipLogError, LocalProtocolError
 from .shared import APPLICATION
 from .store import LogYStore
 
 _ASK_S = 30
 _POLL_S = 0.05
+_ROLES = ("admin", "write", "read")
 _HAS_SYNCED = {"syncs", "syncs served"}
 """What is counted on a connection when a sync has ended, whoever began it."""
 
@@ -80,6 +81,15 @@ class JupyterStore(LogYStore, LoggingConfigurable, metaclass=_Meta):
         while shared.is_empty and await self.documents.ids(log, self.path):
             await asyncio.sleep(_POLL_S)
         await super().apply_updates(ydoc)
+
+    async def role(self, did: str) -> str | None:
+        """Return the highest role that a did holds in the log: `read`, `write` or `admin`; None without one."""
+        log, _ = await self._opened()
+        try:
+            held = {member.role for member in await log.members() if member.did == did and member.is_held}
+        except LocalProtocolError:
+            return None  # a log without members
+        return next((role for role in _ROLES if role in held), None)
 
     async def _opened(self) -> tuple[aio.GossipLog, list[aio.HubLink]]:
         if self.log_path not in self._logs:

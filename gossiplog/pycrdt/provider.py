@@ -34,6 +34,8 @@ _MESSAGES_MAX = 256
 _FLUSH_S = 5
 _ASKS = bytes((YMessageType.SYNC, YSyncMessageType.SYNC_STEP1))
 _TELLS_WHO = bytes((YMessageType.AWARENESS,))
+READERS_SAY = (_ASKS, _TELLS_WHO)
+"""How messages begin that change no document."""
 
 
 def provide(replica: Any, name: str, documents: Documents = DOCUMENTS) -> Factory:
@@ -109,6 +111,6 @@ class _ReadOnly(Channel):
 
     async def recv(self) -> bytes:
         async for message in self._channel:
-            if message.startswith((_ASKS, _TELLS_WHO)):
+            if message.startswith(READERS_SAY):
                 return message
         raise StopAsyncIteration

@@ -44,7 +44,9 @@ async def server(folder: Path, port: int, log: str, **options: str) -> AsyncIter
         "JupyterStore.key_path": str(folder / log) + ".pem",
         **options,
     }
-    homes = {name: str(folder / "home") for name in ("HOME", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")}
+    homes = {"PYTHONPATH": str(folder)} | {
+        name: str(folder / "home") for name in ("HOME", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
+    }
     with (folder / f"{log}.txt").open("ab") as said:
         async with trio.open_nursery() as nursery:
             command += [f"--{name}={value}" for name, value in settings.items()]
@@ -64,8 +66,8 @@ async def server(folder: Path, port: int, log: str, **options: str) -> AsyncIter
                 process.kill()
 
 
-async def open_notebook(browser: Browser, port: int) -> Tab:
-    tab = await browser.open(f"http://127.0.0.1:{port}/lab?reset")
+async def open_notebook(browser: Browser, port: int, host: str = "127.0.0.1") -> Tab:
+    tab = await browser.open(f"http://{host}:{port}/lab?reset")
     await tab.wait("Boolean(window.jupyterapp) && document.readyState === 'complete'")
     await tab.run("jupyterapp.restored.then(() => jupyterapp.commands.execute('docmanager:open', {path: 'plan.ipynb'})).then(() => null)")
     await tab.wait("Boolean(jupyterapp.shell.currentWidget?.context?.isReady)")
@@ -144,3 +146,58 @@ async def test_two_servers_are_one_room(folder: Path) -> None:
             for tab in (one, other):
                 assert await tab.run(f"{SOURCES}.length") == 4, "nothing twice"
             await until_saved(folder, 4)
+
+
+USERS = """
+from jupyter_server.auth import IdentityProvider, User
+
+class ByHost(IdentityProvider):
+    def get_user(self, handler):
+        return User("reader" if handler.request.host.startswith("localhost") else "writer")
+"""
+
+
+async def test_members_who_read_change_nothing_and_see_everything(folder: Path) -> None:
+    """A reader's page types, and saves. What it typed is in that page alone."""
+    (folder / "users.py").write_text(USERS)
+    server_key, writer, reader = (gossiplog.Ed25519Signer.generate() for _ in range(3))
+    server_key.save(folder / "log.db.pem")
+    policy = gossiplog.Policy([server_key.did])
+    async with gossiplog.open(folder / "log.db", topic=TOPIC, policy=policy, signer=server_key, app=APPLICATION) as log:
+        topic = log.topic
+        await log.grant(writer.did, "write")
+        await log.grant(reader.did, "read")
+    dids = {"writer": writer.did, "reader": reader.did}
+    options = {
+        "ServerApp.jpserver_extensions": "{'jupyter_server_ydoc': False, 'gossiplog.pycrdt.readers': True}",
+        "ServerApp.authorizer_class": "gossiplog.pycrdt.readers.MemberAuthorizer",
+        "ServerApp.identity_provider_class": "users.ByHost",
+        "ServerApp.allow_unauthenticated_access": "True",
+        "MemberAuthorizer.dids": repr(dids),
+        "JupyterStore.topic": topic,
+    }
+    port = free_port()
+    async with AsyncExitStack() as stack:
+        browsers = [await stack.enter_async_context(open_browser(folder / f"profile {number}")) for number in range(2)]
+        await stack.enter_async_context(server(folder, port, "log.db", **options))
+        reads = await open_notebook(browsers[0], port, "localhost")
+        await until_shows(reads, "was_here = 0")
+        writes = await open_notebook(browsers[1], port)
+        await add_cell(reads, "by_a_reader = 1")
+        await add_cell(writes, "by_a_writer = 2")
+        await until_shows(reads, "by_a_writer = 2")
+        await until_saved(folder, 2)
+        await reads.run("jupyterapp.commands.execute('docmanager:save').then(() => null, () => null)")
+        await add_cell(writes, "and_on = 3")
+        await until_saved(folder, 3)
+        await until_shows(reads, "and_on = 3")
+        assert "by_a_reader" not in (folder / "notebooks" / "plan.ipynb").read_text()
+        assert "by_a_reader = 1" not in await writes.run(SOURCES)
+        # Beside the notebook itself, a reader writes no file.
+        wrote = "fetch('/api/contents/other.txt', {method: 'PUT', body: JSON.stringify({type: 'file', format: 'text', content: 'x'})})"
+        assert await reads.run(f"{wrote}.then(({{ status }}) => status)") == 403
+        assert await writes.run(f"{wrote}.then(({{ status }}) => status)") == 201
+    async with gossiplog.open(folder / "log.db", topic=topic, app=APPLICATION, read_only=True) as log:
+        updates = b"".join([entry.value async for entry in log.iterate()])
+        assert b"by_a_writer" in updates
+        assert b"by_a_reader" not in updates

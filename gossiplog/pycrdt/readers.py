@@ -1,0 +1,88 @@
+"""Users of a Jupyter server who may only read: nothing that they type in a shared document gets to the server's, or into the log.
+
+jupyter-collaboration asks the server's authorizer once, whether a user may `read` `contents`, and then takes whatever the user's browser
+sends. The extension is jupyter-collaboration's own, with handlers that ask for `write` as well.
+
+Source: docs/pycrdt.md; jupyter-server-ydoc 3, `YDocWebSocketHandler`; jupyter-server 2, "Authorization".
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from jupyter_server.auth import Authorizer, User
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.utils import ensure_async
+from jupyter_server_ydoc.app import YDocExtension
+from jupyter_server_ydoc.handlers import DocSessionHandler, YDocWebSocketHandler
+from jupyter_server_ydoc.utils import MessageType
+from tornado import web
+from traitlets import Dict, Unicode
+
+from .jupyter import JupyterStore
+from .provider import READERS_SAY
+
+_WRITERS = ("write", "admin")
+_HARMLESS = (*READERS_SAY, bytes((MessageType.RAW,)))
+_KNOWN_S = 1.0
+"""How long a connection keeps the authorizer's answer, as each keystroke is a message."""
+
+
+class MemberAuthorizer(Authorizer):
+    """Lets a user write, and run code, whose did may write in the log; everybody who is let in may read.
+
+    It asks the members of the log that `JupyterStore` names, at each request. A log without members has no writers.
+    """
+
+    dids = Dict(Unicode(), help="The did of each user, by name. Users without one may read.").tag(config=True)
+
+    async def is_authorized(self, handler: Any, user: User, action: str, resource: str) -> bool:
+        """Whether a user may do this now."""
+        if action == "read" or (action, resource) == ("execute", "events"):
+            return True
+        did = self.dids.get(user.username)
+        return did is not None and await JupyterStore("", config=self.config).role(did) in _WRITERS
+
+
+class ReadingHandler(YDocWebSocketHandler):  # type: ignore[misc]
+    """A user's connection to a document. Of somebody who may not write, only questions, cursors and the wish to save get through."""
+
+    _may_write = False
+    _asked_at = -_KNOWN_S
+
+    async def on_message(self, message: bytes) -> None:
+        """Take a message of the user's browser. Tornado hands over the next one after this has returned."""
+        if not message.startswith(_HARMLESS):
+            if time.monotonic() - self._asked_at >= _KNOWN_S:
+                answer = self.authorizer.is_authorized(self, self.current_user, "write", self.auth_resource)
+                self._may_write, self._asked_at = bool(await ensure_async(answer)), time.monotonic()
+            if not self._may_write:
+                return
+        await super().on_message(message)
+
+
+class ReadingSessionHandler(DocSessionHandler):  # type: ignore[misc]
+    """Tells a user which room a document is in. That is asked by PUT, for which the authorizer would have to allow to write."""
+
+    @web.authenticated
+    @authorized(action="read")  # type: ignore[untyped-decorator]
+    async def put(self, path: str) -> Any:
+        """Answer as jupyter-collaboration does."""
+        return await ensure_async(DocSessionHandler.put.__wrapped__.__wrapped__(self, path))
+
+
+_OURS = {YDocWebSocketHandler: ReadingHandler, DocSessionHandler: ReadingSessionHandler}
+
+
+class ReadersExtension(YDocExtension):  # type: ignore[misc]
+    """jupyter-collaboration, with readers."""
+
+    def initialize_handlers(self) -> None:
+        """Register its handlers, two of them ours."""
+        super().initialize_handlers()
+        self.handlers[:] = [(path, _OURS.get(handler, handler), *rest) for path, handler, *rest in self.handlers]
+
+
+def _jupyter_server_extension_points() -> list[dict[str, Any]]:
+    return [{"module": __name__, "app": ReadersExtension}]
