@@ -25,7 +25,7 @@ from ..net.hub.server import Hub, ServeHttp
 from ..net.service.service import Service
 from ..version import VERSION
 from .client_file import show_client
-from .glass import NO_GLASS, DiagnosisApi, FactsApi, GatherApi, GlassSettings, PeersApi
+from .glass import NO_GLASS, DiagnosisApi, GatherApi, GlassSettings, follow_facts, show_peers
 from .glass.log_api import log_routes
 from .glass.page_files import page_routes, show_page, wants_page
 from .http.asgi import serve_app
@@ -153,8 +153,7 @@ def _proving(topic: str, hub: Hub) -> Sequence[BaseRoute]:
 def _api(service: Service, hub: Hub, glass: GlassSettings) -> Sequence[BaseRoute]:
     door = partial(Door, [service.topic])
     messages, watch = ReferenceApi(service, hub.allowances[service.topic], hub.admission), OwnApi(service)
-    facts, peers, gathered = FactsApi(service), PeersApi(service), GatherApi(service, glass.gather)
-    diagnosis = DiagnosisApi(service)
+    gathered, diagnosis = GatherApi(service, glass.gather), DiagnosisApi(service)
     return [
         door("/clock", without_parameters(messages.clock), GET="pull"),
         door("/messages", messages.messages, GET="pull", POST="post"),
@@ -166,8 +165,8 @@ def _api(service: Service, hub: Hub, glass: GlassSettings) -> Sequence[BaseRoute
         door("/heads", without_parameters(watch.heads), GET="pull"),
         door("/root", without_parameters(watch.root), GET="pull"),
         door("/events", without_parameters(watch.events), GET="pull"),
-        door("/facts", facts.follow, GET="watch"),
-        door("/peers", peers.show, GET="watch"),
+        door("/facts", partial(follow_facts, service), GET="watch"),
+        door("/peers", without_parameters(partial(show_peers, service)), GET="watch"),
         door("/glass/facts", gathered.facts, GET="watch"),
         door("/glass/nodes", gathered.nodes, GET="watch"),
         door("/glass/links", gathered.links, GET="watch"),

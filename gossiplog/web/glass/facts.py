@@ -36,16 +36,10 @@ RETRY_MS = 1_000
 _ID = re.compile(r"([0-9a-f]{12})-([0-9]{1,15})")
 
 
-class FactsApi:
-    """Serves the facts of one log."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def follow(self, request: Request) -> Response:
-        """GET facts."""
-        board = observer_of(self._service).board
-        return stream(request, board, hello_of(self._service, board))
+async def follow_facts(service: Service, request: Request) -> Response:
+    """GET facts, of one log."""
+    board = observer_of(service).board
+    return stream(request, board, hello_of(service, board))
 
 
 def hello_of(service: Service, board: Board) -> dict[str, Any]:

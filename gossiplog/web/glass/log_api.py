@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import trio
@@ -44,11 +45,11 @@ def log_routes(service: Service, settings: GlassSettings, door: MakeDoor) -> lis
     return [
         door("/overview", without_parameters(Overview(service, can_append=settings.may_append).show), GET="watch"),
         door("/graph", LogGraph(service.log).show, GET="pull"),
-        door("/aside", without_parameters(AsideApi(service.log).show), GET="pull"),
-        door("/members", without_parameters(MembersApi(service.log).members), GET="pull"),
-        door("/standing", MembersApi(service.log).standing, GET="pull"),
+        door("/aside", without_parameters(partial(show_aside, service.log)), GET="pull"),
+        door("/members", without_parameters(partial(show_members, service.log)), GET="pull"),
+        door("/standing", partial(show_standing, service.log), GET="pull"),
         door("/search", Search(service.log).show, GET="pull"),
-        door("/append", Appending(service.log, is_allowed=settings.may_append).append, POST="post"),
+        door("/append", partial(append, service.log, settings.may_append), POST="post"),
     ]
 
 
@@ -127,86 +128,63 @@ def _read_log() -> Plan[dict[str, Any]]:
 _RECORDS_MAX = 1_000
 
 
-class AsideApi:
-    """Serves the entries that applications set aside in one log, so that the page can mark them."""
-
-    def __init__(self, log: Replica) -> None:
-        self._log = log
-
-    async def show(self, request: Request) -> Response:
-        """GET aside."""
-        records = await self._log.run(ask(ReadSetAside(None, _RECORDS_MAX + 1)))
-        ids = dict.fromkeys(encode_id(record.key) for record in records[:_RECORDS_MAX])
-        return JSONResponse({"ids": list(ids), "more": len(records) > _RECORDS_MAX}, headers={"Cache-Control": "no-store"})
+async def show_aside(log: Replica, request: Request) -> Response:
+    """GET aside: the entries that applications set aside, so that the page can mark them."""
+    records = await log.run(ask(ReadSetAside(None, _RECORDS_MAX + 1)))
+    ids = dict.fromkeys(encode_id(record.key) for record in records[:_RECORDS_MAX])
+    return JSONResponse({"ids": list(ids), "more": len(records) > _RECORDS_MAX}, headers={"Cache-Control": "no-store"})
 
 
-class MembersApi:
-    """Serves who may write to one log that decides it itself, and what that says of an entry."""
+async def show_members(log: Replica, request: Request) -> Response:
+    """GET members."""
+    if not log.has_members:
+        return JSONResponse(None)
+    try:
+        members, policy = await log.members(), await log.policy()
+    except LocalProtocolError:
+        # The policy is not here yet.
+        return JSONResponse(None)
+    shown = [
+        {"node": each.node, "did": each.did, "role": each.role, "person": each.person, "path": each.path, "removedBy": each.removed_by}
+        for each in members[:_RECORDS_MAX]
+    ]
+    return JSONResponse({"k": policy.k, "members": shown, "more": len(members) > _RECORDS_MAX}, headers={"Cache-Control": "no-store"})
 
-    def __init__(self, log: Replica) -> None:
-        self._log = log
 
-    async def members(self, request: Request) -> Response:
-        """GET members."""
-        if not self._log.has_members:
-            return JSONResponse(None)
-        try:
-            members = await self._log.members()
-            policy = await self._log.policy()
-        except LocalProtocolError:
-            # The policy is not here yet.
-            return JSONResponse(None)
-        shown = [
-            {"node": each.node, "did": each.did, "role": each.role, "person": each.person, "path": each.path, "removedBy": each.removed_by}
-            for each in members[:_RECORDS_MAX]
-        ]
-        return JSONResponse({"k": policy.k, "members": shown, "more": len(members) > _RECORDS_MAX}, headers={"Cache-Control": "no-store"})
-
-    async def standing(self, request: Request) -> Response:
-        """GET standing?entry=ID."""
-        check_parameters(request, "entry")
-        if not self._log.has_members:
-            return JSONResponse(None)
-        try:
-            standing = await self._log.standing(request.query_params.get("entry", ""))
-        except (NotFound, LocalProtocolError) as error:
-            raise HTTPException(404, str(error)) from None
-        record = asdict(standing)
-        return JSONResponse({**record, "revokedBy": record.pop("revoked_by")}, headers={"Cache-Control": "no-store"})
+async def show_standing(log: Replica, request: Request) -> Response:
+    """GET standing?entry=ID: what the members' rules say of an entry."""
+    check_parameters(request, "entry")
+    if not log.has_members:
+        return JSONResponse(None)
+    try:
+        standing = await log.standing(request.query_params.get("entry", ""))
+    except (NotFound, LocalProtocolError) as error:
+        raise HTTPException(404, str(error)) from None
+    record = asdict(standing)
+    return JSONResponse({**record, "revokedBy": record.pop("revoked_by")}, headers={"Cache-Control": "no-store"})
 
 
 _BODY_BYTES_MAX = 64 * 1024
 
 
-class Appending:
-    """Serves appends to one log, signed by the log's own key, for the person who runs the server.
-
-    Args:
-        is_allowed: Whether the server was started with `--dashboard-append`.
-    """
-
-    def __init__(self, log: Replica, *, is_allowed: bool) -> None:
-        self._log = log
-        self._is_allowed = is_allowed
-
-    async def append(self, request: Request) -> Response:
-        """POST append."""
-        if not self._is_allowed:
-            raise HTTPException(403, "this server takes no appends from its page: it was started without --dashboard-append")
-        check_own_page(request)
-        async with reading(request, _BODY_BYTES_MAX) as body:
-            record = _to_record(body)
-        try:
-            entry = await self._log.append(record["payload"])
-        except EncodeError as error:
-            raise HTTPException(400, f"the payload has no portable form: {error}") from None
-        except LocalProtocolError as error:
-            raise HTTPException(403, str(error)) from None
-        except (ClosedError, StoreError):
-            raise HTTPException(503, "the entry could not be stored") from None
-        except GossipLogError as error:
-            raise HTTPException(403, f"the log refuses it: {error}") from None
-        return JSONResponse({"id": entry.id}, 201, headers={"Location": f"messages/{entry.id}"})
+async def append(log: Replica, is_allowed: bool, request: Request) -> Response:
+    """POST append: signed by the log's own key, for the person who runs the server, if it was started with `--dashboard-append`."""
+    if not is_allowed:
+        raise HTTPException(403, "this server takes no appends from its page: it was started without --dashboard-append")
+    check_own_page(request)
+    async with reading(request, _BODY_BYTES_MAX) as body:
+        record = _to_record(body)
+    try:
+        entry = await log.append(record["payload"])
+    except EncodeError as error:
+        raise HTTPException(400, f"the payload has no portable form: {error}") from None
+    except LocalProtocolError as error:
+        raise HTTPException(403, str(error)) from None
+    except (ClosedError, StoreError):
+        raise HTTPException(503, "the entry could not be stored") from None
+    except GossipLogError as error:
+        raise HTTPException(403, f"the log refuses it: {error}") from None
+    return JSONResponse({"id": entry.id}, 201, headers={"Location": f"messages/{entry.id}"})
 
 
 def _to_record(body: bytes) -> dict[str, object]:

@@ -18,22 +18,13 @@ from ...net.service.peers import Peer
 from ...net.service.service import Service
 from ...pubsub.router import PeerState, RouterState, ScoreParts
 from ...version import VERSION
-from ..http.requests import check_parameters
 
 
-class PeersApi:
-    """Serves one log's."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def show(self, request: Request) -> Response:
-        """GET peers."""
-        check_parameters(request)
-        service = self._service
-        root, heads, count = await service.log.root(), await service.log.heads(), await service.log.count()
-        contents = {"entries": count, "heads": heads, "root": {"level": root.level, "hash": root.hash.hex()}}
-        return JSONResponse(peers_record(service, contents))
+async def show_peers(service: Service, request: Request) -> Response:
+    """GET peers, of one log."""
+    root, heads, count = await service.log.root(), await service.log.heads(), await service.log.count()
+    contents = {"entries": count, "heads": heads, "root": {"level": root.level, "hash": root.hash.hex()}}
+    return JSONResponse(peers_record(service, contents))
 
 
 def peers_record(service: Service, contents: Mapping[str, Any] | None = None) -> dict[str, Any]:
