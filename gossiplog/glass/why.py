@@ -10,26 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..entry.rules import Rule
 from ..errors import DecodeError
+from ..log.requests import SetAside
 from .advice import advice_on, bare_reason
 from .fact import Fact
 from .scene import PeerLink, Scene
-
-
-@dataclass(frozen=True, slots=True)
-class EntrySetAside:
-    """An application raised on an entry of the log; `since` is Unix time.
-
-    Source: docs/glass.md, "Why".
-    """
-
-    application: str
-    reason: str
-    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +34,7 @@ class Holding:
     """
 
     is_stored: bool = False
-    set_aside: Sequence[EntrySetAside] = ()
+    set_aside: Sequence[SetAside] = ()
     quarantined: tuple[str, str] | None = None
     void: str | None = None
     missing: Sequence[str] = ()
@@ -113,18 +102,7 @@ class WhyAnswer:
 
     def record(self) -> dict[str, Any]:
         """Return it as JSON, without what is None."""
-        record = {
-            "entry": self.entry,
-            "node": self.node,
-            "peer": self.peer,
-            "state": self.state,
-            "cause": self.cause,
-            "text": self.text,
-            "since": self.since,
-            "details": dict(self.details),
-            "way": [dict(step) for step in self.way],
-        }
-        return {name: value for name, value in record.items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> WhyAnswer:
@@ -165,7 +143,9 @@ def explain(entry: str, holding: Holding, facts: Sequence[Fact], scene: Scene, p
     if holding.missing:
         details["missing"] = list(holding.missing)
     if holding.set_aside:
-        details["set_aside"] = [{"application": aside.application, "reason": aside.reason} for aside in holding.set_aside]
+        details["set_aside"] = [
+            {"application": aside.application, "reason": f"{aside.kind}: {aside.reason}"} for aside in holding.set_aside
+        ]
     if peer is not None and peer in scene.links:
         link = scene.links[peer]
         details["link"] = {"kind": link.kind, "protocol": link.protocol, "peering": link.peering, "score": link.score}
@@ -223,7 +203,7 @@ def _aside(holding: Holding) -> _Ground | None:
     if not holding.set_aside:
         return None
     first = holding.set_aside[0]
-    text = f"it is here, and application {first.application} could make nothing of it: {first.reason}; mend the application, "
+    text = f"it is here, and application {first.application} could make nothing of it: {first.kind}: {first.reason}; mend the application, "
     text += "then `gossiplog quarantine retry`"
     return _Ground("set-aside", text, first.since)
 

@@ -14,6 +14,7 @@ import click
 
 from ...archive import ArchiveFormat, ArchiveSource, FileParents, format_of_name
 from ...errors import DecodeError
+from ...tasks.pages import bounded
 from ..exits import ExitCode
 from ..options import LOG, Location, archive_options, output_options, processors
 from ..output import Column, Listing, Output, clean, counted
@@ -171,16 +172,10 @@ def _add(listing: Listing, finding: BrokenRule, out: Output) -> None:
 
 
 async def _chunks_of_log(log: GossipLog) -> AsyncGenerator[list[Item], None]:
-    chunk: list[Item] = []
-    size = 0
-    async with aclosing(log.iterate()) as entries:
-        async for entry in entries:
-            chunk.append(Item(entry.value, entry.key))
-            size += len(entry.value)
-            if len(chunk) == _CHUNK or size >= _CHUNK_BYTES:
-                yield chunk
-                chunk, size = [], 0
-    yield chunk
+    entries = log.iterate()
+    while page := await entries.next_page():
+        for chunk in _cut(Item(entry.value, entry.key) for entry in page):
+            yield chunk
 
 
 async def _chunks_of_bucket(place: str, topic: str | None) -> AsyncGenerator[list[Item], None]:
@@ -203,16 +198,14 @@ async def _chunks_of_bucket(place: str, topic: str | None) -> AsyncGenerator[lis
 async def _chunks_of_file(source: ArchiveSource) -> AsyncGenerator[list[Item], None]:
     import trio
 
-    chunk: list[Item] = []
-    size = 0
-    for record in source.records():
-        chunk.append(Item(record.value, _key_of(record.id), record.place, record.fault, record.id))
-        size += len(record.value or b"")
-        if len(chunk) == _CHUNK or size >= _CHUNK_BYTES:
-            yield chunk
-            await trio.lowlevel.checkpoint()
-            chunk, size = [], 0
-    yield chunk
+    items = (Item(record.value, _key_of(record.id), record.place, record.fault, record.id) for record in source.records())
+    for chunk in _cut(items):
+        yield chunk
+        await trio.lowlevel.checkpoint()
+
+
+def _cut(items: Iterable[Item]) -> Iterator[list[Item]]:
+    return bounded(items, lambda item: len(item.value or b""), count_max=_CHUNK, bytes_max=_CHUNK_BYTES)
 
 
 def _key_of(id: str | None) -> bytes | None:

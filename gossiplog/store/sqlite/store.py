@@ -307,16 +307,16 @@ class _Snapshot:
         self._is_over = False
 
     async def run(self, plan: Plan[T]) -> T:
-        async with self._turn:
-            if self._is_over:
-                raise SnapshotExpired(f"the snapshot of {self._path} has expired", hint="begin anew on a later one")
-            return await _call(self._path, self._reader, _run, plan)
+        return await self._read(_run, plan)
 
     async def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return await self._read(_query, statement, parameters)
+
+    async def _read(self, function: Callable[..., T], *args: Any) -> T:
         async with self._turn:
             if self._is_over:
                 raise SnapshotExpired(f"the snapshot of {self._path} has expired", hint="begin anew on a later one")
-            return await _call(self._path, self._reader, _query, statement, parameters)
+            return await _call(self._path, self._reader, function, *args)
 
     async def end(self) -> None:
         """End the transaction, after the plan that is being run."""

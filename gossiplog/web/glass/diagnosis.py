@@ -19,7 +19,7 @@ from ...errors import GossipLogError
 from ...glass.doctor import NetworkFigures, Vitals, examine
 from ...glass.fact import Fact
 from ...glass.scene import scene_from
-from ...glass.why import EntrySetAside, Holding, explain
+from ...glass.why import Holding, explain
 from ...log.requests import ReadLeaves, ReadQuarantined, ReadSetAside
 from ...net.service.push_stream import QUEUE_BYTES_MAX
 from ...net.service.service import Service
@@ -95,7 +95,7 @@ def _find(key: bytes) -> Plan[Holding]:
     # Just before the key, so that the page begins with it.
     before = (int.from_bytes(key) - 1).to_bytes(len(key)) if any(key) else None
     page = yield from ask(ReadSetAside(None if before is None else (before, "\U0010ffff"), _SET_ASIDE_MAX))
-    found = [EntrySetAside(record.application, f"{record.kind}: {record.reason}", record.since) for record in page if record.key == key]
+    found = [record for record in page if record.key == key]
     held = aside.get(key)
     if held is not None and held.rule == Rule.ACCESS:
         return Holding(void=held.reason)

@@ -8,7 +8,8 @@ import pytest
 from gossiplog.errors import DecodeError
 from gossiplog.glass.fact import Fact
 from gossiplog.glass.scene import PeerLink, Scene, scene_from
-from gossiplog.glass.why import CAUSES, EntrySetAside, Holding, WhyAnswer, explain, with_view_of_peer
+from gossiplog.glass.why import CAUSES, Holding, WhyAnswer, explain, with_view_of_peer
+from gossiplog.log.requests import SetAside
 
 TOPIC, ME, PEER, OTHER, ENTRY = "glass.example.com", "me", "12D3KooWpeer", "12D3KooWother", "0" * 32
 MESH = PeerLink(PEER, "mesh", "/meshsub/1.1.0", (TOPIC,), "full", is_pushing=True, score=1.0)
@@ -32,7 +33,7 @@ ALONE = [
     ("here", HERE, [], scene()),
     ("here", HERE, [fact("deliver", peer=PEER, way="gossip")], scene(MESH)),
     ("void", Holding(is_stored=True, void="void: the node n was removed by r, which it has not seen"), [], scene(MESH)),
-    ("set-aside", Holding(is_stored=True, set_aside=[EntrySetAside("app", "no such thing", 3.0)]), [], scene(MESH)),
+    ("set-aside", Holding(is_stored=True, set_aside=[SetAside(b"", "app", "KeyError", "no such thing", 3.0)]), [], scene(MESH)),
     ("void", Holding(void="access: alice alone may"), [], scene(MESH)),
     ("void", ABSENT, [verdict("access")], scene(MESH)),
     ("rejected", Holding(quarantined=("damaged", "no entry")), [], scene(MESH)),
