@@ -9,7 +9,10 @@ The server is a process of `gossiplog serve --dir`. Prints JSON: seconds, millis
 - `idle`: `--rooms` logs are open, each by a stream of events, and nothing happens: memory of each with its stream, CPU time of all.
 - `rooms`: a client in each of `--rooms` rooms, and 200 appends a second to one after the other, from POST to the client that gets it. The
   same for one room with one client, which sends as much; and for one room with all of the clients.
-- `flood`: 20 rooms with a client and 20 appends a second in all, without and with a room in which two members append without a pause.
+- `flood`: 20 rooms with a client and `--flood-rate` appends a second in all, without and with a room in which two flooders write without a
+  pause. They stand for other machines, so they get what CPU nobody else wants.
+- `--real-time`: the hub and the clients that are timed get the CPU before everything else on the machine (SCHED_RR, which takes a right),
+  and flooders as everything else does. Ratios mean something then even where others use the machine.
 """
 
 from __future__ import annotations
@@ -44,8 +47,14 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=2_000)
     parser.add_argument("--rooms", type=int, default=1_000)
     parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--flood-rate", type=int, default=20)
+    parser.add_argument("--flooder", choices=("sender", "member"), default="sender")
+    parser.add_argument("--real-time", action="store_true")
     parser.add_argument("--only", nargs="+", choices=_PARTS, default=_PARTS)
     options = parser.parse_args()
+    if options.real_time:
+        # What is started inherits it.
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     found: dict[str, object] = {"load": os.getloadavg()[0]}
     if "opening" in options.only:
         found["opening"] = _opening(options)
@@ -57,7 +66,8 @@ def main() -> None:
         found["rooms"] = {"many": many, "one": one, "one_with_all": _told(1, options.rooms, 200, options.seconds)}
         found["rooms_p99_ratio"] = _middle(many) / _middle(one)
     if "flood" in options.only:
-        pairs = [(_told(20, 20, 20, options.seconds), _told(20, 20, 20, options.seconds, flooding=2)) for _ in range(_TURNS)]
+        rooms = 20, 20, options.flood_rate, options.seconds
+        pairs = [(_told(*rooms), _told(*rooms, flooder=options.flooder)) for _ in range(_TURNS)]
         quiet, flooded = zip(*pairs, strict=True)
         found["flood"] = {"quiet": quiet, "flooded": flooded}
         found["flood_p99_ratio"] = _middle(flooded) / _middle(quiet)
@@ -65,14 +75,14 @@ def main() -> None:
 
 
 _PARTS = ["opening", "idle", "rooms", "flood"]
-_TURNS = 2
+_TURNS, _FLOODERS = 2, 2
 
 
 def _middle(runs: Sequence[dict[str, float]]) -> float:
     return statistics.median(run["p99_ms"] for run in runs)
 
 
-def _told(rooms: int, clients: int, rate: int, seconds: int, *, flooding: int = 0) -> dict[str, float]:
+def _told(rooms: int, clients: int, rate: int, seconds: int, *, flooder: str | None = None) -> dict[str, float]:
     """Say how long appends to rooms took to their clients."""
     count = rate * seconds // rooms * rooms
     with tempfile.TemporaryDirectory() as folder:
@@ -82,10 +92,8 @@ def _told(rooms: int, clients: int, rate: int, seconds: int, *, flooding: int = 
             module, topic = [sys.executable, "-m"], "room-{}" if rooms > 1 else "room-0"
             load = [*module, "benchmarks.shelf_load"]
             receive = [*module, "benchmarks.hub_clients", url, topic, str(clients), "0", str(count // rooms), str(2 * seconds + 20)]
-            # They stand for other machines, which take none of the hub's CPU.
-            floods = [
-                subprocess.Popen(["nice", "-n", "40", *load, "flood", f"{url.rpartition('/')[0]}/room-{rooms}"]) for _ in range(flooding)
-            ]
+            flooded = f"{url.rpartition('/')[0]}/room-{rooms}"
+            floods = [subprocess.Popen([*load, flooder, flooded]) for _ in range(_FLOODERS)] if flooder is not None else []
             try:
                 with subprocess.Popen(receive, stdout=subprocess.PIPE, text=True) as receiver:
                     assert receiver.stdout is not None and receiver.stdout.readline().strip() == "ready"
@@ -93,7 +101,11 @@ def _told(rooms: int, clients: int, rate: int, seconds: int, *, flooding: int = 
                     post = [*load, "post", url, str(rooms), str(rate), str(count)]
                     posted = json.loads(subprocess.run(post, capture_output=True, check=True).stdout)
                     received = json.loads(receiver.stdout.readline())
-                told = {"hub_cpu_s": process_cpu_s(server.pid) - before, "memory": float(_resident(server.pid)), **posted}
+                    took = {
+                        "hub_cpu_s": process_cpu_s(server.pid) - before,
+                        "flooders_cpu_s": sum(process_cpu_s(flood.pid) for flood in floods),
+                    }
+                told = {**took, "memory": float(_resident(server.pid)), **posted}
             finally:
                 for flood in floods:
                     flood.kill()

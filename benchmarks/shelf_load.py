@@ -1,15 +1,19 @@
 """Appends to the rooms of a hub, and floods of one: what `benchmarks.shelf` has run beside the hub.
 
     python -m benchmarks.shelf_load post URL ROOMS RATE COUNT     appends by POST, to one room after the other; then prints JSON
-    python -m benchmarks.shelf_load flood URL                     a member that appends to a room without a pause, until it is ended
+    python -m benchmarks.shelf_load sender URL                    signs and sends entries of a room as fast as the hub reads, and no more
+    python -m benchmarks.shelf_load member URL                    a member with a log of its own, which appends without a pause
 
-`{}` in URL is the number of a room. Each payload says when it was appended, as `benchmarks.hub_clients` looks for.
+`{}` in URL is the number of a room. Each payload says when it was appended, as `benchmarks.hub_clients` looks for. The last
+two run until they are ended, and only when nobody else would: a member takes more CPU for an entry than the hub, a sender a third.
 """
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import os
 import queue
 import sys
 import threading
@@ -21,7 +25,15 @@ import trio
 import gossiplog
 from gossiplog.archive import entry_to_line
 from gossiplog.codec import pcf
+from gossiplog.codec.framing import encode_frame
 from gossiplog.entry import next_clock, sign_entry
+from gossiplog.net.ground.protocol_ids import push_protocol
+from gossiplog.net.hub.client import open_websocket, parse_url
+from gossiplog.net.transport.muxed import open_muxed
+from gossiplog.net.transport.stream import Stream
+from gossiplog.pubsub.types import PeerId
+from gossiplog.sync.rpc import Insert
+from gossiplog.sync.wire import encode_event
 
 __all__: list[str] = []
 
@@ -70,7 +82,7 @@ def _post(url: str, rooms: int, rate: float, count: int) -> None:
     print(json.dumps({**shown, "refused": len(refused)}), flush=True)
 
 
-async def _flood(url: str) -> None:
+async def _member(url: str) -> None:
     topic, signer = urlsplit(url).path.strip("/"), gossiplog.Ed25519Signer.generate()
     async with gossiplog.open(":memory:", topic=topic, signer=signer) as log, log.connect(url) as link:
         await link.wait_connected()
@@ -78,8 +90,32 @@ async def _flood(url: str) -> None:
             await log.append_many(["x" * 100] * _FLOOD_BATCH)
 
 
+async def _send(url: str) -> None:
+    topic, signer = urlsplit(url).path.strip("/"), gossiplog.Ed25519Signer.generate()
+    hub, before = parse_url(url), list[bytes]()
+    async with open_muxed(await open_websocket(hub, None), is_client=True, peer=PeerId(url)) as connection, trio.open_nursery() as nursery:
+        stream = await connection.open_stream([push_protocol(topic)])
+        nursery.start_soon(_ignore, stream)
+        while True:
+            frames = b""
+            for _ in range(_FLOOD_BATCH):
+                entry = sign_entry(signer, topic, next_clock(before), before, pcf.encode("x" * 100))
+                before = [entry.key]
+                frames += encode_frame(encode_event(Insert(entry.key, entry.value)))
+            await stream.send_all(frames)
+
+
+async def _ignore(stream: Stream) -> None:
+    while await stream.receive_some():
+        pass
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "post":
         _post(sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]))
     else:
-        trio.run(_flood, sys.argv[2])
+        with contextlib.suppress(PermissionError):
+            # With `--real-time` the hub is ahead of all others anyway.
+            is_plain = os.sched_getscheduler(0) == os.SCHED_OTHER
+            os.sched_setscheduler(0, os.SCHED_IDLE if is_plain else os.SCHED_OTHER, os.sched_param(0))
+        trio.run({"sender": _send, "member": _member}[sys.argv[1]], sys.argv[2])

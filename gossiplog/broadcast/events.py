@@ -154,10 +154,17 @@ class BatchBrought:
 
 @dataclass(slots=True)
 class BatchVerified:
-    """The answer to a `VerifyBatch`: a verdict for each value."""
+    """The answer to a `VerifyBatch`.
+
+    Attributes:
+        token: Of the question.
+        verdicts: One for each value.
+        next_max: How many entries the queue's next batch may have; None for as many as there are. See `LogTurns`.
+    """
 
     token: int
     verdicts: Sequence[Verdict]
+    next_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

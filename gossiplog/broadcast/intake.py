@@ -148,6 +148,8 @@ class Intake:
         # Batches that the driver has, to verify or to insert, by the token under which it answers; whatever way they came.
         self._out: dict[int, _Batch] = {}
         self._tokens = 0
+        # How many entries the queue's next batch may have.
+        self._batch_max = BATCH_ENTRIES
         # Entries of the queue that the log has.
         self._inserting = 0
         # How often each key was handed to the log for peers, less what came to nothing and what the log has told of: the rest of what it
@@ -165,6 +167,11 @@ class Intake:
     def __len__(self) -> int:
         """How many entries wait in the queue."""
         return len(self._queue)
+
+    @property
+    def batches_out(self) -> int:
+        """How many batches the driver has, to verify or to insert."""
+        return len(self._out)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -189,7 +196,8 @@ class Intake:
             case InsertEntry():
                 self._queue.put(event.source if event.bringer.is_client else None, event, len(event.value))
                 self._verify_next(steps)
-            case BatchVerified(token, verdicts):
+            case BatchVerified(token, verdicts, next_max):
+                self._batch_max = BATCH_ENTRIES if next_max is None else next_max
                 self._on_verified(self._out.pop(token, None), verdicts, steps)
             case BatchInserted(token, outcome):
                 self._on_inserted(self._out.pop(token, None), outcome, steps)
@@ -206,7 +214,7 @@ class Intake:
     def _verify_next(self, steps: list[Step]) -> None:
         """Take the queue's next batch, if the last one is out of the way."""
         if self._queue and self._verifying is None and self._waiting is None:
-            entries = self._queue.take(BATCH_ENTRIES, BATCH_BYTES)
+            entries = self._queue.take(self._batch_max, BATCH_BYTES * self._batch_max // BATCH_ENTRIES)
             bringers = [entry.bringer for entry in entries]
             refusals = [entry.bringer.refuse(entry.key, entry.value, self._now) for entry in entries]
             batch = _Batch("queue", bringers, refusals, entries)

@@ -2,12 +2,16 @@
 
 What is small and comes alone is verified in the step that brings it, what comes in numbers in worker threads. What was committed is
 decided upon in the step that commits it: a task for either would have to be woken up for each entry.
+
+All logs that an event loop serves take turns, whatever server or mesh they are part of (`LogTurns`).
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
@@ -16,6 +20,7 @@ import trio
 from ...broadcast.actions import BatchDecided, EntryDecided, InsertBatch, InsertEntry, VerifyBatch
 from ...broadcast.allowance import Bringer
 from ...broadcast.events import BatchBrought, BatchInserted, BatchVerified, EntriesCommitted, NotStored, PeerKind
+from ...broadcast.log_turns import PATIENCE_S, PIECE, LogTurns
 from ...entry.message import Entry
 from ...entry.message_id import encode_id
 from ...entry.validation import Outcome, Rule, Verdict
@@ -30,6 +35,8 @@ CLOSING = "the log is being closed"
 _AT_ONCE = 4
 """Small values that are verified in the step that brings them, before others get their turn and what has been verified is committed."""
 _RETRY_S = 5.0
+_SWITCH_S = 0.0002
+"""For how long a thread may hold the interpreter's lock while others want it, when logs contend. Python's own is 5 ms."""
 SLOWED_SYNCED = 10
 """Entries of a sync that count as one of a push for a stranger who is slowed: it is us who asked for them."""
 _COUNTED = {Outcome.ACCEPT: "entries accepted", Outcome.IGNORE: "entries ignored", Outcome.REJECT: "entries rejected"}
@@ -50,6 +57,10 @@ class IntakeWork:
         # Who waits for a `BatchDecided`, by its ticket.
         self._waiting: dict[int, _Waiter] = {}
         self._tickets = 0
+        # What is to be verified, and waits for the log's turn.
+        self._held: deque[VerifyBatch] = deque()
+        self._is_waiting = False
+        self._turns = _turns()
 
     # For whoever brings entries
 
@@ -77,6 +88,26 @@ class IntakeWork:
             entries: The key under which each came, for whoever asks, and its VALUE.
             bringer: The rules that they are under.
         """
+        piece = self._turns.logs.piece_of(self, len(self._driver.peers))
+        if piece is None or len(entries) <= piece or self._nursery is None:
+            return await self._take_piece(way, entries, bringer)
+        waiter = _Waiter()
+        self._nursery.start_soon(self._take_pieces, way, entries, bringer, waiter)
+        await waiter.is_decided.wait()
+        return list(waiter.verdicts or ())
+
+    async def _take_pieces(self, way: str, entries: Sequence[tuple[bytes, bytes]], bringer: Bringer, waiter: _Waiter) -> None:
+        """Take in what is more than a turn, one piece after the other: each may build upon those before."""
+        verdicts: list[Verdict] = []
+        try:
+            while len(verdicts) < len(entries):
+                piece = self._turns.logs.piece_of(self, len(self._driver.peers)) or len(entries)
+                verdicts += await self._take_piece(way, entries[len(verdicts) : len(verdicts) + piece], bringer)
+        finally:
+            waiter.verdicts = verdicts + [_closing()] * (len(entries) - len(verdicts))
+            waiter.is_decided.set()
+
+    async def _take_piece(self, way: str, entries: Sequence[tuple[bytes, bytes]], bringer: Bringer) -> list[Verdict]:
         self._tickets += 1
         ticket, waiter = self._tickets, _Waiter()
         self._waiting[ticket] = waiter
@@ -86,18 +117,54 @@ class IntakeWork:
                 await waiter.is_decided.wait()
         finally:
             del self._waiting[ticket]
-        if waiter.verdicts is None:
-            return [Verdict(Outcome.IGNORE, Rule.STORAGE, CLOSING)] * len(entries)
-        return list(waiter.verdicts)
+        return [_closing()] * len(entries) if waiter.verdicts is None else list(waiter.verdicts)
 
     # What the machine asks for
 
     def verify(self, action: VerifyBatch) -> None:
+        """Verify when it is the log's turn."""
+        now, turns = self._driver.now(), self._turns
+        has_begun = self._nursery is None or (not self._held and turns.logs.begin(self, len(action.values), len(self._driver.peers), now))
+        turns.adapt(now)
+        if has_begun or self._nursery is None:
+            self._begin(action)
+            return
+        self._held.append(action)
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._nursery.start_soon(self._be_patient)
+        # All that is at work may be this.
+        self._end_turn()
+
+    async def _be_patient(self) -> None:
+        """While something waits, see that it does not for too long: otherwise whoever ends his turn begins the next one's."""
+        while self._held:
+            await trio.sleep(PATIENCE_S)
+            self._turns.give(self._driver.now())
+        self._is_waiting = False
+
+    def take_turn(self) -> None:
+        """Begin what waits, as much as a turn is."""
+        left = PIECE
+        while self._held and (left == PIECE or len(self._held[0].values) <= left):
+            action = self._held.popleft()
+            left -= len(action.values) or 1
+            self._begin(action)
+        if self._held:
+            self._turns.logs.wait(self, self._driver.now())
+
+    def _end_turn(self) -> None:
+        """End the log's turn if nothing of it is at work, and begin that of whoever is next."""
+        if self._driver.machine.intake.batches_out <= len(self._held):
+            self._turns.logs.end(self)
+            self._turns.give(self._driver.now())
+
+    def _begin(self, action: VerifyBatch) -> None:
         """Verify now what is small and no more than a few, unless others have to have their turn; else in a task."""
         cost = len(action.values) or 1
         if cost <= self._at_once_left and (verdicts := self._verify_now(action.values)) is not None:
             self._at_once_left -= cost
-            self._driver.tell(BatchVerified(action.token, verdicts))
+            self._tell_verified(action, verdicts)
         elif self._nursery is not None:
             self._nursery.start_soon(self._verify, action)
 
@@ -117,7 +184,12 @@ class IntakeWork:
         if verdicts is None:
             verdicts = await self._log.verify_many(action.values)
             self._at_once_left = _AT_ONCE
-        self._driver.tell(BatchVerified(action.token, verdicts))
+        self._tell_verified(action, verdicts)
+
+    def _tell_verified(self, action: VerifyBatch, verdicts: Sequence[Verdict]) -> None:
+        next_max = self._turns.logs.piece_of(self, len(self._driver.peers))
+        self._driver.tell(BatchVerified(action.token, verdicts, next_max))
+        self._end_turn()
 
     def insert(self, action: InsertBatch) -> None:
         """Hand a batch to the log; if that has too much to do, wait for it in a task."""
@@ -147,6 +219,7 @@ class IntakeWork:
                 note_attributes(new=sum(verdict.is_new for verdict in outcome))
         self._at_once_left = _AT_ONCE
         self._driver.tell(BatchInserted(action.token, told))
+        self._end_turn()
 
     def on_decided(self, action: EntryDecided) -> None:
         """Count and tell what became of an entry that was pushed or gossiped."""
@@ -188,6 +261,9 @@ class IntakeWork:
                 await trio.sleep_forever()
         finally:
             self._nursery = None
+            self._held.clear()
+            self._turns.logs.forget(self)
+            self._turns.adapt(self._driver.now())
             for waiter in self._waiting.values():
                 waiter.is_decided.set()
 
@@ -211,12 +287,65 @@ class IntakeWork:
                 self._driver.tell(EntriesCommitted(entries))
 
 
+class _Turns:
+    """The turns of all logs that an event loop serves.
+
+    Attributes:
+        logs: Whose turn it is.
+    """
+
+    def __init__(self) -> None:
+        self.logs = LogTurns()
+        self._is_giving = False
+        # What it was, while threads hold the interpreter's lock for less long.
+        self._switch_s: float | None = None
+
+    def adapt(self, now: float) -> None:
+        """Have threads give the interpreter's lock away sooner while one log has much to do and others are awake.
+
+        What is done in the event loop may have to wait for the lock several times. A log that is alone would pay 8 % for this.
+        """
+        if self.logs.is_contended(now) is (self._switch_s is not None):
+            return
+        if self._switch_s is None:
+            self._switch_s = sys.getswitchinterval()
+            sys.setswitchinterval(_SWITCH_S)
+        else:
+            sys.setswitchinterval(self._switch_s)
+            self._switch_s = None
+
+    def give(self, now: float) -> None:
+        """Begin the work of whoever has its turn now. One that is over at once does not begin the next one within it."""
+        if self._is_giving:
+            return
+        self._is_giving = True
+        while (chosen := self.logs.next(now)) is not None:
+            assert isinstance(chosen, IntakeWork)
+            chosen.take_turn()
+        self._is_giving = False
+
+
+_TURNS: trio.lowlevel.RunVar[_Turns] = trio.lowlevel.RunVar("turns of logs")
+
+
+def _turns() -> _Turns:
+    try:
+        return _TURNS.get()
+    except LookupError:
+        _TURNS.set(turns := _Turns())
+        return turns
+
+
 class _Waiter:
     """Somebody who waits for verdicts; None if there will be none."""
 
     def __init__(self) -> None:
         self.is_decided = trio.Event()
         self.verdicts: Sequence[Verdict] | None = None
+
+
+def _closing() -> Verdict:
+    return Verdict(Outcome.IGNORE, Rule.STORAGE, CLOSING)
 
 
 def _explain(error: BaseException, entries: int, way: str) -> NotStored:

@@ -1,0 +1,151 @@
+"""Fair turns between the logs of a process: one that is flooded must not make the others' entries wait.
+
+**Theory of operation.** All logs share the event loop, the interpreter's lock and the disk. While one log is awake alone, its batches are
+as large as they come, and one is verified while another is inserted. As soon as a second one is awake, work is split in two kinds:
+
+- *Light*: a few entries of a log that has had few lately. It begins at once, whatever else is at work.
+- *Heavy*: everything else. It is cut into small pieces, one at a time of all logs, in turn; a piece begins when nothing light is at work.
+
+So a light entry waits for one small piece at most. Whoever brings heavy work is not read from meanwhile, as always when many of its
+entries are under way.
+
+A piece counts for more where more peers are told of it. A log whose piece takes too long, because its disk does, keeps the others waiting
+for `PATIENCE_S` and no longer.
+
+**Invariants.**
+1. Of the logs whose work waits, each has its turn before any of them has another.
+2. A log is at work from `begin` or from its turn to `end`; at most one has a turn, but for those that were out of patience.
+3. A log that is awake alone never waits.
+
+Source: docs/spec/limits.md, "several logs"
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from ..limits import TokenBucket
+
+AWAKE_S = 5.0
+"""A log to which nothing has come for so long leaves the whole machine to the others."""
+PIECE = 16
+"""What a heavy log gets in a turn: so many entries of a log with few peers, or 64 KiB."""
+LIGHT = 4
+"""The most that begins at once."""
+LIGHT_PER_S, LIGHT_BURST = 100, 50
+"""A log that has had more than this lately is a heavy one."""
+PATIENCE_S = 0.05
+_PEERS = 16
+"""To tell so many peers of an entry takes as long as to take it in."""
+
+
+@dataclass(slots=True)
+class _Awake:
+    """A log that is awake.
+
+    Attributes:
+        seen_at: When work came last.
+        spare: What it may have yet before it is a heavy one.
+        is_at_work: Something of it is being verified or inserted.
+        waits_since: When its work began to wait; None if none waits.
+    """
+
+    seen_at: float
+    spare: TokenBucket
+    is_at_work: bool = False
+    waits_since: float | None = None
+
+
+class LogTurns:
+    """Whose work is next; see the module's docstring. Raises nothing, and knows only the time that it is told."""
+
+    def __init__(self) -> None:
+        # In the order of their last work.
+        self._awake: OrderedDict[Hashable, _Awake] = OrderedDict()
+        # How many are at work.
+        self._at_work = 0
+        # When heavy work came last while several logs were awake.
+        self._heavy_at = -AWAKE_S
+        # Whose work waits, the next one first.
+        self._waiting: OrderedDict[Hashable, _Awake] = OrderedDict()
+
+    def is_contended(self, now: float) -> bool:
+        """Whether a log has had heavy work lately while others were awake."""
+        return len(self._awake) > 1 and now < self._heavy_at + AWAKE_S
+
+    def piece_of(self, log: Hashable, peers: int) -> int | None:
+        """How many entries a batch of a log may have; None for as many as there are, as no other log is awake."""
+        if len(self._awake) <= (log in self._awake):
+            return None
+        return max(1, PIECE * _PEERS // (_PEERS + peers))
+
+    def begin(self, log: Hashable, entries: int, peers: int, now: float) -> bool:
+        """Bring work: it begins, and `end` is called when nothing of the log is at work any more; or it waits for `next`."""
+        awake = self._awake.get(log)
+        if awake is not None and len(self._awake) == 1 and awake.waits_since is None:
+            awake.seen_at = now
+            self._start(awake)
+            return True
+        awake = self._note(log, now)
+        cost = entries + entries * peers // _PEERS
+        is_light = awake.spare.take(cost, now) == cost and entries <= LIGHT
+        if not is_light and len(self._awake) > 1:
+            self._heavy_at = now
+        if awake.waits_since is None and (is_light or not (self._at_work or self._waiting)):
+            self._start(awake)
+            return True
+        self.wait(log, now)
+        return False
+
+    def wait(self, log: Hashable, now: float) -> None:
+        """Have a log that is awake wait for its next turn."""
+        awake = self._awake[log]
+        if awake.waits_since is None:
+            awake.waits_since = now
+            self._waiting[log] = awake
+
+    def end(self, log: Hashable) -> None:
+        """Nothing of a log is at work any more. Of no effect if nothing was."""
+        awake = self._awake.get(log)
+        if awake is not None and awake.is_at_work:
+            awake.is_at_work = False
+            self._at_work -= 1
+
+    def next(self, now: float) -> Hashable | None:
+        """Return a log whose work has its turn now, if one has; all that waits of it does, up to a piece. It is at work."""
+        if not self._waiting:
+            return None
+        log, awake = next(iter(self._waiting.items()))
+        assert awake.waits_since is not None
+        if self._at_work and now < awake.waits_since + PATIENCE_S:
+            return None
+        del self._waiting[log]
+        awake.waits_since = None
+        self._start(awake)
+        return log
+
+    def forget(self, log: Hashable) -> None:
+        """A log is not served any more."""
+        self.end(log)
+        self._awake.pop(log, None)
+        self._waiting.pop(log, None)
+
+    def _start(self, awake: _Awake) -> None:
+        if not awake.is_at_work:
+            awake.is_at_work = True
+            self._at_work += 1
+
+    def _note(self, log: Hashable, now: float) -> _Awake:
+        awake = self._awake.get(log)
+        if awake is None:
+            awake = self._awake[log] = _Awake(now, TokenBucket(LIGHT_PER_S, LIGHT_BURST, now))
+        awake.seen_at = now
+        self._awake.move_to_end(log)
+        while True:
+            oldest = next(iter(self._awake))
+            first = self._awake[oldest]
+            if first.seen_at + AWAKE_S >= now or first.is_at_work or first.waits_since is not None:
+                return awake
+            del self._awake[oldest]

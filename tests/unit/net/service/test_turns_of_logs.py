@@ -1,0 +1,103 @@
+"""Turns between the logs of a process: a log to which much comes at once leaves room for what comes to others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from network_support import memory_log
+
+from gossiplog import Entry, GossipLog
+from gossiplog.broadcast.allowance import Bringer
+from gossiplog.broadcast.log_turns import PIECE
+from gossiplog.net.service.service import Service, open_service
+
+MANY = 200
+
+
+async def chain(number: int, topic: str, count: int) -> list[tuple[bytes, bytes]]:
+    """Entries, each upon the one before, as a sync brings them."""
+    async with memory_log(number, topic) as log:
+        return [(entry.key, entry.value) for entry in await log.append_many(list(range(count)))]
+
+
+@asynccontextmanager
+async def served(number: int, topic: str) -> AsyncIterator[tuple[GossipLog, Service, list[int]]]:
+    """A log on the network, and how many entries each of its commits had."""
+    commits: list[int] = []
+
+    def note(entries: Sequence[Entry]) -> None:
+        commits.append(len(entries))
+
+    async with memory_log(number, topic) as log, open_service(log) as service:
+        with log.watch_commits(note):
+            yield log, service, commits
+
+
+async def test_sync_of_a_log_that_is_alone_is_one_commit() -> None:
+    entries = await chain(1, "flooded", MANY)
+    async with served(2, "flooded") as (_, service, commits):
+        verdicts = await service.intake.take_in("sync", entries, Bringer())
+        assert all(verdict.is_new for verdict in verdicts)
+        assert commits == [MANY]
+
+
+async def test_large_sync_beside_another_log_goes_in_in_pieces_between_which_that_log_has_its_turn() -> None:
+    entries, posts = await chain(1, "flooded", MANY), await chain(1, "quiet", MANY)
+    async with served(2, "flooded") as (_, flooded, commits), served(3, "quiet") as (_, quiet, _):
+        await quiet.intake.take_in("post", posts[:1], Bringer())
+        between: list[int] = []
+        async with trio.open_nursery() as nursery:
+
+            async def sync() -> None:
+                verdicts = await flooded.intake.take_in("sync", entries, Bringer())
+                # In order, though each piece is verified in another task.
+                assert all(verdict.is_new for verdict in verdicts)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(sync)
+            for post in posts[1:]:
+                (verdict,) = await quiet.intake.take_in("post", [post], Bringer())
+                assert verdict.is_new
+                between.append(len(commits))
+        assert max(commits) <= PIECE and sum(commits) == MANY
+        assert len(set(between)) > 2, "entries of the other log came in between"
+
+
+async def test_sync_whose_caller_is_cancelled_is_taken_in_all_the_same() -> None:
+    entries, posts = await chain(1, "flooded", MANY), await chain(1, "quiet", 1)
+    async with served(2, "flooded") as (log, flooded, commits), served(3, "quiet") as (_, quiet, _):
+        await quiet.intake.take_in("post", posts, Bringer())
+        with trio.CancelScope() as scope, log.watch_commits(lambda entries: scope.cancel()):
+            await flooded.intake.take_in("sync", entries, Bringer())
+        assert scope.cancelled_caught and sum(commits) < MANY
+        while sum(commits) < MANY:
+            await trio.sleep(0.001)
+
+
+async def test_service_that_ends_tells_of_what_it_has_not_taken_in() -> None:
+    entries, posts = await chain(1, "flooded", MANY), await chain(1, "quiet", 1)
+    async with served(3, "quiet") as (_, quiet, _), served(2, "flooded") as (log, flooded, _):
+        await quiet.intake.take_in("post", posts, Bringer())
+        with log.watch_commits(lambda entries: flooded.stop()):
+            verdicts = await flooded.intake.take_in("sync", entries, Bringer())
+        stored = sum(verdict.is_new for verdict in verdicts)
+        assert len(verdicts) == MANY and stored < MANY and {verdict.rule for verdict in verdicts[-1:]} == {"storage"}
+        # Nobody waits for its turn.
+        (verdict,) = await quiet.intake.take_in("post", (await chain(4, "quiet", 1)), Bringer())
+        assert verdict.is_new
+
+
+@pytest.mark.parametrize("has_other", [False, True])
+async def test_threads_give_the_lock_away_sooner_only_while_logs_contend(*, has_other: bool) -> None:
+    usual = sys.getswitchinterval()
+    entries, posts = await chain(1, "flooded", MANY), await chain(1, "quiet", 1)
+    async with served(2, "flooded") as (_, flooded, _), served(3, "quiet") as (_, quiet, _):
+        if has_other:
+            await quiet.intake.take_in("post", posts, Bringer())
+        await flooded.intake.take_in("sync", entries, Bringer())
+        assert (sys.getswitchinterval() < usual) is has_other
+    assert sys.getswitchinterval() == usual
