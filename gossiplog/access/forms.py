@@ -184,10 +184,8 @@ def parse_said(entry: Entry, *, is_stored: bool = False) -> Said:
     said = _said_of(entry)
     match said:
         case {"grant": str(did), "role": str(role), "under": str(under), **rest} if rest in ({}, {"device": True}):
-            if role not in ROLES:
-                raise DecodeError(f"role {role[:20]!r}, expected read, write or admin")
-            if not is_stored and not may_hold(did):
-                raise DecodeError(f"{did[:80]!r} is no did:key of an Ed25519 key")
+            if (wrong := find_wrong(None if is_stored else did, role)) is not None:
+                raise DecodeError(wrong)
             return Grant(did, role, under, bool(rest))
         case {"revoke": str(node), "under": str(under), **rest} if rest.keys() <= {"keep", "adopt"}:
             keep = _ids(rest["keep"], 0) if "keep" in rest else None
@@ -222,6 +220,13 @@ def may_hold(did: str) -> bool:
     except DecodeError:
         return False
     return code == ED25519_CODE and len(did) == DID_CHARS and ed25519.is_sound_key(key)
+
+
+def find_wrong(did: str | None, role: str) -> str | None:
+    """Say what is wrong with what a grant names, if anything is; a did of None is not looked at."""
+    if role not in ROLES:
+        return f"role {role[:20]!r}, expected read, write or admin"
+    return f"{did[:80]!r} is no did:key of an Ed25519 key" if did is not None and not may_hold(did) else None
 
 
 def is_text_list(value: Any) -> bool:

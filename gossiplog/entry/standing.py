@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +35,8 @@ class Standing:
         if self.counts:
             return None
         return f"void by the {self.rule} {', '.join(self.revoked_by)}, which it has not seen, of the node {self.node} or of one above it"
+
+    def to_record(self) -> dict[str, Any]:
+        """Return it as the page and the command line show it."""
+        record = asdict(self)
+        return {**record, "revokedBy": record.pop("revoked_by"), "reason": self.reason}

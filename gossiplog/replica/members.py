@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import inf
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 
-from ..access import Admit, Grant, MemberNode, Members, Policy, Revoke, Said, is_control, may_hold
+from ..access import Admit, Grant, MemberNode, Members, Policy, Revoke, Said, find_wrong, is_control
 from ..entry.message import Entry
 from ..errors import GossipLogError, LocalProtocolError
 from ..log.membership import Membership
@@ -45,6 +45,11 @@ class LogMember:
         """Whether its holder may still use it."""
         return not self.removed_by
 
+    def to_record(self) -> dict[str, Any]:
+        """Return it as the page and the command line show it."""
+        record = asdict(self)
+        return {**record, "held": self.is_held, "removedBy": record.pop("removed_by")}
+
 
 @dataclass(frozen=True, slots=True)
 class AccessRecord:
@@ -62,6 +67,11 @@ class AccessRecord:
     under: str
     author: str
     revoked_by: tuple[str, ...]
+
+    def to_record(self) -> dict[str, Any]:
+        """Return it as the command line shows it."""
+        record = asdict(self)
+        return {**record, "of": record.pop("names"), "counts": not self.revoked_by, "revokedBy": record.pop("revoked_by")}
 
 
 def list_controls(membership: Membership | None) -> Plan[list[AccessRecord]]:
@@ -114,10 +124,8 @@ def read_policy(membership: Membership | None) -> Plan[Policy]:
 def choose_grant(membership: Membership | None, did: str, role: str, under: str | None, device: bool, author: str) -> Plan[Said]:
     """Make a grant under a node that the author holds as admin."""
     members = yield from known_members(membership)
-    if not may_hold(did):
-        raise LocalProtocolError(f"{did[:80]!r} is no did:key of an Ed25519 key", hint="`gossiplog key show` prints the did of a key")
-    if role not in ("read", "write", "admin"):
-        raise LocalProtocolError(f"role {role!r}, expected read, write or admin")
+    if (wrong := find_wrong(did, role)) is not None:
+        raise LocalProtocolError(wrong, hint="`gossiplog key show` prints the did of a key")
     grant = Grant(did, role, under or _own_admin(members, author).name, device)
     for each in _held(members, did):
         if (each.role, each.path[-2:-1], each.person != each.name) == (role, (grant.under,), device):

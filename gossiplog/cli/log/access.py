@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from ...access.forms import ROLES
 from ...access.invitation import CODE_BYTES, encode_code, invitation_signer
 from ...entry.rules import VALUE_BYTES_DEFAULT
 from ...errors import CannotConnect, GossipLogError, NotAuthorised, RemoteProtocolError, SyncAborted
@@ -30,9 +31,7 @@ if TYPE_CHECKING:
 
 _log_argument = click.argument("log", metavar="LOG|URL", type=LOG)
 _under_option = click.option("--under", metavar="NODE", help="Your node to sign under; by default the one closest to a founder that may.")
-_role_option = click.option(
-    "--role", type=click.Choice(("read", "write", "admin")), default="write", show_default=True, help="What the node may do."
-)
+_role_option = click.option("--role", type=click.Choice(ROLES), default="write", show_default=True, help="What the node may do.")
 _device_option = click.option(
     "--device", is_flag=True, help="The key belongs to the same person as your node, like a phone beside a laptop."
 )
@@ -98,12 +97,10 @@ def show(log: str, key_name: str | None, out: Output) -> None:
                     if out.is_quiet and not member.is_held:
                         continue
                     removed = [_short(id) for id in member.removed_by]
-                    record = {"node": member.node, "did": member.did, "role": member.role, "person": member.person, "held": member.is_held}
-                    record |= {"path": list(member.path), "removedBy": list(member.removed_by)}
                     state = "member" if member.is_held else f"removed by {', '.join(removed)}"
                     person = "" if member.person == member.node else _short(member.person)
                     cells = (_short(member.node), member.role, person, member.did, state)
-                    listing.add(record, cells, id=member.node)
+                    listing.add(member.to_record(), cells, id=member.node)
 
     run(task)
 
@@ -345,11 +342,11 @@ def log_(log: str, key_name: str | None, out: Output) -> None:
             records = await opened_log.access_log()
             with Listing(out, columns, empty="nothing but the policy") as listing:
                 for each in records:
-                    record: dict[str, Any] = {"id": each.id, "kind": each.kind, "of": list(each.names), "under": each.under}
-                    record |= {"author": each.author, "counts": not each.revoked_by, "revokedBy": list(each.revoked_by)}
                     state = f"void by {', '.join(map(_short, each.revoked_by))}" if each.revoked_by else "counts"
                     more = f" and {len(each.names) - 1} more" if len(each.names) > 1 else ""
-                    listing.add(record, (_short(each.id), each.kind, _short(each.names[0]) + more, each.author, state), id=each.id)
+                    listing.add(
+                        each.to_record(), (_short(each.id), each.kind, _short(each.names[0]) + more, each.author, state), id=each.id
+                    )
 
     run(task)
 
@@ -375,11 +372,9 @@ def check(log: str, entry_id: str, key_name: str | None, out: Output) -> int:
         async with reach() as (opened_log, _):
             id = await resolve(opened_log, entry_id)
             standing = await opened_log.standing(id)
-        record = {"id": id, "counts": standing.counts, "kind": standing.kind, "node": standing.node, "role": standing.role}
-        record |= {"person": standing.person, "revokedBy": list(standing.revoked_by), "rule": standing.rule, "reason": standing.reason}
         fields = [("id", id), ("state", "counts" if standing.counts else "void"), ("kind", standing.kind)]
         fields += [("node", standing.node), ("role", standing.role), ("person", standing.person)] if standing.node else []
-        out.fields(record, fields if standing.reason is None else [*fields, ("why", standing.reason)])
+        out.fields({"id": id, **standing.to_record()}, fields if standing.reason is None else [*fields, ("why", standing.reason)])
         return ExitCode.DONE if standing.counts else ExitCode.TROUBLE
 
     return run(task)

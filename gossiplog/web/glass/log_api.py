@@ -3,15 +3,15 @@
 GET  overview   {"node", "topic", "version", "now", "entries", "last", "clock", "heads": […], "head_count", "root": {"level", "hash"},
                  "bytes", "quarantine", "set_aside", "peers", "can_append", "counts": {…}}
 GET  aside      {"ids": [id, …], "more": …}
-GET  members    {"k", "members": [{"node", "did", "role", "person", "path", "removedBy"}, …], "more": …}; null in a log without a policy
-GET  standing   ?entry=ID: {"counts", "kind", "node", "role", "person", "rule", "revokedBy"}; null in a log without a policy
+GET  members    {"k", "members": [{"node", "did", "role", "person", "path", "held", "removedBy"}, …], "more": …}; null without a policy
+GET  standing   ?entry=ID: {"counts", "kind", "node", "role", "person", "rule", "revokedBy", "reason"}; null without a policy
 POST append     {"payload": …} in dag-json: 201 and {"id"}
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -144,10 +144,7 @@ async def show_members(log: Replica, request: Request) -> Response:
     except LocalProtocolError:
         # The policy is not here yet.
         return JSONResponse(None)
-    shown = [
-        {"node": each.node, "did": each.did, "role": each.role, "person": each.person, "path": each.path, "removedBy": each.removed_by}
-        for each in members[:_RECORDS_MAX]
-    ]
+    shown = [each.to_record() for each in members[:_RECORDS_MAX]]
     return JSONResponse({"k": policy.k, "members": shown, "more": len(members) > _RECORDS_MAX}, headers={"Cache-Control": "no-store"})
 
 
@@ -160,8 +157,7 @@ async def show_standing(log: Replica, request: Request) -> Response:
         standing = await log.standing(request.query_params.get("entry", ""))
     except (NotFound, LocalProtocolError) as error:
         raise HTTPException(404, str(error)) from None
-    record = asdict(standing)
-    return JSONResponse({**record, "revokedBy": record.pop("revoked_by")}, headers={"Cache-Control": "no-store"})
+    return JSONResponse(standing.to_record(), headers={"Cache-Control": "no-store"})
 
 
 _BODY_BYTES_MAX = 64 * 1024
