@@ -280,7 +280,8 @@ class PresenceRoom:
         # Half of what it takes, so that no bunching on the way brings us over its limit.
         sending = TokenBucket(CLIENT_PER_S / 2, CLIENT_BURST / 2, now) if event.is_hub else None
         self._peers[event.peer] = _Peer(event, TokenBucket(rate, burst, now), TokenBucket(rate, OVER_MAX, now), sending)
-        known = (news for session in self._sessions.values() for news in _in_order(session))
+        # It may be one that never goes, and asks again.
+        known = (news for session in self._sessions.values() if session.source != event.peer for news in _in_order(session))
         self._peers[event.peer].owed = dict.fromkeys(known)
         self._send_owed(event.peer, now)
 

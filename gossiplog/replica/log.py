@@ -28,7 +28,7 @@ from ..log.requests import Quarantined, ReadCount, ReadCursor, ReadQuarantine, W
 from ..plan import Plan, ask
 from ..pull.local import InsertIntoTarget, RunOnSource, RunOnTarget, ViewBoth, Work, sync_steps
 from ..pull.machine import ForgetSketch
-from ..store import Store
+from ..store import Store, TalkingStore
 from ..sync.result import SyncResult
 from ..sync.source import Source
 from ..tasks.block import block
@@ -104,7 +104,7 @@ class Replica(LogReader):
         self.kept_by: object = None
         # Runs what lives as long as the log is open, such as its network.
         self.tasks: trio.Nursery
-        self._presence = Presence(self, self.topic, self._choose_signer)
+        self._presence = Presence(self, self.topic, self._choose_signer, store if isinstance(store, TalkingStore) else None)
 
     @property
     def writer(self) -> Writer:

@@ -14,14 +14,18 @@ from weakref import WeakSet
 
 import trio
 
+from ..codec.framing import FrameDecoder, encode_frame
 from ..entry.signing import Ed25519Signer, Signer
-from ..errors import ClosedError, LocalProtocolError
+from ..errors import ClosedError, DecodeError, LocalProtocolError
 from ..limits import TokenBucket
 from ..presence import (
+    FRAME_BYTES_MAX,
     SESSION_BYTES,
     TTL_MS_MAX,
     FaultyPeer,
+    FrameReceived,
     MembersRead,
+    PeerEntered,
     PresenceChanged,
     PresenceRoom,
     RoomEvent,
@@ -31,8 +35,11 @@ from ..presence import (
     sign_statement,
 )
 from ..pubsub.types import PeerId
+from ..store import NOTE_BYTES_MAX, TalkingStore
 from .members import LogMember, MemberLog, follow_members
 
+_PROCESSES = PeerId("other processes on this database")
+"""What they tell is heard like what a peer of a mesh does; they never go, so what they told ends with its time."""
 OWN_PER_S, OWN_BURST = 25.0, 50
 """What we state of ourselves at most: less than anybody passes on of one author."""
 
@@ -84,12 +91,16 @@ class Presence:
         carrier: Carries it to peers, while the log is on the network.
     """
 
-    def __init__(self, log: PresentLog, topic: str, choose_signer: Callable[[Signer | None], Signer]) -> None:
+    def __init__(
+        self, log: PresentLog, topic: str, choose_signer: Callable[[Signer | None], Signer], others: TalkingStore | None = None
+    ) -> None:
         self.in_use = trio.Event()
         self.carrier: PresenceCarrier | None = None
         self._log = log
         self._topic = topic
         self._choose_signer = choose_signer
+        self._others = others
+        self._tell_others: Callable[[bytes], None] | None = None
         self._room = PresenceRoom(topic)
         self._session = secrets.token_bytes(SESSION_BYTES)
         self._seq = 0
@@ -172,7 +183,7 @@ class Presence:
                 self.tell(MembersRead(frozenset()))
                 self._log.tasks.start_soon(follow_members, self._log, self._on_members)
             else:
-                self.in_use.set()
+                self._enter()
 
     def follow(self, changes: PresenceChanges) -> list[tuple[str, str]]:
         """Have somebody told what changes; return what there is, by author and name."""
@@ -191,9 +202,12 @@ class Presence:
                 case PresenceChanged(did, name):
                     for changes in self._followers:
                         changes.on_changed(did, name)
-                case SendFrames(peers, data) if self.carrier is not None:
-                    self.carrier.send(peers, data)
-                case FaultyPeer(peer, reason) if self.carrier is not None:
+                case SendFrames(peers, data):
+                    if _PROCESSES in peers:
+                        self._note(data)
+                    if self.carrier is not None:
+                        self.carrier.send([peer for peer in peers if peer != _PROCESSES], data)
+                case FaultyPeer(peer, reason) if self.carrier is not None and peer != _PROCESSES:
                     self.carrier.on_fault(peer, reason)
                 case _:
                     pass
@@ -202,7 +216,45 @@ class Presence:
 
     def _on_members(self, members: Sequence[LogMember]) -> None:
         self.tell(MembersRead(frozenset(member.did for member in members if member.is_held)))
-        self.in_use.set()
+        self._enter()
+
+    def _enter(self) -> None:
+        """Begin to speak: with peers, and with other processes on this database. An empty note asks those for what is true."""
+        if not self.in_use.is_set():
+            self.in_use.set()
+            if self._others is not None:
+                self._tell_others = self._others.talk(self._on_note)
+
+    def _on_note(self, note: bytes | None) -> None:
+        if self._is_over or self._tell_others is None:
+            return
+        if not note:
+            # We hear others from now on, or one of them does: what each knows by itself is told again.
+            self.tell(PeerEntered(_PROCESSES))
+            if note is None:
+                self._tell_others(b"")
+            return
+        frames = FrameDecoder(FRAME_BYTES_MAX)
+        frames.feed(note)
+        try:
+            while (body := frames.next()) is not None:
+                self.tell(FrameReceived(_PROCESSES, body, _unix_ms()))
+        except DecodeError:
+            return  # nothing of ours
+
+    def _note(self, data: bytes) -> None:
+        """Tell other processes, in notes that end with a frame."""
+        assert self._tell_others is not None
+        frames, note = FrameDecoder(FRAME_BYTES_MAX), b""
+        frames.feed(data)
+        while (body := frames.next()) is not None:
+            frame = encode_frame(body)
+            if len(note) + len(frame) > NOTE_BYTES_MAX:
+                self._tell_others(note)
+                note = b""
+            note += frame
+        if note:
+            self._tell_others(note)
 
     async def _run(self) -> None:
         try:

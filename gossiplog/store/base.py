@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from outcome import Outcome
 
@@ -173,4 +173,21 @@ class Store(Protocol):
 
     async def size_bytes(self) -> int:
         """Return what the log takes on disk (in memory: the sum of all values)."""
+        ...
+
+
+NOTE_BYTES_MAX = 5_800
+"""With its sender's name, and in base64, it fits the 8,000 bytes of a notification of PostgreSQL."""
+
+
+@runtime_checkable
+class TalkingStore(Protocol):
+    """A store whose other processes can be told something that is stored nowhere."""
+
+    def talk(self, hear: Callable[[bytes | None], None]) -> Callable[[bytes], None]:
+        """Have notes of other processes handed to a function, in the event loop; return what sends them one.
+
+        A note has `NOTE_BYTES_MAX` bytes at most. Any of them may be lost; those that arrive are in order. Where some may have been missed,
+        and at the beginning, the function is handed None.
+        """
         ...

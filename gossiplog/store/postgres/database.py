@@ -35,10 +35,11 @@ _BACKOFF_FIRST_S, _BACKOFF_LAST_S = 0.05, 2.0
 class Database:
     """One log, for as long as it is open. Every method runs in the thread's loop; those that take a `TrioCall` are called from trio."""
 
-    def __init__(self, url: PostgresUrl, connections: Connections, wake: Callable[[], None]) -> None:
+    def __init__(self, url: PostgresUrl, connections: Connections, wake: Callable[[], None], hear: Callable[[bytes | None], None]) -> None:
         self.url = url
         self._connections = connections
         self._wake = wake
+        self._hear = hear
         self._tail = WriterCache()
         self._state = transactions.NOTHING_KNOWN
         self._committed_at = -math.inf
@@ -63,7 +64,7 @@ class Database:
             raise translate(self.url.location, error) from error
         channel = f"gossiplog_{self._schema.oid}"
         self._notifier = Notifier(channel, self._send)
-        self._heard = Heard(channel, self._schema.locks.listeners, self._notifier.token, self._wake)
+        self._heard = Heard(channel, self._schema.locks.listeners, self._notifier.token, self._wake, self._hear)
         return self._schema.topic
 
     async def close(self, call: TrioCall) -> None:
@@ -81,6 +82,16 @@ class Database:
         """Begin to call `wake` when other processes commit; behind a pooler nobody would tell us."""
         if not self._connections.is_pooled:
             self._connections.listener.add(self._heard)
+
+    def talk(self) -> None:
+        """Begin to hear notes of other processes."""
+        self.listen()
+        if self.is_listening:
+            self._hear(None)
+
+    def tell(self, note: bytes) -> None:
+        """Tell other processes something that is stored nowhere."""
+        self._notifier.tell(note)
 
     async def read(self, call: TrioCall, plan: Plan[T]) -> T:
         """Run a plan on a snapshot of its own."""

@@ -42,6 +42,7 @@ class PostgresStore:
         self._database = database
         self._write_turn = trio.Lock()
         self._watchers: list[Callable[[], None]] = []
+        self._hearers: list[Callable[[bytes | None], None]] = []
         self._is_closed = False
 
     @classmethod
@@ -79,10 +80,13 @@ class PostgresStore:
         def wake() -> None:
             token.run_sync_soon(lambda: [watcher() for store in stores for watcher in store._watchers])
 
+        def hear(note: bytes | None) -> None:
+            token.run_sync_soon(lambda: [hearer(note) for store in stores for hearer in store._hearers])
+
         async with AsyncExitStack() as stack:
             if connections is None:
                 connections = await stack.enter_async_context(open_connections(url, durability))
-            thread, database = connections.thread, Database(url, connections, wake)
+            thread, database = connections.thread, Database(url, connections, wake, hear)
             try:
                 store = cls(thread, database, await thread.call(database.open, topic, create, read_only), read_only=read_only)
                 stores.append(store)
@@ -108,6 +112,17 @@ class PostgresStore:
         """Have a function called, in the event loop, when another process has written."""
         self._watchers.append(wake)
         self._thread.loop.call_soon_threadsafe(self._database.listen)
+
+    def talk(self, hear: Callable[[bytes | None], None]) -> Callable[[bytes], None]:
+        """See `TalkingStore`."""
+        self._hearers.append(hear)
+        self._thread.loop.call_soon_threadsafe(self._database.talk)
+
+        def tell(note: bytes) -> None:
+            if not self._is_closed:
+                self._thread.loop.call_soon_threadsafe(self._database.tell, note)
+
+        return tell
 
     async def read(self, plan: Plan[T]) -> T:
         """Run a plan on one snapshot, in one hop."""
