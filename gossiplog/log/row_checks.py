@@ -15,7 +15,7 @@ from ..errors import DecodeError
 from ..plan import Request
 from ..tree.node import HASH_BYTES, KEY_BYTES, LEVEL_MAX, Node, NodeRun, ReadRoot, ReadRuns
 from . import requests
-from .fsck_requests import LeafRow, ReadEntryRows, ReadLeafPage, ReadLinkPage, ReadNodePage, ReadPositionPage
+from .fsck_requests import ReadEntryRows, ReadLeafPage, ReadLinkPage, ReadNodePage, ReadPositionPage
 
 T = TypeVar("T")
 
@@ -50,41 +50,9 @@ def _check_heads(request: requests.ReadHeads, keys: Sequence[bytes]) -> None:
     _check_order(keys)
 
 
-def _check_quarantine(request: requests.ReadQuarantine, records: Sequence[requests.Quarantined]) -> None:
-    _check_order([*_after(request.after), *[record.key for record in records]])
-
-
-def _check_leaf_page(request: ReadLeafPage, rows: Sequence[LeafRow]) -> None:
-    _check_order([_rank(key) for key in (*_after(request.after), *[row.key for row in rows])])
-
-
-def _check_node_page(request: ReadNodePage, rows: Sequence[tuple[int, bytes]]) -> None:
-    _check_order([*_after(request.after), *rows])
-
-
-def _check_position_page(request: ReadPositionPage, rows: Sequence[tuple[requests.Position, int]]) -> None:
-    _check_order([*_after(request.after), *[at for at, _ in rows]])
-
-
-def _check_link_page(request: ReadLinkPage, links: Sequence[requests.BranchLink]) -> None:
-    _check_order([_link_key(link) for link in (*_after(request.after), *links)])
-
-
-def _check_leaves(request: requests.ReadLeaves, leaves: dict[bytes, requests.Leaf]) -> None:
-    _check_numbers(chain.from_iterable(leaves.values()))
-
-
 def _check_values(request: requests.ReadValues, values: dict[bytes, bytes]) -> None:
     if not values.keys() <= set(request.keys):
         raise DecodeError(f"asked for {len(request.keys)} keys, the index gave another")
-
-
-def _check_tips(request: requests.ReadBranchTips, tips: dict[int, int]) -> None:
-    _check_numbers(tips.values())
-
-
-def _check_count(request: requests.ReadCount, counts: tuple[int, int]) -> None:
-    _check_numbers(counts)
 
 
 def _check_sketch(request: requests.ReadSketch, kept: requests.KeptSketch | None) -> None:
@@ -107,17 +75,17 @@ def _check_runs(request: ReadRuns, runs: Sequence[NodeRun]) -> None:
 
 
 _CHECKS: dict[type[Request[Any]], Callable[[Any, Any], None]] = {
-    requests.ReadBranchTips: _check_tips,
-    requests.ReadCount: _check_count,
+    requests.ReadBranchTips: lambda request, tips: _check_numbers(tips.values()),
+    requests.ReadCount: lambda request, counts: _check_numbers(counts),
     ReadEntryRows: _check_tail,
     requests.ReadHeads: _check_heads,
-    ReadLeafPage: _check_leaf_page,
-    requests.ReadLeaves: _check_leaves,
-    ReadLinkPage: _check_link_page,
-    ReadNodePage: _check_node_page,
+    ReadLeafPage: lambda request, rows: _check_order([_rank(key) for key in (*_after(request.after), *[row.key for row in rows])]),
+    requests.ReadLeaves: lambda request, leaves: _check_numbers(chain.from_iterable(leaves.values())),
+    ReadLinkPage: lambda request, links: _check_order([_link_key(link) for link in (*_after(request.after), *links)]),
+    ReadNodePage: lambda request, rows: _check_order([*_after(request.after), *rows]),
     requests.ReadPage: _check_page,
-    ReadPositionPage: _check_position_page,
-    requests.ReadQuarantine: _check_quarantine,
+    ReadPositionPage: lambda request, rows: _check_order([*_after(request.after), *[at for at, _ in rows]]),
+    requests.ReadQuarantine: lambda request, records: _check_order([*_after(request.after), *[record.key for record in records]]),
     ReadRoot: _check_root,
     ReadRuns: _check_runs,
     requests.ReadSketch: _check_sketch,

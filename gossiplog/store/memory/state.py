@@ -71,9 +71,6 @@ class MemoryState:
         for record in request.add:
             self._quarantine.setdefault(record.key, record)
 
-    def _write_application(self, request: requests.WriteApplication) -> None:
-        self.applications[request.applied.name] = request.applied
-
     def _write_set_aside(self, request: requests.WriteSetAside) -> None:
         name = request.application
         gone = [at for at in self._set_aside if at[1] == name] if request.remove is None else [(key, name) for key in request.remove]
@@ -133,9 +130,6 @@ class MemoryState:
     def _place(self, request: requests.ReadPlace) -> requests.Place:
         last = self._count(requests.ReadCount())[0]
         return requests.Place(self.generation, last, self._keys[request.seq - 1] if 0 < request.seq <= last else None)
-
-    def _read_leaves(self, request: requests.ReadLeaves) -> dict[bytes, requests.Leaf]:
-        return {key: leaf for key in request.keys if (leaf := self._leaf(key)) is not None}
 
     def _leaf(self, key: bytes) -> requests.Leaf | None:
         leaf = self.leaves.get(key)
@@ -204,9 +198,6 @@ class MemoryState:
         first = bisect_left(links, clock, key=lambda link: link[1])
         return requests.Position(children[index], links[first][0] if first < len(links) else -1)
 
-    def _of_tree(self, request: ReadRoot | ReadNodes | ReadRuns) -> Any:
-        return self.tree.answer(request)
-
     def _read_quarantine(self, request: requests.ReadQuarantine) -> list[requests.Quarantined]:
         wanted = self._quarantine if request.keys is None else self._quarantine.keys() & request.keys
         keys = sorted(key for key in wanted if request.after is None or key > request.after)
@@ -219,11 +210,11 @@ ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
     requests.ReadCount: MemoryState._count,
     requests.ReadCursor: lambda state, request: state.cursors.get(request.name),
     requests.ReadHeads: lambda state, request: state._heads[: request.limit],
-    requests.ReadLeaves: MemoryState._read_leaves,
+    requests.ReadLeaves: lambda state, request: {key: leaf for key in request.keys if (leaf := state._leaf(key)) is not None},
     requests.ReadLinksDown: MemoryState._links_down,
     requests.ReadLinksTo: lambda state, request: list(state.links_to.get(request.at, [])),
     requests.ReadLinksUp: MemoryState._links_up,
-    ReadNodes: MemoryState._of_tree,
+    ReadNodes: lambda state, request: state.tree.answer(request),
     requests.ReadMembers: lambda state, request: list(state._members[request.after :][: request.limit]),
     requests.ReadPage: MemoryState._page,
     requests.ReadPlace: MemoryState._place,
@@ -236,8 +227,8 @@ ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
     requests.ReadQuarantined: lambda state, request: {
         key: requests.Aside(*state._quarantine[key][2:]) for key in request.keys if key in state._quarantine
     },
-    ReadRoot: MemoryState._of_tree,
-    ReadRuns: MemoryState._of_tree,
+    ReadRoot: lambda state, request: state.tree.answer(request),
+    ReadRuns: lambda state, request: state.tree.answer(request),
     requests.ReadSketch: lambda state, request: state._sketch,
     requests.ReadSetAside: MemoryState._read_set_aside,
     requests.ReadSuccessor: MemoryState._successor,
@@ -250,7 +241,7 @@ ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
     requests.ReadVoid: lambda state, request: state._void.intersection(request.keys),
 }
 WRITES: dict[type[Request[Any]], Callable[[MemoryState, Any], None]] = {
-    requests.WriteApplication: MemoryState._write_application,
+    requests.WriteApplication: lambda state, request: state.applications.update({request.applied.name: request.applied}),
     requests.WriteCursor: MemoryState._write_cursor,
     requests.WriteEntries: MemoryState._write_entries,
     requests.WriteMembers: MemoryState._write_members,
