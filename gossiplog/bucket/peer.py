@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -56,11 +56,11 @@ async def exchange(
     return Exchanged(taken, None if signer is None else await publish(log, storage, signer))
 
 
+@dataclass(eq=False, slots=True)
 class BucketPeer:
     """An exchange with one bucket that is kept up; made by `keep_exchanging`.
 
     Attributes:
-        url: The bucket's, without secrets.
         error: Why the last exchange failed; None if it did not, or before the first.
         exchanged_at: Unix time of the last one that did not; 0 before that.
         published: Entries that the newest checkpoint covers.
@@ -69,33 +69,26 @@ class BucketPeer:
         witnesses: Names of the witnesses that have cosigned the newest checkpoint.
     """
 
-    def __init__(
-        self,
-        log: Replica,
-        storage: Storage,
-        signer: Signer,
-        every_s: float,
-        witnesses: Sequence[WitnessPlace],
-        ask: AskWitness | None,
-        tell: Callable[[str, str], None],
-    ) -> None:
-        """Take what `keep_exchanging` was given; `tell` hears what goes wrong and when it is over: an event and its reason."""
-        self.url = storage.url
-        self.error: str | None = None
-        self.failures = 0
-        self.exchanged_at = 0.0
-        self.published = 0
-        self.taken = 0
-        self.faults: frozenset[str] = frozenset()
-        self.witnesses: tuple[str, ...] = ()
-        self._log = log
-        self._storage = storage
-        self._signer = signer
-        self._every_s = every_s
-        self._witnesses = witnesses
-        self._ask = ask
-        self._tell = tell
-        self._doubts: dict[str, tuple[float, float]] = {}
+    _log: Replica
+    _storage: Storage
+    _signer: Signer
+    _every_s: float
+    _witnesses: Sequence[WitnessPlace]
+    _ask: AskWitness | None
+    _tell: Callable[[str, str], None]
+    error: str | None = None
+    failures: int = 0
+    exchanged_at: float = 0.0
+    published: int = 0
+    taken: int = 0
+    faults: frozenset[str] = frozenset()
+    witnesses: tuple[str, ...] = ()
+    _doubts: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        """The bucket's, without secrets."""
+        return self._storage.url
 
     async def _run(self) -> None:
         """Exchange again and again."""
@@ -200,9 +193,10 @@ async def keep_exchanging(
             nursery.start_soon(peer._run)
             yield peer
             nursery.cancel_scope.cancel()
-        await peer._last()
     finally:
         peers.remove(peer)
+        # Also if the block was cancelled, which is how a server ends what goes along with its logs.
+        await peer._last()
 
 
 def peers_of(log: Replica) -> Iterator[BucketPeer]:

@@ -98,6 +98,16 @@ async def test_what_is_wrong_in_the_bucket_is_told_once_and_the_rest_goes_on(
     assert told == ["bucket fault"]
 
 
+async def test_a_block_that_is_cancelled_publishes_what_is_new(log: GossipLog, bucket: Path) -> None:
+    with trio.CancelScope() as scope:
+        async with log.keep_synced(bucket, every_s=60) as peer:
+            await eventually(lambda: peer.published == 700)
+            await log.append("the last")
+            scope.cancel()
+            await trio.sleep_forever()
+    assert size_in(bucket) == 701
+
+
 async def test_the_server_tells_how_its_bucket_stands_and_is_ready_without_it(log: GossipLog, bucket: Path) -> None:
     async with log.keep_synced(bucket, every_s=0.1) as peer, log.listen("127.0.0.1:0") as hub:
         await eventually(lambda: peer.published == 700)
