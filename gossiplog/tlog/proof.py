@@ -146,14 +146,15 @@ class _PolicyReader:
         self.groups: dict[str, tuple[int, tuple[str, ...]]] = {}
         self.quorum: str | None = None
         self._members: set[str] = set()
+        self._keys: set[tuple[int, bytes]] = set()
 
     def read(self, words: list[str]) -> None:
         match words:
             case ["log", key] | ["log", key, _]:
-                self.logs.append(self._key(key, ED25519, self.logs))
+                self.logs.append(self._key(key, ED25519))
             case ["witness", name, key] | ["witness", name, key, _]:
                 self._check_new(name)
-                self.witnesses[name] = self._key(key, COSIGNATURE, list(self.witnesses.values()))
+                self.witnesses[name] = self._key(key, COSIGNATURE)
             case ["group", name, least, *members] if members:
                 self._check_new(name)
                 for member in members:
@@ -178,10 +179,11 @@ class _PolicyReader:
         if name == "none" or self._is_known(name):
             raise DecodeError(f"{name[:80]!r} is defined already")
 
-    def _key(self, text: str, kind: int, others: list[VerifierKey]) -> VerifierKey:
+    def _key(self, text: str, kind: int) -> VerifierKey:
         key = VerifierKey.parse(text)
-        if key.kind != kind or any(key.public_key == other.public_key for other in others):
+        if key.kind != kind or (kind, key.public_key) in self._keys:
             raise DecodeError(f"{key.name[:80]} has a key of another kind, or one that is there already")
+        self._keys.add((kind, key.public_key))
         return key
 
 
