@@ -224,7 +224,7 @@ async def measure(count: int, folder: Path, place: str | None = None, kept: Path
     with Stopwatch() as checking:
         for _ in range(200):
             check_proof(Proof.parse(proof))
-    first = [await first_readable(bucket, folder / f"first-{turn}.db") for turn in range(LIVE_TURNS)]
+    readable = [await first_readable(bucket, folder / f"first-{turn}.db") for turn in range(LIVE_TURNS)]
     live = []
     for turn in range(LIVE_TURNS):
         cpu = {}
@@ -282,8 +282,10 @@ async def measure(count: int, folder: Path, place: str | None = None, kept: Path
             Goal(at_least=0.9),
             load=load,
         ),
-        Figure("bucket.clone.first", "until another reader finds entries", "s CPU", [each.cpu_s for each in first], load=load),
-        Figure("bucket.clone.first.wall", "the same", "s", [each.wall_s for each in first], Goal(at_most=1), needs_quiet=True, load=load),
+        Figure("bucket.clone.first", "until another reader finds entries", "s CPU", [each.cpu_s for each in readable], load=load),
+        Figure(
+            "bucket.clone.first.wall", "the same", "s", [each.wall_s for each in readable], Goal(at_most=1), needs_quiet=True, load=load
+        ),
         Figure("bucket.proof.size", "a proof, beside VALUE in base64", "bytes", [beside], Goal(at_most=1_500)),
         Figure("bucket.proof.check", "check a proof, the entry's signature included", "ms CPU", [check_ms], Goal(at_most=1), load=load),
     ]

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import os
-from functools import partial
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from ..entry.message import Entry
 from ..errors import BucketError, NotFound
-from ..tasks.ordered import map_ordered
 from ..tlog.growth import leaf_of
 from ..tlog.merkle import inclusion_ranges
 from ..tlog.proof import Proof, check_proof
 from ..tlog.tiles import TILE_WIDTH, Tiles
 from .kept import Kept
-from .leaves import FAULTS_IN_A_ROW
-from .reading import BUNDLED_BYTES, drive, read_bundle, read_checkpoints
+from .reading import BUNDLED_BYTES, drive, read_bundles, read_checkpoints
 from .storage import Storage, open_storage
 
 if TYPE_CHECKING:
     from ..replica.log import Replica
-
-_AHEAD = 16
 
 
 async def prove(log: Replica, entry: Entry, place: str | os.PathLike[str] | None, publisher: str | None = None, *, guess: int) -> bytes:
@@ -62,18 +58,14 @@ async def _prove_at(storage: Storage, entry: Entry, guess: int) -> Proof | None:
 
 
 async def _find(storage: Storage, prefix: str, size: int, leaf: bytes, guess: int) -> int | None:
-    count, absent = -(-size // TILE_WIDTH), 0
+    count = -(-size // TILE_WIDTH)
     near = min(guess // TILE_WIDTH, count)
-    for order in (range(near, min(near + 1, count)), range(count)):
-        async with map_ordered(partial(read_bundle, storage, prefix, size), order, ahead=_AHEAD) as bundles:
-            for number in order:
-                bundle = await anext(bundles) or b""
+    for numbers in (range(near, min(near + 1, count)), range(count)):
+        async with aclosing(read_bundles(storage, prefix, size, numbers)) as bundles:
+            async for number, bundle in bundles:
                 at = bundle.find(leaf)
                 while at >= 0 and at % BUNDLED_BYTES != 2:
                     at = bundle.find(leaf, at + 1)
                 if at >= 0 and number * TILE_WIDTH + at // BUNDLED_BYTES < size:
                     return number * TILE_WIDTH + at // BUNDLED_BYTES
-                absent = 0 if bundle else absent + 1
-                if absent == FAULTS_IN_A_ROW:
-                    return None
     return None

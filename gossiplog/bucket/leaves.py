@@ -18,11 +18,9 @@ from ..tasks.pages import bounded
 from ..tlog.merkle import leaf_hash, root_of
 from ..tlog.segment import FRAME_BYTES, SEGMENT_WIDTH, Frame, unpack
 from ..tlog.tiles import TILE_WIDTH, Tiles
-from .reading import MissingObject, OpenSegment, drive, frame_bytes, open_segment
+from .reading import FAULTS_IN_A_ROW, MissingObject, OpenSegment, drive, frame_bytes, open_segment
 from .storage import Storage
 
-FAULTS_IN_A_ROW = 64
-"""After so many objects in a row of which nothing could be read, the rest is left: a checkpoint may claim any size."""
 _FRAMES = SEGMENT_WIDTH // TILE_WIDTH
 
 
@@ -44,7 +42,7 @@ class Leaves(NamedTuple):
     def only(self, wanted: Sequence[bool]) -> Leaves:
         """Return those that are wanted."""
         values, keys = (list(compress(each, wanted)) for each in (self.values, self.keys))
-        return Leaves(list(compress(self.numbers, wanted)), values, keys)
+        return Leaves(list(compress(self.numbers, wanted)), values, keys, self.fault)
 
 
 def kind_of(error: Exception) -> str:
@@ -92,13 +90,15 @@ async def read_leaves(
                 return
             continue
         faults = 0
-        reader = _SegmentReader(storage, tree, tiles, segment, base, inside, hidden)
         for group in bounded(zip(frames, proofs, strict=True), lambda each: each[0].size, count_max=_FRAMES, bytes_max=FRAME_BYTES):
             try:
-                found = await reader.read(group)
+                found = await _read_frames(storage, tree, tiles, segment, inside, group)
             except (DecodeError, BucketError) as error:
                 found = [Leaves((_within(group[0][0], base, inside).start,), (b"",), (), error)]
             for leaves in found:
+                unwanted = hidden if leaves.fault is None else frozenset[int]()
+                if unwanted or leaves.numbers[0] not in inside or leaves.numbers[-1] not in inside:
+                    leaves = leaves.only([number in inside and number not in unwanted for number in leaves.numbers])
                 if leaves.numbers:
                     yield leaves
 
@@ -119,58 +119,45 @@ async def _proofs(storage: Storage, tree: str, tiles: Tiles, base: int, frames: 
     return [await drive(storage, tree, tiles.hashes(*each)) for each in wanted]
 
 
-class _SegmentReader(NamedTuple):
-    """Reads frames of one segment; `inside` has the leaves of it that are wanted."""
+async def _read_frames(
+    storage: Storage, tree: str, tiles: Tiles | None, segment: OpenSegment, inside: range, group: Sequence[tuple[Frame, list[bytes] | None]]
+) -> list[Leaves]:
+    """Return what frames have, in one hop to a thread. Where one is not as its proof says, tell what the tree has from what it has not."""
+    data = [await frame_bytes(storage, segment, frame) for frame, _ in group]
+    place, found = f"{storage.url}/{segment.path}", []
 
-    storage: Storage
-    tree: str
-    tiles: Tiles | None
-    segment: OpenSegment
-    base: int
-    inside: range
-    hidden: set[int] | frozenset[int]
+    def judge() -> list[tuple[Leaves, list[bytes] | None]]:
+        return [_judge(place, inside, frame, tiles, proof, read) for (frame, proof), read in zip(group, data, strict=True)]
 
-    async def read(self, group: Sequence[tuple[Frame, list[bytes] | None]]) -> list[Leaves]:
-        """Return what frames have, in one hop to a thread."""
-        data = [await frame_bytes(self.storage, self.segment, frame) for frame, _ in group]
-        judged = await trio.to_thread.run_sync(lambda: [self._judge(*each, read) for each, read in zip(group, data, strict=True)])
-        found = []
-        for leaves, hashes in judged:
-            found += [leaves] if hashes is None else await self._sort_out(leaves, hashes)
-        return found
+    for leaves, hashes in await trio.to_thread.run_sync(judge):
+        if hashes is not None and tiles is not None:
+            expected = await drive(storage, tree, tiles.hashes(0, leaves.numbers[0], len(hashes)))
+            is_right = [one == other for one, other in zip(hashes, expected, strict=True)]
+            fault = DecodeError(f"{place}: not the VALUE that the publisher's tree has here")
+            found.append(leaves.only([not each for each in is_right])._replace(keys=(), fault=fault))
+            leaves = leaves.only(is_right)
+        if leaves.numbers:
+            found.append(leaves)
+    return found
 
-    def _judge(self, frame: Frame, proof: list[bytes] | None, data: bytes) -> tuple[Leaves, list[bytes] | None]:
-        """Unpack a frame and compare it; if it is not as its proof says, also return the hashes of its leaves."""
-        at = self.base + frame.first
-        try:
-            values = unpack(data, frame)
-        except DecodeError as error:
-            fault = DecodeError(f"{self.storage.url}/{self.segment.path}: {error}")
-            return Leaves((_within(frame, self.base, self.inside).start,), (b"",), (), fault), None
-        if self.tiles is not None:
-            values = values[: self.tiles.size - at]
-        keys = [*map(_key, values)]
-        found = Leaves(range(at, at + len(values)), values, keys)
-        if proof is not None:
-            hashes = [leaf_hash(key + sha256(value).digest()) for key, value in zip(keys, values, strict=True)]
-            if ([root_of(hashes)] if len(values) == TILE_WIDTH else hashes) != proof:
-                return found, hashes
-        return self._wanted(found, self.hidden), None
 
-    async def _sort_out(self, found: Leaves, hashes: list[bytes]) -> list[Leaves]:
-        """Tell the leaves that the tree has from those that it has not."""
-        assert self.tiles is not None
-        expected = await drive(self.storage, self.tree, self.tiles.hashes(0, found.numbers[0], len(hashes)))
-        wrong = {number for number, *pair in zip(found.numbers, hashes, expected, strict=True) if pair[0] != pair[1]}
-        bad = found.only([number in wrong and number in self.inside for number in found.numbers])
-        fault = DecodeError(f"{self.storage.url}/{self.segment.path}: not the VALUE that the publisher's tree has here")
-        return [*([bad._replace(keys=(), fault=fault)] if bad.numbers else []), self._wanted(found, self.hidden | wrong)]
-
-    def _wanted(self, found: Leaves, hidden: set[int] | frozenset[int]) -> Leaves:
-        numbers, inside = found.numbers, self.inside
-        if not hidden and inside.start <= numbers[0] and numbers[-1] < inside.stop:
-            return found
-        return found.only([number in inside and number not in hidden for number in numbers])
+def _judge(
+    place: str, inside: range, frame: Frame, tiles: Tiles | None, proof: list[bytes] | None, data: bytes
+) -> tuple[Leaves, list[bytes] | None]:
+    """Unpack a frame and compare it; if it is not as its proof says, also return the hashes of its leaves."""
+    base = inside.start - inside.start % SEGMENT_WIDTH
+    at = base + frame.first
+    try:
+        values = unpack(data, frame)[: None if tiles is None else tiles.size - at]
+    except DecodeError as error:
+        return Leaves((_within(frame, base, inside).start,), (b"",), (), DecodeError(f"{place}: {error}")), None
+    keys = [*map(_key, values)]
+    found = Leaves(range(at, at + len(values)), values, keys)
+    if proof is None:
+        return found, None
+    hashes = [leaf_hash(key + sha256(value).digest()) for key, value in zip(keys, values, strict=True)]
+    is_proved = ([root_of(hashes)] if len(values) == TILE_WIDTH else hashes) == proof
+    return found, None if is_proved else hashes
 
 
 def _key(value: bytes) -> bytes:

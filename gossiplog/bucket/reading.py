@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 BUNDLED_BYTES = 2 + 52
 """Of a leaf in a bundle: its length, key and SHA-256."""
+FAULTS_IN_A_ROW = 64
+"""After so many objects in a row of which nothing could be read, the rest is left: a checkpoint may claim any size."""
 _AT_ONCE = 16
 _PUBLISHERS_MAX = 10_000
 _WHOLE_BYTES = 8 * 1024 * 1024
@@ -134,11 +136,22 @@ async def read_tile(storage: Storage, prefix: str, tile: Tile) -> bytes:
     return data
 
 
-async def read_bundle(storage: Storage, prefix: str, size: int, number: int) -> bytes | None:
-    """Read a bundle of a tree of this size, `BUNDLED_BYTES` a leaf, perhaps with later leaves; None if it is not there.
+async def read_bundles(storage: Storage, prefix: str, size: int, numbers: Sequence[int]) -> AsyncGenerator[tuple[int, bytes], None]:
+    """Yield bundles of a tree of this size with their numbers: `BUNDLED_BYTES` a leaf, perhaps with later leaves; empty if it is not there.
 
-    Where the tree has been rolled back, a shorter one is read. Nothing has proved it yet.
+    Where the tree has been rolled back, a shorter one is read. Nothing has proved them yet.
     """
+    absent = 0
+    async with map_ordered(partial(_read_bundle, storage, prefix, size), numbers, ahead=_AT_ONCE) as bundles:
+        for number in numbers:
+            data = await anext(bundles) or b""
+            yield number, data
+            absent = 0 if data else absent + 1
+            if absent == FAULTS_IN_A_ROW:
+                return
+
+
+async def _read_bundle(storage: Storage, prefix: str, size: int, number: int) -> bytes | None:
     full = f"{prefix}/{tile_path('entries', number, TILE_WIDTH)}"
     for width in dict.fromkeys([min(TILE_WIDTH, size - number * TILE_WIDTH), TILE_WIDTH]):
         data = await read_whole(storage, full if width == TILE_WIDTH else f"{full}.p/{width}", TILE_WIDTH * BUNDLED_BYTES)

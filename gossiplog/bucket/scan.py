@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import pairwise
 from queue import SimpleQueue
 from threading import Semaphore, Thread
@@ -30,8 +29,8 @@ from ..tlog.note import Checkpoint, decode_base64, encode_base64
 from ..tlog.segment import SEGMENT_WIDTH
 from ..tlog.tiles import TILE_WIDTH, Tiles
 from ..tree.node import Node
-from .leaves import FAULTS_IN_A_ROW, Leaves, kind_of, read_leaves
-from .reading import BUNDLED_BYTES, MissingObject, drive, is_of_tree, publishers_of, read_bundle, read_head
+from .leaves import Leaves, kind_of, read_leaves
+from .reading import BUNDLED_BYTES, MissingObject, drive, is_of_tree, publishers_of, read_bundles, read_head
 from .storage import Storage
 
 _SEGMENTS = 12
@@ -348,28 +347,25 @@ async def _bundles(
 ) -> AsyncGenerator[tuple[int, list[bytes]], None]:
     """Yield leaves, 52 bytes each, by bundle, with the number of the first; note where there are too few.
 
-    A bundle that a root disproves has none. After 64 without any, the rest is left.
+    A bundle that a root disproves has none.
     """
     tiles = None if root is None else Tiles(size, root)
     if tiles is not None:
         with suppress(DecodeError, MissingObject):
             await drive(storage, tree, tiles.open())
-    numbers, absent = range(low // TILE_WIDTH, -(-high // TILE_WIDTH))[::step], 0
-    async with map_ordered(partial(read_bundle, storage, tree, size), numbers, ahead=_AHEAD) as bundles:
-        for number in numbers:
-            data, base = await anext(bundles) or b"", number * TILE_WIDTH
+    numbers = range(low // TILE_WIDTH, -(-high // TILE_WIDTH))[::step]
+    async with aclosing(read_bundles(storage, tree, size, numbers)) as bundles:
+        async for number, data in bundles:
+            base = number * TILE_WIDTH
             first, end = max(low, base) - base, min(high, base + TILE_WIDTH) - base
             places = range(2, min(len(data), (size - base) * BUNDLED_BYTES), BUNDLED_BYTES)
             leaves = [data[at : at + BUNDLED_BYTES - 2] for at in places]
             if tiles is not None and not await _are_of_tree(storage, tree, tiles, base, leaves):
                 leaves = []
-            absent = 0 if leaves else absent + 1
             if (found := len(leaves)) < end:
                 which = f"{storage.url}/{tree}: leaves {base + found:,} to {base + end - 1:,}"
                 missing.append(f"{which} are missing{'' if tiles is None else ' or wrong'}; what has them too may come again")
             yield base + first, leaves[first:end]
-            if absent == FAULTS_IN_A_ROW:
-                return
 
 
 async def _are_of_tree(storage: Storage, tree: str, tiles: Tiles, base: int, leaves: Sequence[bytes]) -> bool:
