@@ -13,6 +13,7 @@ from ..errors import KeyFileError
 from .exits import ExitCode, Failure
 from .options import output_options
 from .output import Column, Listing, Output
+from .qr import draw_qr, qr_option
 
 if TYPE_CHECKING:
     from ..entry.signing import Ed25519Signer
@@ -95,16 +96,22 @@ def list_(out: Output) -> None:
 
 @key.command()
 @_name_argument
+@qr_option
 @output_options(quiet="Print only the did.")
-def show(name: str, out: Output) -> None:
+def show(name: str, has_qr: bool, out: Output) -> None:
     """Show a key's did, its public half and its file.
 
     \b
-    Example
+    Examples
       gossiplog key show laptop
+      gossiplog key show laptop --qr
     """
     keyring = _keyring()
-    _report_key(out, name, keyring.load(name), keyring.path_of(name))
+    signer = keyring.load(name)
+    drawn = draw_qr(signer.did) if has_qr else []
+    _report_key(out, name, signer, keyring.path_of(name))
+    for line in drawn:
+        click.echo(line, err=True)
 
 
 @key.command("export")

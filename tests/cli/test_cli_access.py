@@ -4,6 +4,7 @@ import contextlib
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -170,3 +171,17 @@ def test_a_clumsy_founder_is_stopped(cli: Run) -> None:
     assert "founder" in cli("access", "leave", "team.db", "--key", "alice", "--json", code=1).error["message"]
     cli("access", "leave", "team.db", DIDS["alice"], "--key", "alice")
     assert "holds no node" in cli("access", "leave", "team.db", "--key", "alice", "--json", code=1).error["message"]
+
+
+def test_a_did_is_drawn_as_a_qr_code(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    segno = pytest.importorskip("segno", reason="pip install 'gossiplog[qr]'")
+    found(cli)
+    drawn = cli("key", "show", "alice", "-q", "--qr")
+    assert drawn.out.strip() == DIDS["alice"]
+    modules = [list(row) for row in segno.make(DIDS["alice"], micro=False).matrix_iter(border=2)]
+    bits = [[(0b00, 0b01, 0b10, 0b11)[" ▄▀█".index(each)] for each in line] for line in drawn.err.splitlines()]
+    assert [[pair >> shift & 1 for pair in line] for line in bits for shift in (1, 0)][: len(modules)] == modules
+    monkeypatch.setitem(sys.modules, "segno", None)
+    # Nobody is invited then.
+    assert "needs segno" in cli("access", "invite", "team.db", "--qr", "--key", "alice", "--json", code=1).error["message"]
+    assert len(cli("access", "show", "team.db").lines) == 1

@@ -19,6 +19,7 @@ from ..exits import ExitCode
 from ..options import LOG, id_argument, identity_option, key_option, output_options, read_identity, read_token
 from ..output import Column, Listing, Output, clean
 from ..posting import Poster, is_server_url
+from ..qr import draw_qr, qr_option
 from ..session import opened, resolve, run
 
 if TYPE_CHECKING:
@@ -138,8 +139,9 @@ def grant(log: str, did: str, role: str, device: bool, under: str | None, key_na
 @click.option("--minutes", type=click.FloatRange(0, 1_440), default=10.0, show_default=True, help="How long the code is good for.")
 @_under_option
 @key_option
+@qr_option
 @output_options(quiet="Print only the code, and then the name of the node of who has joined.")
-def invite(log: str, role: str, device: bool, minutes: float, under: str | None, key_name: str | None, out: Output) -> None:
+def invite(log: str, role: str, device: bool, minutes: float, under: str | None, key_name: str | None, has_qr: bool, out: Output) -> None:
     """Let in the first who brings a code.
 
     Read out or show the code. The other side gives it to `gossiplog access join`. The command waits for that, and then the code is worth
@@ -152,6 +154,10 @@ def invite(log: str, role: str, device: bool, minutes: float, under: str | None,
     """
     code = encode_code(secrets.token_bytes(CODE_BYTES))
     is_server = is_server_url(log)
+    there = f"gossiplog access join {log if is_server else 'LOG'} {code}"
+    there += f"{'' if role == 'write' else f' --role {role}'}{' --device' if device else ''}"
+    # Before anybody is invited, since it may fail.
+    drawn = draw_qr(there) if has_qr else []
     signing = _reached(log, key_name, signs=True)
     looking = signing if is_server else _reached(log, None, signs=False)
 
@@ -170,11 +176,12 @@ def invite(log: str, role: str, device: bool, minutes: float, under: str | None,
                 node = await _node(opened_log, under)
                 invitation = (await opened_log.grant(invited.did, "admin", under=node, device=device)).id
                 await share()
-                more = f"{'' if role == 'write' else f' --role {role}'}{' --device' if device else ''}"
                 record = {"code": code, "node": invitation, "topic": opened_log.topic, "role": role, "device": device}
             joined = None
             try:
-                _tell(out, record, code, [("code", out.style(code, bold=True)), ("there", f"gossiplog access join LOG {code}{more}")])
+                _tell(out, record, code, [("code", out.style(code, bold=True)), ("there", there)])
+                for line in drawn:
+                    click.echo(line, err=True)
                 with trio.move_on_after(60 * minutes):
                     while joined is None:
                         await trio.sleep(_LOOK_S)
