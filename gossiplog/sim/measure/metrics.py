@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from ...pubsub.rpc import Rpc
 from ..scenario import Scenario
+from .sizes import parts_of, rpc_bytes
+from .trace import Recorder
 
 HOPS_MAX = 254
-
-Counters = dict[str, int]
-"""Sends by type at send time (`message`, `ihave`, …), `connect` (dials), `deliver` (first receipts) and `publish`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Summary:
         control_per_delivery: `control` / `delivered`.
         payload_bytes: Bytes of RPCs that carried messages.
         control_bytes: Bytes of all other RPCs.
-        counters: Counts of events by type.
+        counters: Sends by type at send time (`message`, `ihave`, …), `connect` (dials), `deliver` (first receipts) and `publish`.
     """
 
     published: int
@@ -46,13 +48,16 @@ class Summary:
     control_per_delivery: float
     payload_bytes: int
     control_bytes: int
-    counters: Counters
+    counters: dict[str, int]
 
 
 class Metrics:
-    """Count what happens in a run.
+    """Count every send, receipt and connection of a run, and record them if a trace is wanted.
 
     Memory: one byte for each pair of message and node, and 13 bytes for each delivery.
+
+    Args:
+        recorder: Gets a record of each event; None for no trace.
 
     Attributes:
         counters: Sends by type.
@@ -65,9 +70,11 @@ class Metrics:
         control_bytes: Bytes of all other RPCs.
     """
 
-    def __init__(self, nodes: int, honest: int) -> None:
-        self.nodes, self.honest = nodes, honest
-        self.counters: Counters = {}
+    def __init__(self, nodes: int, honest: int, recorder: Recorder | None = None) -> None:
+        self.nodes = nodes
+        self.honest = honest
+        self.recorder = recorder
+        self.counters: dict[str, int] = {}
         self.published_s: list[float] = []
         self.publishers: list[int] = []
         self.copies: list[int] = []
@@ -78,6 +85,8 @@ class Metrics:
         self.control_bytes = 0
         self._absent_since: dict[int, float] = {}
         self._up_since: dict[int, float] = {}
+        # The size of an RPC with nothing but one message: all of the script's messages have one size.
+        self._plain_bytes = -1
 
     def add(self, kind: str, count: int = 1) -> None:
         """Count `count` sends of a type."""
@@ -92,31 +101,100 @@ class Metrics:
         self.hops.append(bytearray(self.nodes))
         self.hops[number][node] = 1
         self.add("publish")
+        self._record(now, "publish", node, message=number)
         return number
 
-    def on_deliver(self, now: float, node: int, source: int, number: int) -> int | None:
-        """Record a first receipt and return the number of links crossed. Receipts by malicious nodes count only for hops.
+    def on_deliver(self, now: float, node: int, source: Any, number: int) -> None:
+        """A router delivered a message to its application. Receipts by malicious nodes count only for hops.
 
-        A restarted router has forgotten its deliveries and may repeat one. Then nothing is recorded, and None is returned.
+        A restarted router has forgotten its deliveries and may repeat one, which is not counted again.
         """
         hops = self.hops[number]
         if hops[node]:
-            return None
+            return
         crossed = min(HOPS_MAX, hops[source])
         hops[node] = crossed + 1
         if node < self.honest:
             self.latencies_s.append(now - self.published_s[number])
             self.latency_messages.append(number)
-        return crossed
+        if self.recorder is not None:
+            self.recorder.add(now, "deliver", node, source, message=number, hops=crossed)
 
     def on_up(self, now: float, node: int) -> None:
         """A node has started, or started again."""
         self._up_since[node] = now
         self._absent_since.pop(node, None)
+        self._record(now, "start", node)
 
     def on_down(self, now: float, node: int) -> None:
         """A node has stopped."""
         self._absent_since[node] = now
+        self._record(now, "stop", node)
+
+    def on_dial(self, now: float, node: int, peer: int) -> None:
+        """A node dials another."""
+        self.add("connect")
+        self._record(now, "dial", node, peer)
+
+    def on_connect(self, now: float, node: int, peer: int) -> None:
+        """One side of a connection has opened."""
+        self._record(now, "connect", node, peer)
+
+    def on_disconnect(self, now: float, node: int, peer: int) -> None:
+        """One side of a connection has closed."""
+        self._record(now, "disconnect", node, peer)
+
+    def on_lost(self, now: float, node: int, peer: int, size: int) -> None:
+        """The network lost an RPC."""
+        self.add("lost")
+        self._record(now, "lost", node, peer, size=size)
+
+    def on_dropped(self, now: float, node: int, peer: int, size: int) -> None:
+        """A full queue refused an RPC."""
+        self.add("dropped")
+        self._record(now, "drop", node, peer, size=size)
+
+    def on_send(self, now: float, node: int, peers: Sequence[Any], rpc: Rpc) -> int:
+        """Count an RPC to some peers, and return its size in bytes."""
+        count = len(peers)
+        is_plain = rpc.control is None and not rpc.subscriptions and not rpc.overlay and len(rpc.messages) == 1 and not rpc.hops
+        is_plain = is_plain and not rpc.is_test
+        if is_plain and self._plain_bytes >= 0:
+            size = self._plain_bytes
+        else:
+            size = rpc_bytes(rpc)
+            if is_plain:
+                self._plain_bytes = size
+        if rpc.messages:
+            self.payload_bytes += size * count
+            counters = self.counters
+            counters["message"] = counters.get("message", 0) + count * len(rpc.messages)
+            for message in rpc.messages:
+                self.copies[int.from_bytes(message.id, "big")] += count
+        else:
+            self.control_bytes += size * count
+        if not is_plain:
+            for kind, parts, _ in parts_of(rpc):
+                self.add(kind, parts * count)
+        if self.recorder is not None:
+            self._record_send(now, node, peers, rpc, size)
+        return size
+
+    def _record_send(self, now: float, node: int, peers: Sequence[Any], rpc: Rpc, size: int) -> None:
+        assert self.recorder is not None
+        for peer in peers:
+            rest = size  # the RPC's bytes go to its first record, so that the sum over records is what was sent
+            for message in rpc.messages:
+                number = int.from_bytes(message.id, "big")
+                self.recorder.add(now, "send", node, peer, type="message", message=number, count=1, size=rest)
+                rest = 0
+            for kind, _, ids in parts_of(rpc):
+                self.recorder.add(now, "send", node, peer, type=kind, count=ids, size=rest)
+                rest = 0
+
+    def _record(self, now: float, kind: str, node: int, peer: int | None = None, **columns: Any) -> None:
+        if self.recorder is not None:
+            self.recorder.add(now, kind, node, peer, **columns)
 
     def missing(self, number: int) -> list[int]:
         """Return the honest nodes that have been up since a message's publish and have not got it, ascending."""

@@ -1,4 +1,4 @@
-"""How many bytes an RPC takes on the wire, without encoding it: the protobuf arithmetic of `pubsub/wire/rpc_codec.py`.
+"""What is in an RPC, and how many bytes it takes on the wire, without encoding it: the protobuf arithmetic of `pubsub/wire/rpc_codec.py`.
 
 Nodes are small integers here. A peer id counts as 38 bytes, its length for an Ed25519 key.
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...pubsub.rpc import (
     Control,
@@ -126,3 +127,61 @@ def _overlay(part: OverlayMessage) -> int:
     if isinstance(part, TreeGraft):
         size += _ids(part.ids)
     return size
+
+
+def parts_of(rpc: Rpc) -> list[tuple[str, int, int]]:
+    """List everything in an RPC except messages: type, number of parts, and number of ids (or topics, or peers) in them."""
+    parts = []
+    if rpc.subscriptions:
+        parts.append(("subscription", len(rpc.subscriptions), len(rpc.subscriptions)))
+    if rpc.control is not None:
+        parts.extend(_control_parts(rpc.control))
+    parts.extend(_overlay_part(part) for part in rpc.overlay)
+    if rpc.is_test:
+        parts.append(("test", 1, 0))
+    return parts
+
+
+def _control_parts(control: Control) -> list[tuple[str, int, int]]:
+    parts = []
+    if control.ihave:
+        parts.append(("ihave", len(control.ihave), sum(len(ihave.ids) for ihave in control.ihave)))
+    if control.iwant:
+        parts.append(("iwant", 1, len(control.iwant)))
+    if control.graft:
+        parts.append(("graft", len(control.graft), len(control.graft)))
+    if control.prune:
+        parts.append(("prune", len(control.prune), sum(len(prune.peers) for prune in control.prune)))
+    if control.idontwant:
+        parts.append(("idontwant", 1, len(control.idontwant)))
+    if control.choke:
+        parts.append(("choke", len(control.choke), len(control.choke)))
+    if control.unchoke:
+        parts.append(("unchoke", len(control.unchoke), len(control.unchoke)))
+    if control.extensions is not None:
+        parts.append(("extensions", 1, int(control.extensions.test)))
+    if isinstance(control, UnwiredControl):
+        parts.extend((kind, count, count) for kind, count in control.further_parts())
+    return parts
+
+
+_OVERLAY_NAMES = {
+    "GetNodes": "getnodes",
+    "Nodes": "nodes",
+    "WalkJoin": "join",
+    "ForwardJoin": "forwardjoin",
+    "Neighbor": "neighbor",
+    "Disconnected": "disconnect",
+    "Leaving": "leave",
+    "Shuffle": "shuffle",
+    "ShuffleReply": "shufflereply",
+    "TreeIHave": "ihave",
+    "TreeGraft": "graft",
+    "TreePrune": "prune",
+}
+
+
+def _overlay_part(part: OverlayMessage) -> tuple[str, int, int]:
+    name = _OVERLAY_NAMES[type(part).__name__]
+    named: tuple[Any, ...] = getattr(part, "summary", ()) or getattr(part, "ids", ()) or getattr(part, "peers", ())
+    return name, 1, len(named)

@@ -16,7 +16,7 @@ from ...pubsub.router import Router
 from ...pubsub.rpc import Message
 from ...pubsub.types import MessageId, PeerId, Topic
 from ..link import Latency
-from ..measure.counters import Counters
+from ..measure.metrics import Metrics
 from ..processes import uncollected
 from ..queue import CalendarQueue
 from ..scenario import LinkSpec
@@ -148,14 +148,14 @@ class Network:
         make_router: Callable[[int, random.Random], Router],
         latency: Latency,
         spec: LinkSpec,
-        account: Counters,
+        metrics: Metrics,
         seed: int,
         validation_s: float = 0.0,
     ) -> None:
         self.nodes = nodes
         self.latency = latency
         self.spec = spec
-        self.account = account
+        self.metrics = metrics
         self.now = 0.0
         self.events = 0
         self.registry: dict[tuple[int, int], SimLink] = {}
@@ -220,7 +220,7 @@ class Network:
             if type(action) is SendRpc:
                 self._send(node, action)
             elif type(action) is Deliver:
-                self.account.on_deliver(self.now, node.id, action.source, action.message)
+                self.metrics.on_deliver(self.now, node.id, action.source, int.from_bytes(action.message.id, "big"))
             else:
                 self._apply(node, action)
 
@@ -280,7 +280,7 @@ class Network:
         node.epoch += 1
         node.router = router = self._make_router(node.id, random.Random(f"router {self._seed} {node.id} {node.epoch}"))
         node.handle = router.handle
-        self.account.on_up(self.now, node.id)
+        self.metrics.on_up(self.now, node.id)
         self.tell(node, events.Start(node.peer_id))
         self.tell(node, events.Subscribe(TOPIC))
 
@@ -293,11 +293,11 @@ class Network:
             lane.link.to(node).handle = None
             self._push(self.now + lane.latency_s, CLOSED, lane.node, lane.link)
         node.lanes.clear()
-        self.account.on_down(self.now, node.id)
+        self.metrics.on_down(self.now, node.id)
 
     def publish(self, node: SimNode, data: bytes) -> None:
         """Publish a message at a node that is up."""
-        number = self.account.on_publish(self.now, node.id)
+        number = self.metrics.on_publish(self.now, node.id)
         message = Message(MessageId(number.to_bytes(8, "big")), TOPIC, data)
         self.tell(node, events.Publish(message))
 
@@ -312,7 +312,7 @@ class Network:
         is_plain = self._is_perfect and not bandwidth
         link = SimLink(node, other, self.latency.between(*key), is_plain=is_plain, bandwidth=bandwidth)
         self.registry[key] = link
-        self.account.on_dial(self.now, node.id, other.id)
+        self.metrics.on_dial(self.now, node.id, other.id)
         if self.sides is not None and self.sides[node.id] != self.sides[other.id]:
             self.cut(link)
         self._push(self.now + link.latency_s, DIALLED, other, link)
@@ -376,7 +376,7 @@ class Network:
         spoken = other.router.protocols if other.router is not None else node.router.protocols
         offered, taken = (node.router.protocols, spoken) if node is link.dialler else (spoken, node.router.protocols)
         protocol = offered[0] if offered[0] in taken else next((each for each in offered if each in taken), "")
-        self.account.on_connect(self.now, node.id, other.id)
+        self.metrics.on_connect(self.now, node.id, other.id)
         self.tell(node, events.PeerConnected(other.peer_id, protocol, node is link.dialler, other.address))
 
     def _on_closed(self, node: SimNode, link: SimLink) -> None:
@@ -386,7 +386,7 @@ class Network:
         if lane is not None and lane.link is link:
             del node.lanes[other.peer_id]
             link.to(node).handle = None
-            self.account.on_disconnect(self.now, node.id, other.id)
+            self.metrics.on_disconnect(self.now, node.id, other.id)
             self.tell(node, events.PeerDisconnected(other.peer_id))
 
     def _release(self, node: SimNode, peer: Any) -> None:
@@ -412,7 +412,7 @@ class Network:
     def _send(self, node: SimNode, action: SendRpc) -> None:
         rpc, peers = action.rpc, action.peers
         now = self.now
-        size = self.account.on_send(now, node.id, peers, rpc)
+        size = self.metrics.on_send(now, node.id, peers, rpc)
         lanes, seq, push = node.lanes, self._seq, self._queue.push
         event = events.RpcReceived(node.peer_id, rpc)  # one for all recipients
         for peer in peers:
@@ -436,12 +436,12 @@ class Network:
         if spec.bandwidth or link.bandwidth:
             left = self._enqueue(node, lane, size)
             if left is None:
-                self.account.on_dropped(self.now, node.id, lane.node.id, size)
+                self.metrics.on_dropped(self.now, node.id, lane.node.id, size)
                 self._tell_later(0.0, node, events.SendFailed(lane.node.peer_id, event.rpc))
                 return
             leaves_s = left
         if link.is_cut or (spec.loss and rng.random() < spec.loss):
-            self.account.on_lost(self.now, node.id, lane.node.id, size)
+            self.metrics.on_lost(self.now, node.id, lane.node.id, size)
             return
         at = leaves_s + lane.latency_s * (1.0 + spec.jitter * rng.random())
         if spec.reordering and rng.random() < spec.reordering:

@@ -14,7 +14,6 @@ from ...pubsub.registry import default_params, make_router
 from ...pubsub.router import Router, RouterState
 from ...pubsub.tables import overlaid
 from ..link import HeavyTail, Latency, Regional, Uniform
-from ..measure.counters import Counters
 from ..measure.metrics import Metrics, RunResult
 from ..measure.report import as_row
 from ..measure.trace import Recorder, Sink
@@ -68,9 +67,8 @@ class ScenarioRun:
         self.scenario, self.seed = scenario, seed
         honest, attack = scenario.nodes, scenario.attack
         total = honest + attack.nodes
-        self.metrics = Metrics(total, honest)
         self._degrees: list[int] = []
-        self._recorder = Recorder(sinks) if sinks else None
+        self.metrics = Metrics(total, honest, Recorder(sinks) if sinks else None)
         make = router_factory(
             scenario.router,
             scenario.params.get(scenario.router, {}),
@@ -89,12 +87,11 @@ class ScenarioRun:
             if scenario.clock_drift:
                 node.rate = 1.0 + scenario.clock_drift * (2 * rng.random() - 1)
                 node.offset_s = 1000.0 * rng.random()
-        account = Counters(self.metrics, self._recorder)
         latency = make_latency(scenario.latency, seed)
-        self.network = Network(nodes, make_router, latency, scenario.link, account, seed, scenario.publish.validation_s)
+        self.network = Network(nodes, make_router, latency, scenario.link, self.metrics, seed, scenario.publish.validation_s)
         starts = [scenario.start_spread_s * rng.random() for _ in range(honest)]
         starts.extend(attack.join_s + scenario.start_spread_s * rng.random() for _ in range(attack.nodes))
-        script = Script(self.network, honest, links + bad_links, random.Random(f"script {seed}"), self._recorder)
+        script = Script(self.network, honest, links + bad_links, random.Random(f"script {seed}"), self.metrics.recorder)
         script.start_all(starts)
         script.publish_all(scenario.publish)
         for fault in scenario.fault:
@@ -117,9 +114,9 @@ class ScenarioRun:
 
     def result(self) -> RunResult:
         """Sum up the run so far, and close the trace."""
-        if self._recorder is not None:
-            self._recorder.close()
-            self._recorder = None
+        if self.metrics.recorder is not None:
+            self.metrics.recorder.close()
+            self.metrics.recorder = None
         if not self._degrees:
             self._count_degrees()
         return RunResult(

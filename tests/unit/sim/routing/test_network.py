@@ -22,7 +22,6 @@ from gossiplog.pubsub.registry import ROUTERS
 from gossiplog.pubsub.router import RouterState
 from gossiplog.pubsub.rpc import Rpc, Subscription
 from gossiplog.sim.link import Uniform
-from gossiplog.sim.measure.counters import Counters
 from gossiplog.sim.measure.metrics import Metrics, RunResult
 from gossiplog.sim.routing.network import TOPIC, Network, SimNode
 from gossiplog.sim.routing.run import run_scenario
@@ -62,7 +61,7 @@ class World:
         self.nodes = [SimNode(number, "10.0.0.1") for number in range(nodes)]
         self.nodes[0].rate, self.nodes[0].offset_s = rate, offset_s
         self.metrics = Metrics(nodes, nodes)
-        self.network = Network(self.nodes, lambda _, __: Probe0(), Uniform(1, 0.01, 0.01), spec or LinkSpec(), Counters(self.metrics), 1)
+        self.network = Network(self.nodes, lambda _, __: Probe0(), Uniform(1, 0.01, 0.01), spec or LinkSpec(), self.metrics, 1)
         for node in self.nodes:
             self.network.start(node)
         self.now = 0.0
