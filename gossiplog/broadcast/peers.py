@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from random import Random
 
 from ..limits import Backoff
 from ..pubsub.types import PeerId
+from .allowance import Bringer
 from .events import Connected, PeerKind
 
 TRUSTED_MIN = 20
@@ -15,6 +17,7 @@ PUSHED_MAX = 64
 """Entries that one peer has pushed and that are being inserted; of what comes faster only the key is kept, and a sync brings it."""
 
 
+@dataclass(slots=True, eq=False)
 class Peer:
     """One connected peer.
 
@@ -41,50 +44,34 @@ class Peer:
         broken_streams: Streams on which it broke the protocol.
     """
 
-    __slots__ = (
-        "address",
-        "bringer",
-        "broken_streams",
-        "brought",
-        "id",
-        "is_behind",
-        "is_checking",
-        "is_origin_shared",
-        "is_outbound",
-        "is_push_open",
-        "kind",
-        "opened_at",
-        "opens_push",
-        "origin",
-        "pushed",
-        "reopen_at",
-        "reopening",
-        "settles_at",
-        "told_at",
-        "update",
-    )
+    id: PeerId
+    kind: PeerKind
+    is_outbound: bool
+    address: str | None
+    origin: str | None
+    is_origin_shared: bool
+    bringer: Bringer
+    opens_push: bool
+    reopening: Backoff
+    broken_streams: int = 0
+    brought: int = 0
+    is_push_open: bool = False
+    opened_at: int = 0
+    reopen_at: float | None = None
+    told_at: int = 0
+    settles_at: float | None = None
+    is_behind: bool = False
+    pushed: int = 0
+    is_checking: bool = False
+    update: list[bytes] | None = None
 
-    def __init__(self, event: Connected, random: Random) -> None:
-        self.id: PeerId = event.peer
-        self.kind = event.kind
-        self.is_outbound = event.is_outbound
-        self.address = event.address
-        self.origin = event.origin
-        self.is_origin_shared = event.is_origin_shared
-        self.bringer = event.bringer
-        self.broken_streams = 0
-        self.brought = 0
-        self.is_push_open = False
-        self.opened_at = 0
-        self.opens_push = event.has_push and (event.kind is PeerKind.HUB or (event.kind is PeerKind.MESH and event.is_outbound))
-        self.reopen_at: float | None = None
-        self.reopening = Backoff(random)
-        self.told_at = 0
-        self.settles_at: float | None = None
-        self.is_behind = False
-        self.pushed = 0
-        self.is_checking = False
-        self.update: list[bytes] | None = None
+    @staticmethod
+    def of(event: Connected, random: Random) -> Peer:
+        """Make one that has just connected."""
+        kind = event.kind
+        opens_push = event.has_push and (kind is PeerKind.HUB or (kind is PeerKind.MESH and event.is_outbound))
+        whence = (event.address, event.origin, event.is_origin_shared)
+        return Peer(event.peer, kind, event.is_outbound, *whence, event.bringer, opens_push, Backoff(random))
 
     @property
     def is_trusted(self) -> bool:

@@ -237,7 +237,7 @@ class Spreading:
         if until is not None:
             self._emit(Ban(event.peer, until, "banned before"))
             return
-        peer = self._peers[event.peer] = Peer(event, self._random)
+        peer = self._peers[event.peer] = Peer.of(event, self._random)
         self._wanted_syncs.on_connected(event.peer, event.address)
         self._out += self._shared.attach(self._topic, peer, event.protocol, self._now)
         self._pushes.on_connected(peer)

@@ -332,7 +332,7 @@ class PubSub(Hooks):
     def _on_peer_connected(self, event: events.PeerConnected) -> None:
         if event.peer in self.peers or event.protocol not in self.protocols:
             return
-        peer = Peer(event, is_direct=event.peer in self.direct)
+        peer = Peer.of(event, is_direct=event.peer in self.direct)
         self.peers[peer.id] = peer
         if self.joined:
             self.draft(peer.id).subscriptions.update(dict.fromkeys(self.joined, True))

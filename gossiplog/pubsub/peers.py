@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from .types import PeerId, Topic
 T = TypeVar("T")
 
 
+@dataclass(slots=True, eq=False)
 class Peer:
     """One connected peer.
 
@@ -31,41 +33,38 @@ class Peer:
         dropped_untold: The same since the last `SlowPeer`.
     """
 
-    __slots__ = (
-        "dropped",
-        "dropped_untold",
-        "extensions",
-        "has_choke",
-        "has_extensions",
-        "has_idontwant",
-        "has_mesh",
-        "has_overlay",
-        "has_px",
-        "id",
-        "is_direct",
-        "is_outbound",
-        "is_tested",
-        "protocol",
-        "topics",
-    )
+    id: PeerId
+    protocol: str
+    is_outbound: bool
+    is_direct: bool
+    has_mesh: bool
+    has_px: bool
+    has_idontwant: bool
+    has_choke: bool
+    has_overlay: bool
+    has_extensions: bool
+    topics: dict[Topic, None] = field(default_factory=dict)
+    extensions: Extensions | None = None
+    is_tested: bool = False
+    dropped: int = 0
+    dropped_untold: int = 0
 
-    def __init__(self, event: PeerConnected, *, is_direct: bool) -> None:
+    @staticmethod
+    def of(event: PeerConnected, *, is_direct: bool) -> Peer:
+        """Make one that has just connected."""
         features = FEATURES.get(event.protocol, Feature.NONE)
-        self.id: PeerId = event.peer
-        self.protocol = event.protocol
-        self.is_outbound = event.is_outbound
-        self.is_direct = is_direct
-        self.topics: dict[Topic, None] = {}
-        self.has_mesh = Feature.MESH in features
-        self.has_px = Feature.PX in features
-        self.has_idontwant = Feature.IDONTWANT in features
-        self.has_choke = Feature.CHOKE in features
-        self.has_overlay = Feature.OVERLAY in features
-        self.has_extensions = Feature.EXTENSIONS in features
-        self.extensions: Extensions | None = None
-        self.is_tested = False
-        self.dropped = 0
-        self.dropped_untold = 0
+        return Peer(
+            event.peer,
+            event.protocol,
+            event.is_outbound,
+            is_direct,
+            has_mesh=Feature.MESH in features,
+            has_px=Feature.PX in features,
+            has_idontwant=Feature.IDONTWANT in features,
+            has_choke=Feature.CHOKE in features,
+            has_overlay=Feature.OVERLAY in features,
+            has_extensions=Feature.EXTENSIONS in features,
+        )
 
     def state(self, score: ScoreParts | None, backoff_until: float | None) -> PeerState:
         """Show the peer as a value, with its score, and until when it is not grafted."""

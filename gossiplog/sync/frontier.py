@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
 
@@ -9,6 +10,7 @@ from ..tree.check import ChildrenCheck
 from ..tree.node import Node
 
 
+@dataclass(slots=True, eq=False)
 class Span:
     """A node of the source's whose children we need, and the key range `[node.key, upper)` that they lie in.
 
@@ -21,15 +23,12 @@ class Span:
         is_open: False once its children have been added to the frontier in its stead.
     """
 
-    __slots__ = ("check", "is_open", "node", "rest", "start", "upper")
-
-    def __init__(self, node: Node, upper: bytes | None) -> None:
-        self.node = node
-        self.upper = upper
-        self.start: bytes | None = None
-        self.rest: bytes | None = None
-        self.check: ChildrenCheck | None = None
-        self.is_open = True
+    node: Node
+    upper: bytes | None
+    start: bytes | None = None
+    rest: bytes | None = None
+    check: ChildrenCheck | None = None
+    is_open: bool = True
 
 
 class Frontier:
@@ -86,9 +85,7 @@ class Frontier:
         """Note that the span's children have been added, or are not needed; what comes in later parts takes the span's place."""
         span.is_open = False
         if span.rest is not None:
-            following = Span(span.node, span.upper)
-            following.start, following.check = span.rest, span.check
-            self._add(span.rest, following)
+            self._add(span.rest, Span(span.node, span.upper, start=span.rest, check=span.check))
 
     def take_span(self, *, only_first: bool) -> Span | None:
         """Take the leftmost span that was not taken yet; O(log size).

@@ -15,7 +15,7 @@ from ..params import GossipsubParams
 from ..peers import Peer, choose
 from ..rpc import IHave, Message, Rpc
 from ..types import MessageId, PeerId, Topic
-from .score import NoScoring, Scoring
+from .score import PeerScores, Scoring
 
 
 class Gossip:
@@ -34,7 +34,7 @@ class Gossip:
         self._core = core
         self._params = params
         self._scoring = scoring
-        self._is_scoring = not isinstance(scoring, NoScoring)
+        self._is_scoring = isinstance(scoring, PeerScores)
         self._tick = 0
         self._promises: dict[MessageId, dict[PeerId, float]] = {}
         self._heard: dict[PeerId, int] = {}

@@ -5,103 +5,66 @@ Source: gossipsub v1.1 specification, "Peer Scoring"; counters and retention as 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import Protocol
 
 from ..params import ScoreParams, Thresholds, TopicScoreParams
 from ..router import ScoreParts
 from ..types import PeerId, Topic
 
 
-class Scoring(Protocol):
-    """What the router's parts ask about a peer's score."""
-
-    @property
-    def thresholds(self) -> Thresholds:
-        """What low scores cost."""
-        ...
-
-    def of(self, peer: PeerId) -> float:
-        """The score; 0 for an unknown peer."""
-        ...
-
-    def penalise(self, peer: PeerId, count: int) -> None:
-        """Count misbehaviour (P7)."""
-        ...
-
-    def reject(self, peer: PeerId, topic: Topic) -> None:
-        """Count an invalid message (P4)."""
-        ...
-
-    def is_silent(self, peer: PeerId, topic: Topic) -> bool:
-        """Whether a peer that is in our mesh for long enough has brought nothing of late."""
-        ...
-
-    def graft(self, peer: PeerId, topic: Topic, now: float) -> None:
-        """The peer came into our mesh."""
-        ...
-
-    def prune(self, peer: PeerId, topic: Topic) -> None:
-        """The peer left our mesh."""
-        ...
-
-
-class NoScoring:
-    """Every score is 0, which is above or at every threshold."""
+class Scoring:
+    """What the router's parts ask about a peer's score. This keeps none: every score is 0, which is above or at every threshold."""
 
     thresholds = Thresholds(gossip=0, publish=0, graylist=0, accept_px=0, opportunistic_graft=0)
 
     def of(self, peer: PeerId) -> float:
-        """The score: 0."""
+        """The score; 0 for an unknown peer."""
         return 0.0
 
     def penalise(self, peer: PeerId, count: int) -> None:
-        """Nothing."""
+        """Count misbehaviour (P7)."""
 
     def reject(self, peer: PeerId, topic: Topic) -> None:
-        """Nothing."""
+        """Count an invalid message (P4)."""
 
     def is_silent(self, peer: PeerId, topic: Topic) -> bool:
-        """Nobody is."""
+        """Whether a peer that is in our mesh for long enough has brought nothing of late."""
         return False
 
     def graft(self, peer: PeerId, topic: Topic, now: float) -> None:
-        """Nothing."""
+        """The peer came into our mesh."""
 
     def prune(self, peer: PeerId, topic: Topic) -> None:
-        """Nothing."""
+        """The peer left our mesh."""
 
 
+@dataclass(slots=True, eq=False)
 class _TopicStats:
-    __slots__ = ("first_deliveries", "grafted_at", "invalid_messages", "is_active", "mesh_deliveries", "mesh_failure", "mesh_time_s")
-
-    def __init__(self) -> None:
-        self.grafted_at: float | None = None
-        self.mesh_time_s = 0.0
-        self.is_active = False
-        self.first_deliveries = 0.0
-        self.mesh_deliveries = 0.0
-        self.mesh_failure = 0.0
-        self.invalid_messages = 0.0
+    grafted_at: float | None = None
+    mesh_time_s: float = 0.0
+    is_active: bool = False
+    first_deliveries: float = 0.0
+    mesh_deliveries: float = 0.0
+    mesh_failure: float = 0.0
+    invalid_messages: float = 0.0
 
     def is_blank(self) -> bool:
         return self.grafted_at is None and not (self.first_deliveries or self.mesh_deliveries or self.mesh_failure or self.invalid_messages)
 
 
+@dataclass(slots=True, eq=False)
 class _Stats:
-    __slots__ = ("address", "app", "behaviour", "cached", "expires_at", "is_stale", "topics")
-
-    def __init__(self) -> None:
-        self.topics: dict[Topic, _TopicStats] = {}
-        self.address: str | None = None
-        self.app = 0.0
-        self.behaviour = 0.0
-        self.expires_at: float | None = None  # None while connected
-        self.cached = 0.0
-        self.is_stale = False
+    topics: dict[Topic, _TopicStats] = field(default_factory=dict)
+    address: str | None = None
+    app: float = 0.0
+    behaviour: float = 0.0
+    expires_at: float | None = None  # None while connected
+    cached: float = 0.0
+    is_stale: bool = False
 
 
-class PeerScores:
+class PeerScores(Scoring):
     """Keep the counters and give the scores.
 
     A score is cached: what lowers it shows at once, what raises it (P1, P2, P3) at the next decay, at most `decay_interval_s`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from ..actions import Connect, Disconnect
 from ..base import PubSub
@@ -13,6 +14,7 @@ from ..types import PeerId
 _WAITING_MAX = 16
 
 
+@dataclass(slots=True, eq=False)
 class _Dial:
     """A connection that was asked for.
 
@@ -22,12 +24,9 @@ class _Dial:
         age: Heartbeats since.
     """
 
-    __slots__ = ("age", "named_by", "waiting")
-
-    def __init__(self, named_by: PeerId | None) -> None:
-        self.named_by = named_by
-        self.waiting: list[OverlayMessage] = []
-        self.age = 0
+    named_by: PeerId | None
+    waiting: list[OverlayMessage] = field(default_factory=list)
+    age: int = 0
 
 
 class OverlayDials:

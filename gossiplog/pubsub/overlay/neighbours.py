@@ -6,12 +6,14 @@ Source: "Episub" (r1), "Active View Management".
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
 from random import Random
 
 from ..peers import choose
 from ..types import PeerId
 
 
+@dataclass(slots=True, eq=False)
 class ActiveLink:
     """An active link, and what the neighbour last said of its own.
 
@@ -23,14 +25,11 @@ class ActiveLink:
         is_untold: Our last NEIGHBOR met a full queue.
     """
 
-    __slots__ = ("heard_tick", "is_random", "is_untold", "peers", "random_links")
-
-    def __init__(self, tick: int, *, is_random: bool) -> None:
-        self.is_random = is_random
-        self.random_links = 0
-        self.peers: frozenset[PeerId] = frozenset()
-        self.heard_tick = tick
-        self.is_untold = False
+    heard_tick: int
+    is_random: bool
+    random_links: int = 0
+    peers: frozenset[PeerId] = frozenset()
+    is_untold: bool = False
 
 
 def count_random(links: Mapping[PeerId, ActiveLink]) -> int:

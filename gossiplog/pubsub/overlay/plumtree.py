@@ -22,6 +22,7 @@ hops and 1.0 s in the median, as only links that fell out of use were ever repla
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from itertools import islice
 
 from ..actions import SendRpc, SetTimer
@@ -64,6 +65,7 @@ class Wake:
         return True
 
 
+@dataclass(slots=True, eq=False)
 class _Missing:
     """A message that was announced and has not come.
 
@@ -72,13 +74,11 @@ class _Missing:
         touches: How often the timer has seen it.
     """
 
-    __slots__ = ("announcers", "touches")
-
-    def __init__(self) -> None:
-        self.announcers: deque[tuple[PeerId, int]] = deque()
-        self.touches = 0
+    announcers: deque[tuple[PeerId, int]] = field(default_factory=deque)
+    touches: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class _Kept:
     """An accepted or own message.
 
@@ -87,13 +87,10 @@ class _Kept:
         number: How many messages there were when it came, itself counted.
     """
 
-    __slots__ = ("at_s", "number", "rpc", "sender")
-
-    def __init__(self, rpc: Rpc, sender: PeerId | None, number: int, at_s: float) -> None:
-        self.rpc = rpc
-        self.sender = sender
-        self.number = number
-        self.at_s = at_s
+    rpc: Rpc
+    sender: PeerId | None
+    number: int
+    at_s: float
 
 
 class BroadcastTree:

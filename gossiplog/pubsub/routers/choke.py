@@ -9,6 +9,7 @@ Source: vyzo/gerbil-simsub, `simsub/episub.ss` ("episub (gossipsub/v1.2) experim
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from random import Random
 
 from ..params import ChokeParams
@@ -20,14 +21,12 @@ from ..types import MessageId, PeerId, Topic
 from .gossipsub import Gossipsub
 
 
+@dataclass(slots=True, eq=False)
 class _Samples:
     """In what place a peer's copies came."""
 
-    __slots__ = ("count", "places")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.places = 0
+    count: int = 0
+    places: int = 0
 
 
 class Choke(Gossipsub):

@@ -13,7 +13,7 @@ from ..base import PubSub
 from ..events import AppScored, ConnectFailed, PeerRecordLearned, Probed, TopicScored
 from ..gossip.fanout import Fanout
 from ..gossip.mesh import PeerExchange, TopicMeshes
-from ..gossip.score import NoScoring, Scoring
+from ..gossip.score import Scoring
 from ..params import MeshsubParams
 from ..peers import Peer
 from ..protocol_ids import FLOODSUB, MESHSUB_1_0
@@ -49,7 +49,7 @@ class Meshsub(PubSub):
     ) -> None:
         super().__init__(params, rng, protocols, params.direct_peers)
         self.mesh_params = params
-        self.scoring: Scoring = scoring or NoScoring()
+        self.scoring = scoring or Scoring()
         self.exchange = PeerExchange(self, self.scoring, px_peers, is_offering=is_offering_px)
         self.mesh = TopicMeshes(self, params, self.scoring, self.exchange)
         self.fanout = Fanout(self, params, self.scoring)

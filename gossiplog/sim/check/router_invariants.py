@@ -22,6 +22,7 @@ Source: docs/spec/pubsub.md; docs/spec/episub.md, "Broadcast"; docs/spec/simulat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, NoReturn, TypeAlias, TypeVar
 
 from ...broadcast.actions import Action
@@ -70,6 +71,7 @@ class PerReplica(Generic[N]):
         self._nodes[replica.id] = self.knows()
 
 
+@dataclass(slots=True, eq=False)
 class _Talk:
     """The RPCs between one replica and one peer since they were connected.
 
@@ -79,50 +81,47 @@ class _Talk:
         unsaid: A GRAFT (True) or PRUNE (False) that met a full queue and was not yet repeated, and since when; None for neither.
     """
 
-    __slots__ = ("announced", "asked", "brought", "copied", "sent", "unsaid", "unwanted", "wire")
-
-    def __init__(self, wire: SimWire, asked: dict[MessageId, int], copied: set[MessageId]) -> None:
-        self.wire = wire
-        self.announced: dict[MessageId, float] = {}
-        self.asked = asked
-        self.brought: set[MessageId] = set()
-        self.copied = copied
-        self.sent: dict[MessageId, int] = {}
-        self.unsaid: tuple[bool, float] | None = None
-        self.unwanted: dict[MessageId, float] = {}
+    wire: SimWire
+    asked: dict[MessageId, int]
+    copied: set[MessageId]
+    announced: dict[MessageId, float] = field(default_factory=dict)
+    brought: set[MessageId] = field(default_factory=set)
+    sent: dict[MessageId, int] = field(default_factory=dict)
+    unsaid: tuple[bool, float] | None = None
+    unwanted: dict[MessageId, float] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
 class _Turn:
     """The obligations that an RPC puts on its receiver, and the receiver's reactions."""
 
-    __slots__ = ("grafted", "is_graft", "is_prune", "is_tree_graft", "is_tree_prune", "owed", "peer", "pruned", "unknown")
+    peer: PeerId
+    owed: dict[MessageId, None] = field(default_factory=dict)
+    unknown: dict[MessageId, None] = field(default_factory=dict)
+    is_graft: bool = False
+    is_prune: bool = False
+    is_tree_graft: bool = False
+    is_tree_prune: bool = False
+    grafted: bool = False
+    pruned: bool = False
 
-    def __init__(self, peer: PeerId) -> None:
-        self.peer = peer
-        self.owed: dict[MessageId, None] = {}
-        self.unknown: dict[MessageId, None] = {}
-        self.is_graft = self.is_prune = self.is_tree_graft = self.is_tree_prune = False
-        self.grafted = self.pruned = False
 
-
+@dataclass(slots=True, eq=False)
 class _Node:
     """The knowledge about one replica since it started."""
 
-    __slots__ = ("asked", "backoffs", "copied", "delivered", "forwarding", "known", "lasting", "owing", "talks", "tree", "turn", "wanted")
-
-    def __init__(self) -> None:
-        self.talks: dict[PeerId, _Talk] = {}
-        self.asked: dict[PeerId, dict[MessageId, int]] = {}
-        self.copied: dict[PeerId, set[MessageId]] = {}
-        self.known: set[MessageId] = set()
-        self.delivered: dict[MessageId, float] = {}
-        self.backoffs: dict[PeerId, float] = {}
-        self.wanted: dict[tuple[MessageId, PeerId], float] = {}
-        self.lasting: dict[tuple[str, PeerId], float] = {}
-        self.turn: _Turn | None = None
-        self.tree: tuple[PeerId, ...] | None = None
-        self.forwarding: MessageId | None = None
-        self.owing: set[PeerId] = set()
+    talks: dict[PeerId, _Talk] = field(default_factory=dict)
+    asked: dict[PeerId, dict[MessageId, int]] = field(default_factory=dict)
+    copied: dict[PeerId, set[MessageId]] = field(default_factory=dict)
+    known: set[MessageId] = field(default_factory=set)
+    delivered: dict[MessageId, float] = field(default_factory=dict)
+    backoffs: dict[PeerId, float] = field(default_factory=dict)
+    wanted: dict[tuple[MessageId, PeerId], float] = field(default_factory=dict)
+    lasting: dict[tuple[str, PeerId], float] = field(default_factory=dict)
+    turn: _Turn | None = None
+    tree: tuple[PeerId, ...] | None = None
+    forwarding: MessageId | None = None
+    owing: set[PeerId] = field(default_factory=set)
 
 
 class RouterInvariants(PerReplica[_Node]):

@@ -6,6 +6,7 @@ Source: docs/spec/sync.md, "Reliable causal broadcast" and "Certain entries".
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from ...broadcast.actions import Action, Push
 from ...broadcast.events import PeerKind
@@ -23,6 +24,7 @@ PASSED_ON_S = 0.8
 """An entry is pushed, or heads are told instead, within this time: the log may be read twice before, each time for up to 0.3 s."""
 
 
+@dataclass(slots=True, eq=False)
 class _Node:
     """The knowledge about one replica since it started.
 
@@ -36,16 +38,13 @@ class _Node:
         unheard: Entries forwarded before they were stored, while there was no mesh. Peers that came later are told heads.
     """
 
-    __slots__ = ("brought", "claimed", "owed", "published", "pushed", "unheard", "unpublished")
-
-    def __init__(self) -> None:
-        self.pushed: dict[PeerId, set[bytes]] = {}
-        self.owed: dict[PeerId, dict[bytes, tuple[float, int]]] = {}
-        self.claimed: dict[PeerId, set[bytes]] = {}
-        self.brought: dict[PeerId, set[bytes]] = {}
-        self.published: set[MessageId] = set()
-        self.unpublished: set[MessageId] = set()
-        self.unheard: set[bytes] = set()
+    pushed: dict[PeerId, set[bytes]] = field(default_factory=dict)
+    owed: dict[PeerId, dict[bytes, tuple[float, int]]] = field(default_factory=dict)
+    claimed: dict[PeerId, set[bytes]] = field(default_factory=dict)
+    brought: dict[PeerId, set[bytes]] = field(default_factory=dict)
+    published: set[MessageId] = field(default_factory=set)
+    unpublished: set[MessageId] = field(default_factory=set)
+    unheard: set[bytes] = field(default_factory=set)
 
 
 class SpreadingInvariants(PerReplica[_Node]):

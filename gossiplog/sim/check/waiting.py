@@ -6,6 +6,7 @@ Source: docs/spec/sync.md, "Orphans".
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
 from ...entry.message import Entry
 from ...entry.validation import Rule, Verdict
@@ -20,6 +21,7 @@ known only when it ends.
 """
 
 
+@dataclass(slots=True, eq=False)
 class _Node:
     """The knowledge about one replica since it started.
 
@@ -29,12 +31,9 @@ class _Node:
         refused: Keys of entries that the log refuses.
     """
 
-    __slots__ = ("orphans", "refused", "waiting")
-
-    def __init__(self) -> None:
-        self.orphans: dict[bytes, float] = {}
-        self.waiting: dict[bytes, float | None] = {}
-        self.refused: set[bytes] = set()
+    orphans: dict[bytes, float] = field(default_factory=dict)
+    waiting: dict[bytes, float | None] = field(default_factory=dict)
+    refused: set[bytes] = field(default_factory=set)
 
 
 class WaitingInvariants(PerReplica[_Node]):

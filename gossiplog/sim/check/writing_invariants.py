@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from ...errors import CommitError, ConnectionLost, NotAuthorised, StorageFull
@@ -22,6 +23,7 @@ ENTRIES_MAX = 1_000
 """A commit without its last piece has fewer entries than this."""
 
 
+@dataclass(slots=True, eq=False)
 class _Node:
     """The knowledge about one replica's machine since it started.
 
@@ -38,16 +40,16 @@ class _Node:
         apart: The unanswered pieces of groups that failed because of one of them.
     """
 
-    __slots__ = ("apart", "error", "gathered", "group", "is_asking", "is_told", "is_writing", "lost", "own", "pieces")
-
-    def __init__(self) -> None:
-        self.pieces: deque[writing.Submitted] = deque()
-        self.group: Sequence[writing.Submitted] = ()
-        self.is_writing = self.is_asking = self.is_told = False
-        self.error: Exception | None = None
-        self.own: set[writing.Submitted] = set()
-        self.lost = self.gathered = 0
-        self.apart: set[writing.Submitted] = set()
+    pieces: deque[writing.Submitted] = field(default_factory=deque)
+    group: Sequence[writing.Submitted] = ()
+    is_writing: bool = False
+    is_asking: bool = False
+    is_told: bool = False
+    error: Exception | None = None
+    own: set[writing.Submitted] = field(default_factory=set)
+    lost: int = 0
+    gathered: int = 0
+    apart: set[writing.Submitted] = field(default_factory=set)
 
 
 class WritingInvariants(PerReplica[_Node]):

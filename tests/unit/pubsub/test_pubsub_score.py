@@ -8,7 +8,7 @@ from unit.pubsub.network import Network, Solo, T, message
 from gossiplog.errors import LocalProtocolError
 from gossiplog.pubsub import GossipsubParams, Outcome, ScoreParams, Thresholds, Topic, TopicScoreParams
 from gossiplog.pubsub.events import AppScored, PeerConnected, PeerDisconnected, Subscribe, TopicScored
-from gossiplog.pubsub.gossip.score import NoScoring, PeerScores
+from gossiplog.pubsub.gossip.score import PeerScores, Scoring
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.pubsub.rpc import Rpc
 
@@ -291,7 +291,7 @@ def test_peer_with_a_negative_score_is_a_sinkhole():
 
 
 def test_no_scoring_is_zero_for_everybody():
-    scoring = NoScoring()
+    scoring = Scoring()
     scoring.penalise("p", 5)
     scoring.graft("p", T, 0)
     scoring.prune("p", T)
