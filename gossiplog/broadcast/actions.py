@@ -33,10 +33,8 @@ class InsertEntry:
     Not frozen for speed (as pubsub's `Validate`), and equal to nothing but itself.
 
     Attributes:
-        token: For the answer.
         key: 20 bytes that it was sent under, unchecked.
         value: VALUE, unchecked.
-        source: Who brought it.
         bringer: The rules under which.
     """
 
@@ -52,7 +50,6 @@ class VerifyBatch:
     """Verify these, and come back with `BatchVerified`: in the same step where that is cheap, else later. There may be none of them.
 
     Attributes:
-        token: For the answer.
         values: VALUE of each, unchecked.
     """
 
@@ -65,7 +62,6 @@ class InsertBatch:
     """Insert what these verdicts accepted, as one piece of work, and come back with `BatchInserted`. Several are inserted in their order.
 
     Attributes:
-        token: For the answer.
         verdicts: Each accepts an entry; at least one.
         way: How they came: `queue` (pushed or gossiped), `sync`, `reconcile` or `post`.
     """
@@ -77,12 +73,7 @@ class InsertBatch:
 
 @dataclass(slots=True)
 class EntryForeseen:
-    """An entry is passed on before it is stored; what follows does that. For whoever watches.
-
-    Attributes:
-        entry: Of which that is so.
-        found: What it holds.
-    """
+    """An entry is passed on before it is stored; what follows does that. For whoever watches."""
 
     entry: InsertEntry
     found: Entry
@@ -149,7 +140,6 @@ class PushRefused:
     """Tell a client that may not push that these are not taken of it: an entry that it pushed, or heads that it has and we lack.
 
     Attributes:
-        peer: The client.
         keys: Of what is not taken; empty where nothing of what it said is lacking here, as far as is known.
     """
 
@@ -162,9 +152,7 @@ class StartSync:
     """Begin one session with a connected peer, as its client, and come back with `SyncFinished`.
 
     Attributes:
-        peer: With whom.
         source: What earlier sessions with this peer have taught us, for the `SyncClient`.
-        token: For the answer.
         first_answer_s: Seconds within which the first answer must be there, opening the stream included, while many want to be asked.
     """
 
@@ -179,9 +167,7 @@ class Ban:
     """Close all connections with a peer and refuse new ones until a time; it counts as disconnected from now on.
 
     Attributes:
-        peer: The peer, by its id.
         until: Seconds on the driver's clock.
-        reason: Why, for the log.
         origin: Where it came from, if that is refused as well: nothing else is known of who it is, and nobody else is there.
     """
 
@@ -196,7 +182,6 @@ class Unwelcome:
     """Log, once a peer, that something of its was left alone.
 
     Attributes:
-        peer: The peer, by its id.
         reason: What was left alone and why, in words.
         is_blamed: It counts as an offence; else the peer is not to blame.
     """

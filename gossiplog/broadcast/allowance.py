@@ -131,11 +131,9 @@ class Allowance:
     """What all clients of the listeners with the same rules may bring to one log.
 
     Args:
-        topic: The log's.
         rules: Asked at each entry.
 
     Attributes:
-        topic: The log's.
         is_counted: Everything in the log is counted that totals depend on. Until then nothing is taken where they are limited.
         totals: Entries and bytes of VALUE in the log, by writer, with what was let in and is not committed yet.
     """
@@ -197,7 +195,6 @@ class Allowance:
         Args:
             entry: Verified, or not.
             address: Where it came from, as a group of addresses; None for a place that has no limit.
-            now: Seconds.
         """
         rules, did, size = self.rules, entry.envelope.did, len(entry.value)
         if rules.allow is not None and did not in rules.allow:
@@ -306,7 +303,6 @@ class Bringer:
         Args:
             key: Under which it came.
             value: VALUE.
-            now: Seconds.
         """
         if not self.may_push:
             return MAY_NOT_PUSH

@@ -53,7 +53,6 @@ class Connected:
     """A peer's first connection is open.
 
     Attributes:
-        peer: The peer, by its id.
         kind: What the connection is good for.
         is_outbound: We dialled.
         protocol: The pubsub protocol that both speak; None without pubsub, as over a plain WebSocket.
@@ -89,7 +88,6 @@ class PubsubChanged:
     """A connected peer of the mesh has begun with pubsub, or ended it. For the `SharedRouter`.
 
     Attributes:
-        peer: The peer, by its id.
         protocol: As in `Connected`.
     """
 
@@ -223,7 +221,6 @@ class PushReceived:
     """One message came on a push stream.
 
     Attributes:
-        peer: From whom.
         data: Its bytes without the length prefix, at most 4 MiB, unchecked.
     """
 
@@ -260,8 +257,6 @@ class SyncFinished:
     """The session of a `StartSync` is over, however it ended.
 
     Attributes:
-        peer: With whom it was.
-        result: Of this one session.
         token: Of the `StartSync`; the peer may have come back and another session with it begun.
     """
 

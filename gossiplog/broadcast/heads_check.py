@@ -15,7 +15,6 @@ class HeadsCheck:
 
     Args:
         rejected: Keys that nobody asks for again.
-        log: Asks our log.
         want: Told of the keys that a peer has and we lack.
     """
 

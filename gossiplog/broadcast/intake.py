@@ -116,7 +116,6 @@ class _Batch:
     """Entries that are verified together, and inserted together.
 
     Attributes:
-        way: How they came.
         bringers: Who brought each.
         verdicts: Of each what is known so far; None while it is being verified.
         entries: What the queue held; empty for what passed it by.
@@ -187,7 +186,6 @@ class Intake:
         """Take one event and say what is to be done, in order. Raises nothing, whatever a peer sent.
 
         Args:
-            event: What happened.
             now: Seconds on the driver's clock; not less than in the call before.
         """
         self._now = now

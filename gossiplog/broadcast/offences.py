@@ -152,10 +152,7 @@ class Blame:
         """Count offences of a connected peer.
 
         Args:
-            peer: The offender.
             others: All who are connected.
-            now: Seconds.
-            reason: What they are.
             number: The number of offences to add.
 
         Returns:

@@ -39,7 +39,6 @@ class Orphan:
     """One entry that waits.
 
     Attributes:
-        source: Who brought it.
         key: Its own, checked.
         value: VALUE.
         digest: SHA-256 of the message that it came in.
@@ -68,7 +67,6 @@ class Orphans:
     tried again when the last of its parents is stored or out for good, however that came. Nobody is blamed for one.
 
     Args:
-        log: Asks our log.
         want: Told of a peer and the key that it has and we lack.
         retry: Inserts an orphan again; the caller gives the outcome to `on_retried`.
         are_coming: Whether all these keys are among the entries that are being inserted.

@@ -22,7 +22,6 @@ class Peer:
     """One connected peer.
 
     Attributes:
-        id: Its peer id.
         kind: What the connection is good for.
         is_outbound: We dialled.
         address: As in `Connected`.

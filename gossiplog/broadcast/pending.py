@@ -23,7 +23,6 @@ class Pending(NamedTuple):
     """An `InsertEntry` that is under way.
 
     Attributes:
-        source: Who brought it.
         key: The key that it came under.
         digest: SHA-256 of the message it came in.
         bringer: The rules under which it was brought.

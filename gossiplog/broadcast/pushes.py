@@ -50,7 +50,6 @@ class Pushes:
 
     Args:
         peers: The connected peers, kept by the machine.
-        log: Asks our log.
         emit: Takes an action.
         random: For the times at which heads are told again.
         tell_again_s: How long after a change for the first time; infinity: never.
@@ -148,7 +147,6 @@ class Pushes:
 
         Args:
             owners: Who brought it, each with the value of `opened` then. A peer whose stream was opened later may have lost it since.
-            kinds: Which kinds of peers.
         """
         able = (peer for peer in self._peers.values() if peer.is_push_open and peer.kind in kinds)
         return [peer.id for peer in able if peer.opened_at > owners.get(peer.id, -1)]

@@ -56,7 +56,6 @@ class SharedRouter:
         """Take one event and say what is to be done. Raises nothing, whatever a peer sent.
 
         Args:
-            event: What happened.
             now: Seconds on the driver's clock; not less than in the call before.
         """
         if isinstance(event, PubsubChanged):
@@ -73,10 +72,7 @@ class SharedRouter:
         """Note that a log knows a connected peer.
 
         Args:
-            topic: The log's.
-            peer: As the log knows it.
             protocol: The pubsub protocol that both speak; None without pubsub.
-            now: Seconds.
         """
         self._peers.setdefault(peer.id, {})[topic] = peer
         self.has_mesh |= peer.kind is PeerKind.MESH

@@ -93,7 +93,6 @@ class Spreading:
 
     Args:
         shared: The router of all logs.
-        topic: The log's.
         random: The only source of chance.
         tell_again_s: How long after a change everybody is told our heads once more, whether that is needed or not; infinity: never.
     """
@@ -128,7 +127,6 @@ class Spreading:
         """Take one event and say what is to be done. Raises nothing, whatever a peer sent.
 
         Args:
-            event: What happened.
             now: Seconds on the driver's clock; not less than in the call before.
         """
         self._now = self._wanted_syncs.now = self._pushes.now = now

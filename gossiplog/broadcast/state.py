@@ -15,13 +15,11 @@ class BroadcastState:
     """The machine at one moment, as values that a page or a terminal can draw.
 
     Attributes:
-        router: The router's own.
         kinds: Connected peers by kind.
         pushing: Peers that a push stream stands with.
         offences: Who brought what was rejected, connected or not, and how often; five bans.
         bans: Who is banned, until which of the driver's seconds, and why; some have run out.
         sizes: How much is in each container that a peer can feed, by name.
-        sizes_max: The maximum of each.
     """
 
     router: RouterState

@@ -73,7 +73,6 @@ class WantedSyncs:
 
     Args:
         random: For the delays of `SyncSchedule`.
-        log: Asks our log.
         emit: Takes an action for the driver: a sync that is to start, or the timer.
 
     Attributes:

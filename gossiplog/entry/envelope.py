@@ -38,7 +38,6 @@ class Envelope(NamedTuple):
 
     Attributes:
         codec: `dag-cbor` or `dag-json`, how the signed bytes were encoded.
-        did: Who signed.
         signature: As long as the scheme makes it.
         clock: At least 1, or 0 of a snapshot.
         parent_keys: 20 bytes each, in the entry's order, duplicates included.

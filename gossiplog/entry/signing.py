@@ -155,7 +155,6 @@ def sign_entry(
         clock: What `next_clock(parent_keys)` says; no replica accepts the entry with another.
         parent_keys: 20 bytes each, in any order; written ascending, each once.
         payload: The payload's bytes in PCF, from `pcf.encode`.
-        value_bytes_max: The size that VALUE may have.
 
     Raises:
         EncodeError: VALUE would be larger than `value_bytes_max`.

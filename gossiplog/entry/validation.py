@@ -96,7 +96,6 @@ def validate(
     About 12 µs on top of the signature's verification for a VALUE of 400 bytes. Never raises, whatever the bytes.
 
     Args:
-        value: The entry's bytes, VALUE.
         topic: The log's topic; None accepts any well-formed one.
         key: The 20 bytes that it was sent under, if it was sent with its key.
         schemes: The names of the signature schemes that the log accepts; by default what `accepted_schemes` says.

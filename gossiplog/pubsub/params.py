@@ -354,15 +354,12 @@ class TopicScoreParams:
         first_deliveries_decay: Factor a decay interval, in (0, 1); so are the other decays.
         first_deliveries_cap: P2 counts at most this.
         mesh_deliveries_weight: P3, ≤ 0; 0 switches it off.
-        mesh_deliveries_decay: Its decay.
         mesh_deliveries_cap: It counts at most this, ≥ the threshold.
         mesh_deliveries_threshold: Below it the deficit is squared.
         mesh_deliveries_window_s: How long after the first copy was accepted another still counts; some milliseconds.
         mesh_deliveries_activation_s: Time in the mesh before P3 counts.
         mesh_failure_weight: P3b, ≤ 0: the deficit squared is added when a link is pruned.
-        mesh_failure_decay: Its decay.
         invalid_messages_weight: P4, ≤ 0, times the square of the count.
-        invalid_messages_decay: Its decay.
     """
 
     topic_weight: float = 0.5
@@ -431,7 +428,6 @@ class ScoreParams:
         ip_colocation_exempt: Addresses and networks (`10.0.0.0/8`) that do not count: loopback and named proxies.
         behaviour_weight: P7, ≤ 0, times the square of the excess.
         behaviour_threshold: P7 counts from here.
-        behaviour_decay: Its decay.
         decay_interval_s: Between two decays.
         decay_to_zero: A counter below it becomes 0.
         retain_s: How long the score of a disconnected peer is kept unless it is positive, so that reconnecting does not wash.

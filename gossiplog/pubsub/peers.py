@@ -25,7 +25,6 @@ class Peer:
         has_mesh: It knows meshes; else it is served as floodsub.
         has_px: It knows backoff and peer exchange.
         has_choke: It knows CHOKE and UNCHOKE.
-        has_overlay: It is an episub peer.
         has_extensions: It may say what it can do beyond its protocol.
         extensions: What it said of that in its first RPC; None before that.
         is_tested: It sent the test extension's message.

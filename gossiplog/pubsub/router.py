@@ -97,7 +97,6 @@ class RouterState:
         router: Its name: floodsub, randomsub, meshsub, gossipsub, choke, episub.
         topics: Joined and fan-out topics.
         sizes: How much is in each container that a peer can feed, by name.
-        sizes_max: The maximum of each.
         extensions: Those that we announce to peers of v1.3.
     """
 

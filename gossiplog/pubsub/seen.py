@@ -79,7 +79,6 @@ class Seen:
         """Forget what is too old or too much.
 
         Args:
-            now: The driver's clock, in seconds.
             close: Begin a new generation although the current one's span is not over.
         """
         closed, entries = self._closed, self.entries

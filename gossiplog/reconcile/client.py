@@ -43,7 +43,6 @@ class Reconciled:
         result: Of taking, as of a sync.
         given: Values that we sent, or, of a rehearsal, would have sent.
         wanted: Keys that we asked for, or would have.
-        symbols: That we took.
         root: The other side's in the end; None if it did not come to that.
         is_equal: It was ours then.
         refused: Keys of what we gave that the other side left out.

@@ -34,7 +34,6 @@ class Hello:
     """The first message of either side.
 
     Attributes:
-        count: Of entries.
         symbols: The first of the sketch, see `pack`.
         takes: Whether values are welcome.
         is_wholesale: Of the server's: the sets are so unlike that each side sends all that it has.

@@ -35,8 +35,6 @@ class Served:
 
     Attributes:
         taken: Entries that were new here and are stored.
-        given: Values that were sent.
-        symbols: That were sent.
         rejected: Values that no replica may accept.
         fault: How the client broke the protocol; empty if it did not.
         reason: Why it ended early; empty if it did not.

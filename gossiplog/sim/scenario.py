@@ -340,7 +340,6 @@ class Scenario:
         name: Its name, shown and used in file names.
         about: What it shows, in a sentence or two.
         router: One of `router_names`.
-        nodes: The number of honest nodes.
         start_spread_s: Nodes start at uniform times within this many seconds.
         clock_drift: Each node's clock runs faster or slower by up to this share.
         params: For each router a table of its parameters, by their names in `gossiplog.pubsub`. `score` is a table within it.

@@ -15,7 +15,6 @@ class Span:
     """A node of the source's whose children we need, and the key range `[node.key, upper)` that they lie in.
 
     Attributes:
-        node: The node, checked.
         upper: As `tree.check_children` wants it: the key of the next node of the level, None at the right edge of the tree.
         start: The child that we need first, if the ones before it are known; else None.
         rest: The child that the next part of the answer starts with; None once the last part is there.

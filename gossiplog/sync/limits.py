@@ -14,7 +14,6 @@ class ClientLimits:
         value_bytes_in_flight: Expected bytes of the answers to getValues sent and unanswered.
         probes_in_flight: getValues sent and unanswered while no size of a value is known.
         ready_bytes: Bytes of values waiting to be inserted, beyond which nothing more is read.
-        batch_entries: Entries in one Insert.
         batch_bytes: Bytes of values after which an Insert takes no more.
         rejected: Invalid entries beyond which the source counts as broken.
         orphans: Orphans beyond which the session stops.

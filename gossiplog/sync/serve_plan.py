@@ -24,8 +24,6 @@ class Reply:
 
     Attributes:
         frames: Framed responses, one per request from the first on.
-        size: Their bytes.
-        values: Entries in them.
         fault: Why the next request after those was not answered and the stream has to end; None if it just was not its turn yet.
         is_violation: Whether that fault is the peer's.
         is_short: The last answer holds only the first of the values that were asked for, and no further request may be answered.

@@ -198,7 +198,6 @@ def _sections(data: bytes, pos: int, end: int, known: dict[int, int]) -> Iterato
     Args:
         data: The whole message.
         pos: Where the fields begin.
-        end: Where they must end.
         known: The wire type of each field number to yield; others are checked for being well formed and skipped.
     """
     while pos < end:

@@ -25,11 +25,7 @@ def leaf_of(value: bytes) -> bytes:
 
 
 class Edge:
-    """A tree's right edge, from which its root follows.
-
-    Attributes:
-        size: The number of leaves.
-    """
+    """A tree's right edge, from which its root follows."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -66,11 +62,7 @@ class Edge:
 
 
 class Growth(Edge):
-    """What a publisher keeps of its tree: the right edge, the leaves of the last bundle, and the segment that is not full yet.
-
-    Attributes:
-        size: The number of leaves.
-    """
+    """What a publisher keeps of its tree: the right edge, the leaves of the last bundle, and the segment that is not full yet."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -80,7 +80,6 @@ class NoteSignature:
     """One signature line.
 
     Attributes:
-        name: The key's name.
         key_id: 4 bytes.
         data: The signature of the text; in a cosignature 8 bytes of time come first.
     """
@@ -209,7 +208,6 @@ class Checkpoint:
 
     Attributes:
         origin: The publisher and generation of the tree.
-        size: Its number of leaves.
         root: Its root, 32 bytes.
         log_root: The root of the publisher's log, if the log had exactly these entries at the time; an extension line.
     """

@@ -57,11 +57,7 @@ def segment_path(index: int, width: int) -> str:
 
 
 class SegmentWriter:
-    """One segment as it grows.
-
-    Attributes:
-        count: How many VALUEs are in it.
-    """
+    """One segment as it grows."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -94,7 +90,6 @@ def parse_index(end: bytes, size: int, count: int) -> list[Frame]:
     Args:
         end: The segment's last bytes, `INDEX_BYTES_MAX` of them or all there are.
         size: The segment's size in bytes.
-        count: How many VALUEs it must have.
 
     Raises:
         DecodeError: It is not a segment, has another number of VALUEs, or its frames break the rules above.

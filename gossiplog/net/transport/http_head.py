@@ -85,7 +85,6 @@ class Head(HttpRequest):
     Attributes:
         raw: All that was received, which may be more.
         beyond: What was received after the head.
-        method: As it was sent.
         length: Bytes of the body; None if it comes in chunks.
         parser: What has read the head and nothing else; it frames the answer.
     """

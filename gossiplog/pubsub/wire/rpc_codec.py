@@ -98,7 +98,6 @@ class WireLimits:
         out_messages_max: Messages in a frame that we send.
         in_bytes_max: Of a frame that is read, without its prefix; checked before anything is decoded.
         topic_bytes_max: Of a topic's name in UTF-8.
-        id_bytes_max: Of a message id.
         record_bytes_max: Of a signed peer record.
     """
 

@@ -13,12 +13,7 @@ _CHUNK_IDS = 512
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What one RPC may hold.
-
-    Attributes:
-        bytes_max: All in all.
-        control_bytes_max: Of control and subscriptions.
-    """
+    """What one RPC may hold."""
 
     bytes_max: int
     control_bytes_max: int

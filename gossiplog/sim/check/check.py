@@ -78,11 +78,7 @@ SPREADING = LinkFaults(hang_up=0.04, cut_short=0.5)
 
 
 class SeedFailure(Exception):
-    """A seed on which an invariant does not hold.
-
-    Attributes:
-        command: The command that replays it.
-    """
+    """A seed on which an invariant does not hold."""
 
     def __init__(self, seed: int, plan: str, reason: str) -> None:
         self.seed = seed
@@ -95,7 +91,6 @@ class CheckReport:
     """A description of a seed that passed.
 
     Attributes:
-        plan: Its plan, in words.
         nodes: The number of replicas, including Byzantine ones and guests.
         entries: The number of entries that each of them holds in the end.
         until_s: Virtual seconds until they agreed.

@@ -63,11 +63,9 @@ class LogOnDisk:
         late: Draws which transactions a disk in trouble refuses, and how late it is.
         application: The application, whose tables change with each transaction; None for none.
         rule: The access rule; None allows everything.
-        topic: The log's.
         founding: What the log begins with, if it has members.
 
     Attributes:
-        state: The committed state.
         is_behind: Since the last transaction here, another process has stored entries that the application has not seen.
     """
 

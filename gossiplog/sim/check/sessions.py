@@ -54,7 +54,6 @@ class SimulatedSession:
 
     Args:
         host: The replica; the session's snapshot is taken from its log now.
-        session: A new one.
         send: Writes to the stream; `END` closes our side, None breaks it.
     """
 

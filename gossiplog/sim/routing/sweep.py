@@ -31,7 +31,6 @@ class Point:
     """One run of a sweep.
 
     Attributes:
-        keys: The keys that were set, with their values.
         scenario: The scenario with these keys set.
     """
 

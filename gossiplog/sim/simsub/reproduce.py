@@ -70,7 +70,6 @@ class RunReport:
     """All counters of one published run.
 
     Attributes:
-        seeds: The number of seeds simulated.
         counters: The counters, in the published order.
         events: The number of events processed, all seeds together.
     """

@@ -44,7 +44,6 @@ def follow(
         log: A path or URL.
         out: A folder or URL.
         every: How often to look, `5 seconds` say; None to copy what is there now, and end.
-        rows_max: Of a batch.
         start_seq: The first insertion number; only for a new stream.
 
     Raises:

@@ -41,7 +41,6 @@ class Segment:
     """A run of leaves, folded.
 
     Attributes:
-        leaves: How many there are.
         edges: One a level from 0 up; a level on which the segment has no node is left out, and all above it.
     """
 

@@ -181,7 +181,6 @@ class _Winners(NamedTuple):
     Attributes:
         numbers: Where in the lists each name's is.
         keys: 20 bytes.
-        authors: As texts.
         payloads: dag-json.
     """
 

@@ -51,7 +51,6 @@ class Tree:
 
     Attributes:
         root: Equal to that of the log with these entries.
-        leaves: How many entries there are.
         nodes: `level` from 1 up, `key` (empty for an anchor) and `hash` of every node above the leaves.
         refused: `place`, `fault` and `source` of rows that are no leaves.
         is_sorted: Whether the leaves had to be sorted first.

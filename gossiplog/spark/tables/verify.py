@@ -62,7 +62,6 @@ def verify(
         entries: Rows with a column `value`, and any others of `INPUT_COLUMNS`: the key that an entry is stored or sent under, where it is,
             why there is none, and what there is instead. The order does not matter, but in the order of keys less is shuffled.
         topic: What every entry's topic must be; None for each one's own.
-        value_bytes_max: The size that a VALUE may have.
         schemes: The signature schemes that are accepted; by default those that this process accepts.
         known: A table with a column `key` of entries that count as present beside these; for a part of a log.
         staging: A folder to keep the verdicts in meanwhile; without one they stay on the executors' disks.
