@@ -23,11 +23,9 @@ class BinaryReader(Protocol):
 
     def read(self, size: int, /) -> bytes:
         """Read `size` bytes; fewer only at the end, and none after it."""
-        ...
 
     def readline(self, size: int, /) -> bytes:
         """Read up to and including the next newline, at most `size` bytes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

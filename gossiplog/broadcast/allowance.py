@@ -78,12 +78,10 @@ class Rules(Protocol):
     @property
     def allow(self) -> Collection[str] | None:
         """The dids whose entries are taken; None for everybody's."""
-        ...
 
     @property
     def quota(self) -> Quota:
         """How many of them."""
-        ...
 
 
 class RulesByTopic(Protocol):
@@ -92,15 +90,12 @@ class RulesByTopic(Protocol):
     @property
     def full(self) -> str:
         """Why nothing more is taken of any log; empty while there is room."""
-        ...
 
     def of(self, topic: str) -> Rules:
         """Return the rules of a log as they are now."""
-        ...
 
     def removed(self, topic: str) -> Mapping[str, str]:
         """Return whom the log's own entries removed, each with what removed it: those removed together bring as much as one writer."""
-        ...
 
 
 class _Meter:

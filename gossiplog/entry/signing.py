@@ -30,16 +30,13 @@ class Signer(Protocol):
     @property
     def did(self) -> str:
         """The signer's name."""
-        ...
 
     @property
     def codec(self) -> str:
         """`dag-cbor` or `dag-json`."""
-        ...
 
     def sign(self, data: bytes) -> bytes:
         """Return the raw signature over `data`."""
-        ...
 
 
 class Ed25519Signer:

@@ -118,7 +118,6 @@ class Router(Protocol):
     @property
     def protocols(self) -> tuple[str, ...]:
         """The protocol ids it speaks, the preferred one first."""
-        ...
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event and return the actions. Never raises, whatever a peer sent.
@@ -126,15 +125,12 @@ class Router(Protocol):
         Args:
             now: Seconds on the driver's clock; not less than in the call before.
         """
-        ...
 
     def is_heeded(self, peer: PeerId) -> bool:
         """Say whether a peer's frames are read at all; if not, they need not even be decoded. A stranger's are read."""
-        ...
 
     def state(self) -> RouterState:
         """Show the router as values. O(peers + topics); changes nothing."""
-        ...
 
     def is_ready(self, topic: Topic, peers_min: int | None = None) -> bool:
         """Say whether a message published now would be spread by enough peers.
@@ -143,4 +139,3 @@ class Router(Protocol):
             peers_min: How many peers have to be ready; by default the router's minimum, or all peers of the topic if they are fewer, but at
                 least one.
         """
-        ...

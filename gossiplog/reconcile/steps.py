@@ -47,12 +47,10 @@ class View(Protocol):
     @property
     def seq(self) -> int:
         """Its last insertion number."""
-        ...
 
     @property
     def sketch(self) -> Sketch:
         """Of all its keys; it does not change."""
-        ...
 
 
 class Receive(NamedTuple):

@@ -36,11 +36,9 @@ class Latency(Protocol):
     @property
     def low_s(self) -> float:
         """The smallest latency of any pair: the lookahead of a simulation."""
-        ...
 
     def between(self, a: int, b: int) -> float:
         """One way, in seconds; the same for (b, a)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

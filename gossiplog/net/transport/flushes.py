@@ -14,7 +14,6 @@ class Flushable(Protocol):
 
     def flush(self) -> None:
         """Send what is queued, as far as that needs no waiting. Raises nothing."""
-        ...
 
 
 class Flushes:

@@ -32,23 +32,18 @@ class Carrier(Protocol):
     @property
     def peer(self) -> PeerId:
         """Who is at the other end."""
-        ...
 
     def wake_writer(self) -> None:
         """Say that there are bytes to write."""
-        ...
 
     async def wait_for_room(self) -> None:
         """Wait until what is queued for writing is little enough."""
-        ...
 
     def forget(self, stream: StreamState) -> None:
         """Say that a stream is over."""
-        ...
 
     def counted(self, protocol: str) -> Traffic:
         """Return where what streams of a protocol carry is counted."""
-        ...
 
 
 class MuxedStream:

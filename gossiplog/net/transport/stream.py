@@ -50,7 +50,6 @@ class ByteStream(Protocol):
         Raises:
             ClosedError: The stream is closed or broken.
         """
-        ...
 
     async def receive_some(self) -> bytes:
         """Receive some bytes, at least one; `b""` at the end.
@@ -58,11 +57,9 @@ class ByteStream(Protocol):
         Raises:
             ClosedError: The stream is closed or broken.
         """
-        ...
 
     async def aclose(self) -> None:
         """Close both ways; closing twice does nothing."""
-        ...
 
 
 @runtime_checkable
@@ -74,7 +71,6 @@ class PromptStream(ByteStream, Protocol):
 
         Not to be called while `send_all` is under way. Raises nothing: of what is wrong with the stream `send_all` tells.
         """
-        ...
 
 
 class Stream(Protocol):
@@ -83,7 +79,6 @@ class Stream(Protocol):
     @property
     def protocol(self) -> str:
         """The protocol that was negotiated for it; empty before."""
-        ...
 
     async def send_all(self, data: bytes) -> None:
         """Send all of it, waiting for the peer's window; a cancelled call may have sent a part.
@@ -92,11 +87,9 @@ class Stream(Protocol):
             ClosedError: We closed our side.
             StreamReset: The peer reset the stream, or the connection is gone.
         """
-        ...
 
     def send_at_once(self, data: bytes) -> bool:
         """Send all of it if little is to be sent before it and nothing has to be waited for; False, and nothing is sent, otherwise."""
-        ...
 
     async def receive_some(self, bytes_max: int = 65_536) -> bytes:
         """Receive 1 to `bytes_max` bytes; `b""` once the peer closed its side and everything was read.
@@ -104,7 +97,6 @@ class Stream(Protocol):
         Raises:
             StreamReset: As `send_all`, once what came before the reset was received.
         """
-        ...
 
     async def hand_on(self, take: Callable[[bytes], bool]) -> bool:
         """Hand what arrives to a function, in the turn in which it arrives, until that wants no more or the stream ends.
@@ -118,15 +110,12 @@ class Stream(Protocol):
         Raises:
             StreamReset: As `receive_some`.
         """
-        ...
 
     def close_sending(self) -> None:
         """Close our side after what was sent; the peer reads the end. Closing twice does nothing."""
-        ...
 
     def reset(self) -> None:
         """End both ways at once; the peer's calls raise. Does nothing to a stream that is over."""
-        ...
 
 
 @dataclass(slots=True)
@@ -143,32 +132,26 @@ class Connection(Protocol):
     @property
     def peer(self) -> PeerId:
         """Who is on the other side."""
-        ...
 
     @property
     def is_outbound(self) -> bool:
         """We dialled."""
-        ...
 
     @property
     def address(self) -> str | None:
         """The remote IP address, without port; None where there is none."""
-        ...
 
     @property
     def is_over(self) -> bool:
         """It has ended, or begun to, and all of its streams with it."""
-        ...
 
     @property
     def streams_open(self) -> int:
         """How many of its streams are not over."""
-        ...
 
     @property
     def traffic(self) -> Mapping[str, Traffic]:
         """What its streams carried so far, by protocol."""
-        ...
 
     async def open_stream(self, protocols: Sequence[str], *, is_lazy: bool = False) -> Stream:
         """Open a stream and agree on the first of these protocols that the peer speaks.
@@ -183,11 +166,9 @@ class Connection(Protocol):
             StreamReset: The connection, or the stream, ended meanwhile.
             RemoteProtocolError: The peer broke the negotiation.
         """
-        ...
 
     async def aclose(self) -> None:
         """Close the connection, with a deadline of its own; closing twice does nothing."""
-        ...
 
 
 Handler: TypeAlias = Callable[[Connection, Stream], Awaitable[None]]

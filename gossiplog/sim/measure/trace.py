@@ -28,11 +28,9 @@ class Sink(Protocol):
 
     def write(self, record: Record) -> None:
         """Take one record. Records come in order."""
-        ...
 
     def close(self) -> None:
         """Flush and close. Nothing may be written afterwards."""
-        ...
 
 
 class Recorder:

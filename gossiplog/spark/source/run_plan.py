@@ -24,7 +24,6 @@ class PlanRunner(Protocol):
 
     def __call__(self, plan: Plan[T], /) -> T:
         """Run a plan to its end."""
-        ...
 
 
 def is_url(location: str) -> bool:

@@ -65,11 +65,9 @@ class Scan(Protocol):
     def parts(self, count: int | None) -> list[ScanPart]:
         """Cut the place into about `count` parts, None for as many as are usual, in key order where it has one; runs on the driver and
         reads no values."""
-        ...
 
     def read(self, part: ScanPart) -> Iterator[Page]:
         """Yield a part's rows; runs on an executor. Rows that hold no entry come too."""
-        ...
 
 
 class Follower(Protocol):
@@ -77,32 +75,25 @@ class Follower(Protocol):
 
     def begin(self, seq: int) -> Any:
         """Return the place before an insertion number."""
-        ...
 
     def latest(self, since: Any) -> Any:
         """Return the place at the end, after a look whether what was read up to an earlier place is still so."""
-        ...
 
     def within(self, since: Any, latest: Any, target: Any = None, rows_max: int | None = None) -> Any:
         """Return the place that is as far as the latest, but not beyond a target, nor by more rows from an earlier one; that one if there
         is nothing new."""
-        ...
 
     def parts(self, since: Any, until: Any, count: int | None) -> Sequence[ScanPart]:
         """Cut what lies between two places into parts; runs on the driver."""
-        ...
 
     def read(self, part: ScanPart) -> Iterator[Page]:
         """Yield a part's rows; runs on an executor."""
-        ...
 
     def options(self, since: Any, until: Any) -> dict[str, str]:
         """Return the options of a load that reads what lies between two places, and no rows for faults of the latter."""
-        ...
 
     def faults(self, place: Any) -> dict[str, str]:
         """Return who is not read on from a place, and why."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
