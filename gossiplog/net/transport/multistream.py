@@ -8,7 +8,7 @@ Source: docs/spec/sync.md, "Mode A"; the multistream-select specification 1.0; l
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from ...codec.framing import FrameDecoder, encode_frame
 from ...errors import DecodeError, LocalProtocolError, ProtocolNotSupported, RemoteProtocolError
@@ -34,21 +34,34 @@ def encode_line(text: str) -> bytes:
     return encode_frame(line)
 
 
-class _Lines:
-    """Cuts what arrives into lines, and keeps what follows the last one that was asked for."""
+class _Negotiation:
+    """What both sides have in common: the lines that arrive, the first of which is the header, and what follows the last.
+
+    Attributes:
+        protocol: What was agreed upon; None before.
+    """
 
     def __init__(self) -> None:
+        self.protocol: str | None = None
         self._frames = FrameDecoder(LINE_BYTES_MAX)
+        self._is_header_read = False
 
-    def feed(self, data: bytes) -> None:
+    def take_rest(self) -> bytes:
+        """Return what arrived after the agreement."""
+        return self._frames.take_rest()
+
+    def _lines(self, data: bytes) -> Iterator[str]:
+        """Take what arrived, and yield its lines up to the agreement; the header is read at the first."""
         self._frames.feed(data)
+        while self.protocol is None and (line := self._next()) is not None:
+            if self._is_header_read:
+                yield line
+            elif line != MULTISTREAM:
+                raise RemoteProtocolError(f"{line[:80]!r}, expected {MULTISTREAM}")
+            else:
+                self._is_header_read = True
 
-    def next(self) -> str | None:
-        """Return the next line, or None until more is fed.
-
-        Raises:
-            RemoteProtocolError: It is too long, has no end, or is no UTF-8.
-        """
+    def _next(self) -> str | None:
         try:
             line = self._frames.next()
             if line is None:
@@ -59,31 +72,23 @@ class _Lines:
         except (DecodeError, UnicodeDecodeError) as error:
             raise RemoteProtocolError(f"a line of multistream-select cannot be read: {error}") from None
 
-    def take_rest(self) -> bytes:
-        return self._frames.take_rest()
 
-
-class Proposal:
+class Proposal(_Negotiation):
     """The side that opened the stream.
 
     Args:
         protocols: In the order of preference, at least one.
-
-    Attributes:
-        protocol: What was agreed upon; None before.
 
     Raises:
         LocalProtocolError: One of them is no name of a protocol.
     """
 
     def __init__(self, protocols: Sequence[str]) -> None:
+        super().__init__()
         self._protocols = [(protocol, encode_line(protocol)) for protocol in protocols]
         if not self._protocols:
             raise LocalProtocolError("a stream needs a protocol")
-        self._lines = _Lines()
-        self._is_header_read = False
         self._index = 0
-        self.protocol: str | None = None
 
     @property
     def first(self) -> str:
@@ -101,15 +106,10 @@ class Proposal:
             ProtocolNotSupported: The other side speaks none of the protocols.
             RemoteProtocolError: Its answer is none.
         """
-        self._lines.feed(data)
         answer = b""
-        while self.protocol is None and (line := self._lines.next()) is not None:
+        for line in self._lines(data):
             protocol = self._protocols[self._index][0]
-            if not self._is_header_read:
-                if line != MULTISTREAM:
-                    raise RemoteProtocolError(f"{line[:80]!r}, expected {MULTISTREAM}")
-                self._is_header_read = True
-            elif line == protocol:
+            if line == protocol:
                 self.protocol = protocol
             elif line != _NOT_AVAILABLE:
                 raise RemoteProtocolError(f"{line[:80]!r} in answer to {protocol}")
@@ -120,26 +120,19 @@ class Proposal:
                 answer += self._protocols[self._index][1]
         return answer
 
-    def take_rest(self) -> bytes:
-        """Return what arrived after the agreement."""
-        return self._lines.take_rest()
 
-
-class Offer:
+class Offer(_Negotiation):
     """The side to which the stream was opened.
 
     Attributes:
-        protocol: What was agreed upon; None before.
         refused: What was proposed last and is none of them.
     """
 
     def __init__(self, protocols: Container[str]) -> None:
-        self._protocols = protocols
-        self._lines = _Lines()
-        self._is_header_read = False
-        self._proposals = 0
-        self.protocol: str | None = None
+        super().__init__()
         self.refused: str | None = None
+        self._protocols = protocols
+        self._proposals = 0
 
     def receive(self, data: bytes) -> bytes:
         """Take what arrived and return what is to be sent; look at `protocol` afterwards.
@@ -147,15 +140,8 @@ class Offer:
         Raises:
             RemoteProtocolError: What arrived is no proposal, or there were more than 32 of them.
         """
-        self._lines.feed(data)
-        answer = b""
-        while self.protocol is None and (line := self._lines.next()) is not None:
-            if not self._is_header_read:
-                if line != MULTISTREAM:
-                    raise RemoteProtocolError(f"{line[:80]!r}, expected {MULTISTREAM}")
-                self._is_header_read = True
-                answer += encode_line(MULTISTREAM)
-                continue
+        was_read, answer = self._is_header_read, b""
+        for line in self._lines(data):
             self._proposals += 1
             if self._proposals > PROPOSALS_MAX:
                 raise RemoteProtocolError(f"more than {PROPOSALS_MAX} protocols were proposed on one stream")
@@ -165,8 +151,4 @@ class Offer:
             else:
                 self.refused = line
                 answer += encode_line(_NOT_AVAILABLE)
-        return answer
-
-    def take_rest(self) -> bytes:
-        """Return what arrived after the agreement."""
-        return self._lines.take_rest()
+        return answer if was_read or not self._is_header_read else encode_line(MULTISTREAM) + answer

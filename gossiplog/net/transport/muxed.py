@@ -103,7 +103,11 @@ class MuxedConnection:
     """A `Connection`; made by `open_muxed`.
 
     Attributes:
+        peer: Who is on the other side.
+        is_outbound: We dialled.
+        address: The remote IP address, without port; None where there is none.
         received_at: When something came last, in seconds.
+        end: Why it ended; None while it lives.
     """
 
     def __init__(
@@ -123,9 +127,9 @@ class MuxedConnection:
         self._flushes = None if self._prompt_stream is None else flushes
         self._clock = trio.lowlevel.current_clock().current_time  # two calls less than `trio.current_time`
         self.received_at = 0.0
-        self._is_client = is_client
-        self._peer = peer
-        self._address = address
+        self.is_outbound = is_client
+        self.peer = peer
+        self.address = address
         self._warned: set[str | None] = set()
         self._handlers = handlers
         self._streams: dict[StreamState, MuxedStream] = {}
@@ -135,34 +139,14 @@ class MuxedConnection:
         self._writing = trio.CancelScope()
         self._sending_since: float | None = None
         self._unsent = b""  # what was handed to the byte stream, and did not go out at once
-        self._end: ConnectionEnd | None = None
+        self.end: ConnectionEnd | None = None
         self._ended = trio.Event()
         self._closed = trio.Event()
 
     @property
-    def peer(self) -> PeerId:
-        """Who is on the other side."""
-        return self._peer
-
-    @property
-    def is_outbound(self) -> bool:
-        """We dialled."""
-        return self._is_client
-
-    @property
-    def address(self) -> str | None:
-        """The remote IP address, without port; None where there is none."""
-        return self._address
-
-    @property
     def is_over(self) -> bool:
         """It has ended, or begun to, and all of its streams with it."""
-        return self._end is not None
-
-    @property
-    def end(self) -> ConnectionEnd | None:
-        """Why it ended; None while it lives."""
-        return self._end
+        return self.end is not None
 
     @property
     def round_trip_s(self) -> float | None:
@@ -187,8 +171,8 @@ class MuxedConnection:
     async def wait_ended(self) -> ConnectionEnd:
         """Wait until the connection has ended, however it does, and return why."""
         await self._ended.wait()
-        assert self._end is not None
-        return self._end
+        assert self.end is not None
+        return self.end
 
     async def open_stream(self, protocols: Sequence[str], *, is_lazy: bool = False) -> MuxedStream:
         """Open a stream and agree on the first of these protocols that the peer speaks.
@@ -229,9 +213,9 @@ class MuxedConnection:
 
     def finish(self, kind: EndKind, reason: str) -> None:
         """Begin to close without waiting, for this reason; a connection that has ended keeps the reason that it has."""
-        if self._end is not None:
+        if self.end is not None:
             return
-        self._end = ConnectionEnd(kind, reason)
+        self.end = ConnectionEnd(kind, reason)
         self._ended.set()
         self.muxer.go_away(GO_AWAY_NORMAL)
         # A peer who reads nothing, or is gone, would only let us wait.
@@ -259,7 +243,7 @@ class MuxedConnection:
         if not self._writer.is_asleep or stream is None:
             # The writing task is at it.
             return
-        if self._end is None and (chunk := self.muxer.take()):
+        if self.end is None and (chunk := self.muxer.take()):
             if stream.send_now(chunk):
                 self.counters.bytes_out += len(chunk)
                 if not (self.muxer.queued_bytes or self._is_room_wanted):
@@ -314,7 +298,7 @@ class MuxedConnection:
                 else:
                     chunk = data = muxer.take()
                 if not chunk:
-                    if self._end is not None:
+                    if self.end is not None:
                         return
                     self._give_room()
                     await self._writer.sleep()
@@ -352,7 +336,7 @@ class MuxedConnection:
                     self._take(self.muxer.receive(b"", trio.current_time()), handlers)
             self.finish(EndKind.GONE, "the peer closed it")
         except RemoteProtocolError as error:
-            _LOGGER.warning("%s broke the protocol: %s", self._peer, error, extra={"peer": self._peer, "reason": str(error)})
+            _LOGGER.warning("%s broke the protocol: %s", self.peer, error, extra={"peer": self.peer, "reason": str(error)})
             self.finish(EndKind.VIOLATION, str(error))
         except Exception as error:
             self._on_broken(error)
@@ -415,21 +399,21 @@ class MuxedConnection:
                 self._on_broken(error)
 
     def _on_broken(self, error: Exception) -> None:
-        if not isinstance(error, (ClosedError, StreamReset)) and self._end is None:
-            _LOGGER.error("the connection with %s broke", self._peer, exc_info=error, extra={"peer": self._peer, "reason": str(error)})
+        if not isinstance(error, (ClosedError, StreamReset)) and self.end is None:
+            _LOGGER.error("the connection with %s broke", self.peer, exc_info=error, extra={"peer": self.peer, "reason": str(error)})
         self.finish(EndKind.LOST, str(error))
 
     def _on_failed(self, stream: MuxedStream, error: Exception) -> None:
         self.counters.handlers_failed += 1
-        details = {"peer": self._peer, "protocol": stream.protocol, "reason": str(error)}
+        details = {"peer": self.peer, "protocol": stream.protocol, "reason": str(error)}
         name = stream.protocol or "no protocol yet"
         if isinstance(error, StreamReset):
-            _LOGGER.debug("a stream of %s (%s) ended: %s", self._peer, name, error, extra=details)
+            _LOGGER.debug("a stream of %s (%s) ended: %s", self.peer, name, error, extra=details)
         elif isinstance(error, GossipLogError):
             # Whoever sends one stream of nonsense may send thousands.
             is_known = stream.protocol in self._warned
             level = logging.DEBUG if is_known else logging.INFO if isinstance(error, ProtocolNotSupported) else logging.WARNING
             self._warned.add(stream.protocol)
-            _LOGGER.log(level, "a stream of %s (%s) failed: %s", self._peer, name, error, extra=details)
+            _LOGGER.log(level, "a stream of %s (%s) failed: %s", self.peer, name, error, extra=details)
         else:
-            _LOGGER.error("a stream of %s (%s) failed: %s", self._peer, name, error, exc_info=error, extra=details)
+            _LOGGER.error("a stream of %s (%s) failed: %s", self.peer, name, error, exc_info=error, extra=details)

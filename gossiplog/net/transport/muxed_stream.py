@@ -47,7 +47,11 @@ class Carrier(Protocol):
 
 
 class MuxedStream:
-    """A `Stream`; made by `MuxedConnection.open_stream` or for a handler. One task may read while another writes."""
+    """A `Stream`; made by `MuxedConnection.open_stream` or for a handler. One task may read while another writes.
+
+    Attributes:
+        protocol: The protocol that was negotiated for it, or was proposed lazily; empty before.
+    """
 
     def __init__(self, connection: Carrier, state: StreamState) -> None:
         self._connection = connection
@@ -62,13 +66,8 @@ class MuxedStream:
         self._taken: Exception | bool | None = None
         self._is_sending = False
         self._is_receiving = False
-        self._protocol = ""
+        self.protocol = ""
         self._traffic = connection.counted("")
-
-    @property
-    def protocol(self) -> str:
-        """The protocol that was negotiated for it, or was proposed lazily; empty before."""
-        return self._protocol
 
     @property
     def is_over(self) -> bool:
@@ -76,11 +75,9 @@ class MuxedStream:
         return self._state.is_over
 
     async def send_all(self, data: bytes) -> None:
-        """Send all of it, waiting for the peer's window; a cancelled call may have sent a part.
+        """See `Stream`.
 
         Raises:
-            ClosedError: We closed our side.
-            StreamReset: The peer reset the stream, or the connection is gone.
             LocalProtocolError: Another task is sending.
         """
         if self._is_sending:
@@ -104,7 +101,7 @@ class MuxedStream:
             self._is_sending = False
 
     def send_at_once(self, data: bytes) -> bool:
-        """Send all of it if little is to be sent before it and nothing has to be waited for; False, and nothing is sent, otherwise."""
+        """See `Stream`."""
         muxer = self._muxer
         has_room = not (self._is_sending or self._held) and muxer.queued_bytes + len(data) <= _AT_ONCE_BYTES_MAX
         if not has_room or not muxer.write_whole(self._state, data):
@@ -114,10 +111,9 @@ class MuxedStream:
         return True
 
     async def receive_some(self, bytes_max: int = _PIECE_BYTES_MAX) -> bytes:
-        """Receive 1 to `bytes_max` bytes; `b""` once the peer closed its side and everything was read.
+        """See `Stream`.
 
         Raises:
-            StreamReset: As `send_all`, once what came before the reset was received.
             ProtocolNotSupported, RemoteProtocolError: As `open_stream`, where it was lazy.
             LocalProtocolError: Another task is receiving.
         """
@@ -133,18 +129,9 @@ class MuxedStream:
             self._is_receiving = False
 
     async def hand_on(self, take: Callable[[bytes], bool]) -> bool:
-        """Hand what arrives to a function, in the turn in which it arrives, until that wants no more or the stream ends.
+        """See `Stream`, and `receive_some` for what it raises.
 
         To wake a task for each small piece takes more CPU than most pieces.
-
-        Args:
-            take: Takes 1 to 65,536 bytes without waiting for anything, and says whether it wants more. What it raises is raised here.
-
-        Returns:
-            Whether more may come; False once the peer closed its side and all was taken.
-
-        Raises:
-            StreamReset, ProtocolNotSupported, RemoteProtocolError, LocalProtocolError: As `receive_some`.
         """
         self._begin_receiving()
         try:
@@ -171,13 +158,13 @@ class MuxedStream:
             self._is_receiving = False
 
     def close_sending(self) -> None:
-        """Close our side after what was sent; the peer reads the end. Closing twice does nothing."""
+        """See `Stream`."""
         self._say_held()
         self._muxer.close(self._state)
         self._touched()
 
     def reset(self) -> None:
-        """End both ways at once; the peer's calls raise. Does nothing to a stream that is over."""
+        """See `Stream`."""
         self._early = self._held = b""
         self._muxer.reset(self._state)
         self._touched()
@@ -230,7 +217,7 @@ class MuxedStream:
     async def answer(self, handlers: Mapping[str, Handler], deadline: float) -> str:
         """Negotiate a stream that the peer opened."""
         offer, rest = Offer(handlers), b""
-        with _within(deadline) as scope:
+        with trio.CancelScope(deadline=deadline) as scope:
             try:
                 while offer.protocol is None:
                     data = await self._receive(4096)
@@ -257,7 +244,7 @@ class MuxedStream:
         self._is_receiving = True
 
     async def _conclude(self, proposal: Proposal) -> None:
-        with _within(self._deadline) as scope:
+        with trio.CancelScope(deadline=self._deadline) as scope:
             while proposal.protocol is None:
                 data = await self._receive(4096)
                 if not data:
@@ -277,7 +264,7 @@ class MuxedStream:
 
     def _agree(self, protocol: str, early: bytes = b"") -> None:
         """Take a protocol, and what came after it in the same piece."""
-        self._protocol = protocol
+        self.protocol = protocol
         self._early = early
         self._traffic.bytes_in -= len(early)
         self._traffic = self._connection.counted(protocol)
@@ -321,7 +308,3 @@ class MuxedStream:
         self._connection.wake_writer()
         if self._state.is_over:
             self._connection.forget(self._state)
-
-
-def _within(deadline: float) -> trio.CancelScope:
-    return trio.CancelScope(deadline=deadline)

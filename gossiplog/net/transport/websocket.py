@@ -39,19 +39,6 @@ class WebSocketStream:
         beginning: What came after the handshake already.
     """
 
-    __slots__ = (
-        "_beginning",
-        "_has_ended",
-        "_is_client",
-        "_is_open",
-        "_message_bytes",
-        "_prompt_stream",
-        "_reader",
-        "_sending",
-        "_stream",
-        "_unsent",
-    )
-
     def __init__(self, stream: ByteStream, *, is_client: bool, beginning: bytes = b"") -> None:
         self._stream = stream
         self._prompt_stream = stream if isinstance(stream, PromptStream) else None

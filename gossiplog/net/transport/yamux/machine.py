@@ -9,7 +9,7 @@ not share a frame.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ....errors import ClosedError, DecodeError, RemoteProtocolError, StreamReset
@@ -35,6 +35,7 @@ WINDOW_BYTES_MAX = 4 * 1024 * 1024
 """How far a stream's receive window grows: 40 MiB/s over a round trip of 100 ms."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class StreamState:
     """One stream as the muxer knows it; only the muxer changes it.
 
@@ -55,34 +56,18 @@ class StreamState:
         is_released: Its owner is done with it; what arrives is thrown away.
     """
 
-    __slots__ = (
-        "buffer",
-        "credit",
-        "granted_at",
-        "id",
-        "is_announced",
-        "is_finished_receiving",
-        "is_finished_sending",
-        "is_inbound",
-        "is_released",
-        "is_reset",
-        "send_window",
-        "window",
-    )
-
-    def __init__(self, id: int, *, is_inbound: bool, now: float) -> None:
-        self.id = id
-        self.is_inbound = is_inbound
-        self.buffer = bytearray()
-        self.window = WINDOW_BYTES
-        self.credit = WINDOW_BYTES
-        self.send_window = WINDOW_BYTES
-        self.granted_at = now
-        self.is_announced = False
-        self.is_finished_sending = False
-        self.is_finished_receiving = False
-        self.is_reset = False
-        self.is_released = False
+    id: int
+    is_inbound: bool
+    granted_at: float
+    buffer: bytearray = field(default_factory=bytearray)
+    window: int = WINDOW_BYTES
+    credit: int = WINDOW_BYTES
+    send_window: int = WINDOW_BYTES
+    is_announced: bool = False
+    is_finished_sending: bool = False
+    is_finished_receiving: bool = False
+    is_reset: bool = False
+    is_released: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -159,28 +144,6 @@ class Yamux:
         is_leaving: Either side said that it goes, or broke the protocol: no stream is opened any more.
     """
 
-    __slots__ = (
-        "_body_left",
-        "_body_stream",
-        "_discard_left",
-        "_growth_left",
-        "_inbound",
-        "_is_body_last",
-        "_is_client",
-        "_is_ended",
-        "_next_id",
-        "_outbound",
-        "_partial",
-        "_pings",
-        "_queue",
-        "_streams",
-        "_unread",
-        "is_leaving",
-        "ping_sent_at",
-        "queued_bytes",
-        "round_trip_s",
-    )
-
     def __init__(self, *, is_client: bool) -> None:
         self._is_client = is_client
         self._next_id = 1 if is_client else 2
@@ -228,7 +191,7 @@ class Yamux:
             raise StreamReset("the connection is at its end")
         if self._outbound >= STREAMS_MAX or self._next_id > _ID_MAX:
             raise StreamReset(f"{self._outbound} streams of ours are open, at most {STREAMS_MAX} are allowed")
-        stream = self._streams[self._next_id] = StreamState(self._next_id, is_inbound=False, now=now)
+        stream = self._streams[self._next_id] = StreamState(self._next_id, False, now)
         self._next_id += 2
         self._outbound += 1
         if not is_lazy:
@@ -469,7 +432,7 @@ class Yamux:
             self._send(FrameKind.WINDOW, Flags.RST, header.stream, 0)
             self._discard_left += WINDOW_BYTES
             return None
-        stream = self._streams[header.stream] = StreamState(header.stream, is_inbound=True, now=now)
+        stream = self._streams[header.stream] = StreamState(header.stream, True, now)
         self._inbound += 1
         events.append(Opened(stream))
         return stream

@@ -57,7 +57,7 @@ async def process(number: int, topics: tuple[str, ...] = TOPICS) -> AsyncIterato
 async def meshed(left: Process, right: Process) -> AsyncIterator[MuxedConnection]:
     """Connect two processes, the right one dialling; every log of either uses the one connection."""
     async with muxed_pair(right.handlers, left.handlers) as (dialled, accepted), AsyncExitStack() as stack:
-        accepted._peer, dialled._peer = right.host.me, left.host.me
+        accepted.peer, dialled.peer = right.host.me, left.host.me
         for here, there, connection in ((left, right, accepted), (right, left, dialled)):
             for topic, service in here.services.items():
                 attached = service.attached(

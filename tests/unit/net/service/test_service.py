@@ -55,7 +55,7 @@ async def joined(
     """Connect two services; each is told what the other is to it. The right one dials."""
     pubsub = left.host.protocols[0] if PeerKind.MESH in (left_kind, right_kind) else None
     async with muxed_pair(handlers_of(right), handlers_of(left)) as (dialled, accepted):
-        accepted._peer, dialled._peer = right.me, left.me
+        accepted.peer, dialled.peer = right.me, left.me
         async with (
             left.attached(accepted, left_kind, pubsub_protocol=pubsub),
             right.attached(dialled, right_kind, pubsub_protocol=pubsub),
