@@ -34,8 +34,7 @@ from .events import (
 from .intake import LEARN_TIMER, LEARN_TOKEN, Intake
 from .pushes import AGAIN_TIMER, PUSH_TIMER, TELL_AGAIN_S
 from .shared_router import SharedRouter
-from .spreading import Spreading
-from .state import BroadcastState
+from .spreading import BroadcastState, Spreading
 from .wanted_syncs import SYNC_TIMER
 
 LOG_TIMERS = frozenset((LEARN_TIMER, PUSH_TIMER, AGAIN_TIMER, SYNC_TIMER))

@@ -1,13 +1,16 @@
-"""What our log is asked on behalf of peers, and who goes on with the answers."""
+"""What our log is asked on behalf of peers: who goes on with the answers, and which of the heads that peers announce it lacks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..plan import Plan
 from ..pubsub.types import PeerId
 from .actions import AskLog, SpreadingAction
+from .offences import RejectedIds
+from .peers import Peer
+from .wanted_syncs import Asker, missing
 
 
 class Questions:
@@ -41,3 +44,37 @@ class Questions:
         """Forget what was asked on behalf of a peer. O(questions)."""
         for token in [token for token, (asker, _) in self._asked.items() if asker == peer]:
             del self._asked[token]
+
+
+class HeadsCheck:
+    """Ask our log about the heads of each peer's latest update, one question a peer at a time.
+
+    Args:
+        rejected: Keys that nobody asks for again.
+        want: Told of the keys that a peer has and we lack.
+    """
+
+    def __init__(self, rejected: RejectedIds, log: Asker, want: Callable[[PeerId, Sequence[bytes]], None]) -> None:
+        self._rejected = rejected
+        self._ask = log
+        self._want = want
+
+    def on_update(self, peer: Peer, heads: list[bytes]) -> None:
+        """Take a peer's update; what it said before and was not looked at yet is no more of interest."""
+        peer.update = heads
+        self._check(peer)
+
+    def _check(self, peer: Peer) -> None:
+        if peer.is_checking or peer.update is None:
+            return
+        heads = [key for key in dict.fromkeys(peer.update) if key not in self._rejected]
+        peer.update = None
+        if heads:
+            peer.is_checking = True
+            self._ask(missing(heads), lambda absent: self._on_checked(peer, absent), peer.id)
+
+    def _on_checked(self, peer: Peer, absent: list[bytes]) -> None:
+        peer.is_checking = False
+        if absent:
+            self._want(peer.id, absent)
+        self._check(peer)

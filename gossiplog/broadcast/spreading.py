@@ -33,6 +33,7 @@ Source: docs/spec/sync.md, "Reliable causal broadcast" and "Mode A".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from random import Random
 from typing import assert_never
@@ -43,6 +44,7 @@ from ..errors import DecodeError
 from ..pubsub.actions import AnotherSource, Validate
 from ..pubsub.events import Outcome as PubsubOutcome
 from ..pubsub.events import Publish, Subscribe, TimerFired, Unsubscribe, Validated
+from ..pubsub.router import RouterState
 from ..pubsub.rpc import Message
 from ..pubsub.types import MessageId, PeerId, TimerToken, Topic
 from ..sync.result import Ending
@@ -70,15 +72,13 @@ from .events import (
     SyncFinished,
     SyncServed,
 )
-from .heads_check import HeadsCheck
 from .offences import BROKEN_STREAMS_MAX, OFFENCES_MAX, RejectedIds
 from .orphans import ORPHANS_MAX, OUT_FOR_GOOD, Orphan, Orphans
 from .peers import PUSHED_MAX, Peer
 from .pending import ARRIVALS_MAX, Pending, PendingInserts
 from .pushes import AGAIN_TIMER, BY_PUSH, PUSH_TIMER, TELL_AGAIN_S, Pushes
-from .questions import Questions
+from .questions import HeadsCheck, Questions
 from .shared_router import SharedRouter
-from .state import BroadcastState
 from .wanted_syncs import SYNC_TIMER, WantedSyncs
 
 PUBLISHED_BYTES_MAX = 56 * 1024 - 256
@@ -86,6 +86,27 @@ PUBLISHED_BYTES_MAX = 56 * 1024 - 256
 PUBLISHED_MAX = 200
 """New entries at a time that are published one by one; more, as an import brings, are told by an update of our heads."""
 _OUTCOMES = {outcome: PubsubOutcome(outcome.value) for outcome in Outcome}
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastState:
+    """The machine at one moment, as values that a page or a terminal can draw.
+
+    Attributes:
+        kinds: Connected peers by kind.
+        pushing: Peers that a push stream stands with.
+        offences: Who brought what was rejected, connected or not, and how often; five bans.
+        bans: Who is banned, until which of the driver's seconds, and why; some have run out.
+        sizes: How much is in each container that a peer can feed, by name.
+    """
+
+    router: RouterState
+    kinds: Mapping[PeerId, PeerKind]
+    pushing: tuple[PeerId, ...]
+    offences: Mapping[str, int]
+    bans: Sequence[tuple[str, float, str]]
+    sizes: Mapping[str, int]
+    sizes_max: Mapping[str, int]
 
 
 class Spreading:

@@ -21,14 +21,14 @@ from .varint import encode_varint
 
 REPEATED_MAX_DEFAULT = 1024
 
-_VARINT = 0
+VARINT, BYTES = 0, 2
+"""Wire types."""
 _FIXED_64 = 1
-_BYTES = 2
 _FIXED_32 = 5
 _OTHERS_MAX = 256
 """The most fields of one message that are unknown or not lists. Nobody needs more, and a million repeated fields would take seconds to
 read."""
-_FIELD_NUMBER_MAX = 2**29 - 1
+FIELD_NUMBER_MAX = 2**29 - 1
 _VARINT_BYTES_MAX = 10
 _ONE_BYTE = 0x80
 """A smaller varint takes one byte."""
@@ -68,7 +68,7 @@ class Field:
     @property
     def wire_type(self) -> int:
         """0 for integers and booleans, 2 for everything with a length."""
-        return _VARINT if self.kind in _VARINT_KINDS else _BYTES
+        return VARINT if self.kind in _VARINT_KINDS else BYTES
 
     def default(self) -> Any:
         """What the field is when it is absent."""
@@ -94,8 +94,8 @@ class Schema:
         self.fields = tuple(sorted(fields, key=_number))
         self._by_number = {field.number: field for field in fields}
         assert len(self._by_number) == len(fields) == len({field.name for field in fields})
-        assert all(0 < number <= _FIELD_NUMBER_MAX for number in self._by_number)
-        assert not any(field.repeated and field.wire_type == _VARINT for field in fields)
+        assert all(0 < number <= FIELD_NUMBER_MAX for number in self._by_number)
+        assert not any(field.repeated and field.wire_type == VARINT for field in fields)
         self._singular = {field.name: field.default() for field in fields if not field.repeated}
 
     def __repr__(self) -> str:
@@ -124,7 +124,7 @@ class Schema:
                 if not field.repeated and item == field.default():
                     continue
                 out += tag
-                if field.wire_type == _BYTES:
+                if field.wire_type == BYTES:
                     out += encode_varint(len(encoded))
                 out += encoded
         return bytes(out)
@@ -140,15 +140,15 @@ class Schema:
         lists: dict[str, list[Any]] = {field.name: [] for field in self.fields if field.repeated}
         position = others = 0
         while position < len(data):
-            tag, position = _read_varint(data, position)
+            tag, position = read_varint(data, position)
             number, wire_type = tag >> 3, tag & 7
-            if not 0 < number <= _FIELD_NUMBER_MAX:
+            if not 0 < number <= FIELD_NUMBER_MAX:
                 raise DecodeError(f"{self.name}: there is no field number {number}")
             start = position
-            if wire_type == _VARINT:
-                raw, position = _read_varint(data, position)
+            if wire_type == VARINT:
+                raw, position = read_varint(data, position)
             else:
-                start, position = _extent(data, position, wire_type)
+                start, position = extent(data, position, wire_type)
                 raw = 0
             field = self._by_number.get(number)
             if field is None or not field.repeated:
@@ -159,7 +159,7 @@ class Schema:
                 continue
             if field.wire_type != wire_type:
                 raise DecodeError(f"{self.name}.{field.name}: wire type {wire_type}, expected {field.wire_type}")
-            item = self._integer(field, raw) if wire_type == _VARINT else self._decode_bytes(field, data[start:position])
+            item = self._integer(field, raw) if wire_type == VARINT else self._decode_bytes(field, data[start:position])
             if field.repeated:
                 items = lists[field.name]
                 if len(items) >= field.repeated_max:
@@ -207,8 +207,12 @@ class Schema:
             raise DecodeError(f"{self.name}.{field.name} is not UTF-8: {error.reason}") from None
 
 
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Read a varint of at most 64 bits. Protobuf writers may pad, so longer forms than necessary are accepted."""
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Read a varint of at most 64 bits; return it and where it ends. Protobuf writers may pad, so longer forms than necessary are taken.
+
+    Raises:
+        DecodeError: It is cut short, or has more bits.
+    """
     value = 0
     for index, byte in enumerate(data[position : position + _VARINT_BYTES_MAX]):
         value |= (byte & 0x7F) << 7 * index
@@ -240,10 +244,14 @@ def _are_short(items: Any) -> bool:
     return all(type(item) is bytes and len(item) < _ONE_BYTE for item in items)
 
 
-def _extent(data: bytes, position: int, wire_type: int) -> tuple[int, int]:
-    """Return where a field's bytes begin and end."""
-    if wire_type == _BYTES:
-        size, position = _read_varint(data, position)
+def extent(data: bytes, position: int, wire_type: int) -> tuple[int, int]:
+    """Return where the bytes of a field begin and end that is no varint.
+
+    Raises:
+        DecodeError: It is cut short, or its wire type is none.
+    """
+    if wire_type == BYTES:
+        size, position = read_varint(data, position)
     elif wire_type == _FIXED_64:
         size = 8
     elif wire_type == _FIXED_32:

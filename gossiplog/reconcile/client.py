@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
-from ..entry.validation import LATER, UNSUPPORTED, Verdict
+from ..entry.validation import LATER, Verdict
 from ..errors import DecodeError, RemoteProtocolError
 from ..sketch import SYMBOLS_MAX, Contradiction, Decoder, Difference
 from ..sync.events import Ask, Send, StoreEntries
-from ..sync.result import KEYS_REPORTED_MAX, Ending, SyncResult
+from ..sync.result import Ending, SyncResult
 from ..sync.source import Source
 from ..tree.node import Node
 from . import messages, steps
@@ -255,13 +255,9 @@ class _Client:
             came += len(reply.values)
             if came > count + steps.SLACK:
                 raise RemoteProtocolError(f"{came} values of one who said {count}")
-            for value in reply.values:
-                key = steps.key_of(value)
-                if key <= last:
-                    raise RemoteProtocolError("values that are not in the order of their keys")
-                last = key
-                batch.append((key, value))
-                size += len(value)
+            batch += (keyed := steps.in_order(reply.values, last))
+            last = keyed[-1][0]
+            size += sum(map(len, reply.values))
             if len(batch) >= steps.BATCH_ENTRIES or size >= steps.BATCH_BYTES:
                 yield from self._insert(batch)
                 self._source.resume_after = batch[-1][0]
@@ -287,32 +283,16 @@ class _Client:
                 if not self._has_gap:
                     raise _Fallback(f"{key.hex()} came without its parents")
                 result.orphans += 1
-            elif verdict.rule in ("quarantined", "access"):
-                result.quarantined += 1
-                self._has_gap = True
             elif verdict.rule in LATER:
                 # What descends from it in this batch has lost its parents by that; whatever else is in the batch counts.
                 self._has_gap = True
                 later = later or verdict
             else:
-                self._leave_out(key, verdict)
+                self._has_gap = True
+                result.note_left_out(key, verdict, self._source, self._now, rejected_max=REJECTED_MAX)
         if later is not None:
             result.ending, result.reason = Ending.of_later(later.rule), later.reason or "the store did not take an entry"
             raise Unanswered(result.reason)
-
-    def _leave_out(self, key: bytes, verdict: Any) -> None:
-        result = self.result
-        self._has_gap = True
-        self._source.set_aside(key, self._now)
-        if verdict.rule in UNSUPPORTED:
-            result.unsupported += 1
-            result.unsupported_reason = result.unsupported_reason or f"{verdict.rule}: {verdict.reason}"
-            return
-        result.rejected += 1
-        if result.rejected > REJECTED_MAX:
-            raise RemoteProtocolError(f"more than {REJECTED_MAX} invalid values")
-        if len(result.rejected_keys) < KEYS_REPORTED_MAX:
-            result.rejected_keys += (key,)
 
     def _await_result(self) -> Generator[Step, Any, None]:
         reply = yield from steps.receive(steps.WORK_S)

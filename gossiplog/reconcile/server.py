@@ -144,13 +144,9 @@ class _Server:
             came += len(message.values)
             if came > most or not self._takes:
                 raise RemoteProtocolError("values that were not announced, or not welcome")
-            for value in message.values:
-                key = steps.key_of(value)
-                if key <= last:
-                    raise RemoteProtocolError("values that are not in the order of their keys")
-                last = key
-                batch.append((key, value))
-                size += len(value)
+            batch += (keyed := steps.in_order(message.values, last))
+            last = keyed[-1][0]
+            size += sum(map(len, message.values))
             if len(batch) >= steps.BATCH_ENTRIES or size >= steps.BATCH_BYTES:
                 if not (yield from self._insert(batch)):
                     return False

@@ -103,6 +103,22 @@ def key_of(value: bytes) -> bytes:
         raise RemoteProtocolError(f"a value that is none: {error}") from None
 
 
+def in_order(values: Sequence[bytes], last: bytes) -> list[tuple[bytes, bytes]]:
+    """Return VALUEs with their keys, which have to ascend from after `last`.
+
+    Raises:
+        RemoteProtocolError: They do not, or one of them has no key.
+    """
+    keyed = []
+    for value in values:
+        key = key_of(value)
+        if key <= last:
+            raise RemoteProtocolError("values that are not in the order of their keys")
+        keyed.append((key, value))
+        last = key
+    return keyed
+
+
 def read_end() -> Plan[tuple[Node, int]]:
     """Read the root and the last insertion number."""
     root = yield from ask(ReadRoot())

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, assert_never
 
 from ..codec.framing import FRAME_BYTES_MAX, FrameDecoder, FrameTooLong, encode_frame
-from ..entry.validation import LATER, UNSUPPORTED
+from ..entry.validation import LATER
 from ..errors import DecodeError, LocalProtocolError, RemoteProtocolError
 from ..tree.node import Node
 from . import events
@@ -21,7 +21,7 @@ from .checked import checked_children, checked_entries, checked_root
 from .compare_plan import Compared, compare
 from .frontier import Frontier, Span
 from .limits import ClientLimits
-from .result import KEYS_REPORTED_MAX, Ending, SyncResult
+from .result import Ending, SyncResult
 from .rpc import (
     KEYS_MAX,
     AbortResponse,
@@ -95,14 +95,9 @@ class SyncClient:
         self._is_finished = False
         self._is_ending = False
         self._is_closed = False
-        self._is_done = False
+        self.is_done = False
         self._waiting_since = 0.0
         self._now = 0.0
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the session is over."""
-        return self._is_done
 
     @property
     def wants_input(self) -> bool:
@@ -143,7 +138,7 @@ class SyncClient:
             LocalProtocolError: The driver answered something that was not asked, or fed more than it was asked to.
         """
         self._now = now
-        if self._is_done:
+        if self.is_done:
             return []
         try:
             match event:
@@ -271,34 +266,17 @@ class SyncClient:
                 if not self._has_gap:
                     raise RemoteProtocolError(f"incomplete source: {key.hex()} came without its parents")
                 self.result.orphans += 1
-            elif verdict.rule in ("quarantined", "access"):
-                # What descends from a refused entry is refused as well, unless that has been forgotten by then.
-                self._has_gap = self._has_gap or verdict.rule == "access"
-                self.result.quarantined += 1
             elif verdict.rule in LATER:
                 # What descends from it in this batch has lost its parents by that, and not by a fault of the source.
                 self._has_gap = True
                 self._ready.clear()
                 self._end(Ending.of_later(verdict.rule), verdict.reason or "the store did not take an entry")
-            elif verdict.rule in UNSUPPORTED:
-                self._has_gap = True
-                self._source.set_aside(key, self._now)
-                self.result.unsupported += 1
-                self.result.unsupported_reason = self.result.unsupported_reason or f"{verdict.rule}: {verdict.reason}"
             else:
-                self._on_rejected(key, verdict)
+                rejected_max = self._limits.rejected
+                self._has_gap |= self.result.note_left_out(key, verdict, self._source, self._now, rejected_max=rejected_max)
         if self.result.orphans > self._limits.orphans:
             self._ready.clear()
             self._end(Ending.LIMIT, f"more than {self._limits.orphans} orphans")
-
-    def _on_rejected(self, key: bytes, verdict: events.InsertVerdict) -> None:
-        self._has_gap = True
-        self._source.set_aside(key, self._now)
-        self.result.rejected += 1
-        if self.result.rejected > self._limits.rejected:
-            raise RemoteProtocolError(f"more than {self._limits.rejected} invalid entries, the last for {verdict.rule}: {verdict.reason}")
-        if len(self.result.rejected_keys) < KEYS_REPORTED_MAX:
-            self.result.rejected_keys += (key,)
 
     # What leaves
 
@@ -368,7 +346,7 @@ class SyncClient:
             actions.append(events.Finish())
         if self._is_finished and not self._ready and self._inserting is None and self._comparing is None:
             self._learn()
-            self._is_ending = self._is_done = True
+            self._is_ending = self.is_done = True
             actions.append(events.Done(self.result))
         return actions
 
@@ -430,5 +408,5 @@ class SyncClient:
         """Stop at once; a batch that is being inserted is not waited for."""
         self._end(ending, reason)
         self._ready.clear()
-        self._is_done = True
+        self.is_done = True
         return [events.Done(self.result)] if self._is_finished else [events.Finish(), events.Done(self.result)]

@@ -6,7 +6,10 @@ from enum import Enum
 
 from ..entry.message import Entry
 from ..entry.rules import Rule
+from ..entry.validation import UNSUPPORTED
 from ..errors import RemoteProtocolError, StoreError, SyncAborted
+from .events import InsertVerdict
+from .source import Source
 
 KEYS_REPORTED_MAX = 1_000
 """Keys that a result names in each of its lists; beyond it they are only counted."""
@@ -123,6 +126,31 @@ class SyncResult:
             self.brought.add(entry)
         else:
             self.duplicates += 1
+
+    def note_left_out(self, key: bytes, verdict: InsertVerdict, source: Source, now: float, *, rejected_max: int) -> bool:
+        """Count an entry that is not stored although it was sent whole, and leave it alone for a while unless it is only refused here.
+
+        Returns:
+            Whether what descends from it may come without it: what our access rule refuses is forgotten some time, and what is in
+            quarantine is not.
+
+        Raises:
+            RemoteProtocolError: The source has sent more than so many that no replica may accept.
+        """
+        if verdict.rule in ("quarantined", "access"):
+            self.quarantined += 1
+            return verdict.rule == "access"
+        source.set_aside(key, now)
+        if verdict.rule in UNSUPPORTED:
+            self.unsupported += 1
+            self.unsupported_reason = self.unsupported_reason or f"{verdict.rule}: {verdict.reason}"
+            return True
+        self.rejected += 1
+        if self.rejected > rejected_max:
+            raise RemoteProtocolError(f"more than {rejected_max} invalid entries, the last for {verdict.rule}: {verdict.reason}")
+        if len(self.rejected_keys) < KEYS_REPORTED_MAX:
+            self.rejected_keys += (key,)
+        return True
 
     @property
     def spreads(self) -> Sequence[Entry]:

@@ -48,7 +48,7 @@ class SyncServer:
         self._granted = 0
         self._is_pausing = False
         self._is_closed = False
-        self._is_done = False
+        self.is_done = False
         self._fault: str | None = None
         self.requests = 0
         self.values = 0
@@ -59,14 +59,9 @@ class SyncServer:
         self.fault = ""
 
     @property
-    def is_done(self) -> bool:
-        """Whether the session is over."""
-        return self._is_done
-
-    @property
     def wants_input(self) -> bool:
         """Whether the driver should read now."""
-        return not (self._is_done or self._is_asking or self._is_pausing or self._is_closed)
+        return not (self.is_done or self._is_asking or self._is_pausing or self._is_closed)
 
     @property
     def deadline(self) -> float:
@@ -87,7 +82,7 @@ class SyncServer:
         Raises:
             LocalProtocolError: The driver answered what was not asked, or feeds without end while it was told not to.
         """
-        if self._is_done:
+        if self.is_done:
             return []
         actions: list[events.SessionAction] = []
         match event:
@@ -108,13 +103,13 @@ class SyncServer:
                 pass
             case _:
                 assert_never(event)
-        if not self._is_done and not self._is_asking:
+        if not self.is_done and not self._is_asking:
             actions += self._next(now)
         return actions
 
     def abort(self) -> list[events.SessionAction]:
         """End the session before the client is done."""
-        self._is_done = self.is_aborted = True
+        self.is_done = self.is_aborted = True
         return [self._send(encode_frame(encode_response(AbortResponse(self._limits.cooldown_ms)))), events.Finish()]
 
     def _on_reply(self, reply: object, now: float) -> list[events.SessionAction]:
@@ -143,7 +138,7 @@ class SyncServer:
             if self._fault is not None:
                 return [self._reset(self._fault, is_violation=True)]
             if self._is_closed or now >= self._active_at + self._limits.idle_s:
-                self._is_done = True
+                self.is_done = True
                 return [events.Finish()]
             return []
         if self._is_pausing:
@@ -174,6 +169,6 @@ class SyncServer:
         return events.Send(data)
 
     def _reset(self, reason: str, *, is_violation: bool) -> events.Reset:
-        self._is_done = True
+        self.is_done = True
         self.fault = "" if is_violation else reason
         return events.Reset(reason, is_violation)

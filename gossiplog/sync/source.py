@@ -46,6 +46,7 @@ class Source:
         response_bytes: The size that answers should have now; halved by time-outs (a slow line), doubled by complete sessions.
         value_bytes: The mean size of values seen lately, in bytes; None before the first.
         resume_after: A stream of all that the source has, in key order, broke off after this key; None where none did. See `reconcile`.
+        is_careful: getValues must not be pipelined, so that it is clear which of them failed.
         expansions_max: How many getChildren may be unanswered. Looking far ahead costs a session some time before its first entry;
             one that a server cuts off before it is worth anything makes the next one look less far.
     """
@@ -56,18 +57,13 @@ class Source:
         self.expansions_max = EXPANSIONS_MAX
         self._suspects: frozenset[bytes] = frozenset()
         self._lone_failures = 0
-        self._is_careful = False
+        self.is_careful = False
         self._aside: dict[bytes, _Aside] = {}
         # What the peer refused, and until when it is not offered again.
         self._refused: dict[bytes, float] = {}
         self.resume_after: bytes | None = None
         self._unsketched_until = 0.0
         self._unsketched_s = UNSKETCHED_FIRST_S
-
-    @property
-    def is_careful(self) -> bool:
-        """Whether getValues must not be pipelined, so that it is clear which of them failed."""
-        return self._is_careful
 
     def is_aside(self, key: bytes, now: float) -> bool:
         """Whether the key is being left alone at `now`."""
@@ -161,7 +157,7 @@ class Source:
         """
         if timed_out:
             self.response_bytes = max(RESPONSE_BYTES_MIN, self.response_bytes // 2)
-        self._is_careful = True
+        self.is_careful = True
         if has_values and not self._suspects.issuperset(keys):
             self._suspects, self._lone_failures = frozenset(), 0
             return True
@@ -187,6 +183,6 @@ class Source:
         """Learn that a session that began at this time went to its end: what was to be asked for again by then has been."""
         for key in [key for key, aside in self._aside.items() if aside.until <= started_at]:
             del self._aside[key]
-        self._suspects, self._lone_failures, self._is_careful = frozenset(), 0, False
+        self._suspects, self._lone_failures, self.is_careful = frozenset(), 0, False
         self.response_bytes = min(RESPONSE_BYTES, self.response_bytes * 2)
         self.expansions_max = min(EXPANSIONS_MAX, self.expansions_max * 2)

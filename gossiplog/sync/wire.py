@@ -10,14 +10,13 @@ for the one layout that the reference and we write, and fall back to the general
 
 from collections.abc import Iterator, Sequence
 
+from ..codec.protobuf import BYTES, FIELD_NUMBER_MAX, VARINT, extent, read_varint
 from ..codec.varint import encode_varint
 from ..errors import DecodeError
 from ..tree.node import CHILDREN_MAX, HASH_BYTES, KEY_BYTES, Node
 from . import rpc
 
-_VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5
 _UINT32_MAX = 2**32 - 1
-_FIELD_MAX = 2**29 - 1
 
 # A leaf with a 20-byte key inside a getChildren answer: field 1 of 40 bytes { field 2 of 20 bytes, field 3 of 16 bytes }.
 _LEAF_HEAD = bytes((0x0A, 4 + KEY_BYTES + HASH_BYTES, 0x12, KEY_BYTES))
@@ -76,7 +75,7 @@ def decode_event(data: bytes) -> rpc.Event:
     if number == 2:
         return rpc.Update(_checked_keys(_all_byte_strings(data, pos, end, rpc.HEADS_MAX, "heads"), "heads"))
     key = value = None
-    for field, start, stop in _sections(data, pos, end, {1: _LEN, 2: _LEN}):
+    for field, start, stop in _sections(data, pos, end, {1: BYTES, 2: BYTES}):
         if field == 1 and key is None:
             key = data[start:stop]
         elif field == 2 and value is None:
@@ -104,7 +103,7 @@ def decode_request(data: bytes) -> rpc.Request:
         for _ in _sections(data, pos, end, {}):
             raise AssertionError("no field of an empty message is known")
         return rpc.GetRoot()
-    level, key, start = _node_fields(data, pos, end, {1: _VARINT, 2: _LEN, 3: _LEN} if number == 3 else {1: _VARINT, 2: _LEN})
+    level, key, start = _node_fields(data, pos, end, {1: VARINT, 2: BYTES, 3: BYTES} if number == 3 else {1: VARINT, 2: BYTES})
     for named in (key, start or None):
         if named is not None and len(named) != KEY_BYTES:
             raise DecodeError(f"request for a key of {len(named)} bytes, expected {KEY_BYTES}")
@@ -124,7 +123,7 @@ def decode_response(data: bytes) -> rpc.Response:
         return rpc.ValuesResponse(_all_byte_strings(data, pos, end, rpc.KEYS_MAX, "values"))
     if number == 5:
         return rpc.AbortResponse(_single_uint32(data, pos, end))
-    inner = list(_sections(data, pos, end, {1: _LEN}))
+    inner = list(_sections(data, pos, end, {1: BYTES}))
     if len(inner) > 1:
         raise DecodeError(f"{len(inner)} nodes in an answer, expected one")
     node = _decode_node(data, inner[0][1], inner[0][2]) if inner else None
@@ -139,7 +138,7 @@ def decode_response(data: bytes) -> rpc.Response:
 
 
 def _field(number: int, body: bytes) -> bytes:
-    return b"%c%b%b" % (number << 3 | _LEN, encode_varint(len(body)), body)
+    return b"%c%b%b" % (number << 3 | BYTES, encode_varint(len(body)), body)
 
 
 def _repeated(items: Sequence[bytes]) -> bytes:
@@ -175,23 +174,6 @@ def _encode_child(node: Node) -> bytes:
 # Reading
 
 
-def _varint(data: bytes, pos: int, end: int) -> tuple[int, int]:
-    """Read a varint of at most 64 bits; return it and the position after it."""
-    number = shift = 0
-    while pos < end:
-        byte = data[pos]
-        pos += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if number >> 64:
-                raise DecodeError(f"varint {number}, at most 64 bits allowed")
-            return number, pos
-        shift += 7
-        if shift >= 70:
-            raise DecodeError("varint of more than 10 bytes")
-    raise DecodeError("message ends within a varint")
-
-
 def _sections(data: bytes, pos: int, end: int, known: dict[int, int]) -> Iterator[tuple[int, int, int]]:
     """Yield `(field number, start, stop)` of the known fields' contents; a varint's contents are its own bytes.
 
@@ -201,22 +183,14 @@ def _sections(data: bytes, pos: int, end: int, known: dict[int, int]) -> Iterato
         known: The wire type of each field number to yield; others are checked for being well formed and skipped.
     """
     while pos < end:
-        tag, pos = _varint(data, pos, end)
+        tag, start = read_varint(data, pos)
         number, kind = tag >> 3, tag & 7
-        if not 1 <= number <= _FIELD_MAX:
+        if not 1 <= number <= FIELD_NUMBER_MAX:
             raise DecodeError(f"field number {number}")
-        start = pos
-        if kind == _LEN:
-            size, start = _varint(data, pos, end)
-            pos = start + size
-        elif kind == _VARINT:
-            _, pos = _varint(data, pos, end)
-        elif kind == _I64:
-            pos += 8
-        elif kind == _I32:
-            pos += 4
+        if kind == VARINT:
+            _, pos = read_varint(data, start)
         else:
-            raise DecodeError(f"wire type {kind} in field {number}")
+            start, pos = extent(data, start, kind)
         if pos > end:
             raise DecodeError(f"field {number} ends {pos - end} bytes after its message")
         wanted = known.get(number)
@@ -230,7 +204,7 @@ def _sections(data: bytes, pos: int, end: int, known: dict[int, int]) -> Iterato
 def _only_member(data: bytes, members: int) -> tuple[int, int, int]:
     """Find the one member of a message that is a oneof of submessages 1 to `members`: its number, start and end."""
     found: tuple[int, int, int] | None = None
-    for section in _sections(data, 0, len(data), dict.fromkeys(range(1, members + 1), _LEN)):
+    for section in _sections(data, 0, len(data), dict.fromkeys(range(1, members + 1), BYTES)):
         if found is not None:
             raise DecodeError(f"members {found[0]} and {section[0]} of a oneof together")
         found = section
@@ -240,14 +214,14 @@ def _only_member(data: bytes, members: int) -> tuple[int, int, int]:
 
 
 def _uint32(data: bytes, start: int, stop: int) -> int:
-    number, _ = _varint(data, start, stop)
+    number, _ = read_varint(data, start)
     if number > _UINT32_MAX:
         raise DecodeError(f"uint32 {number}")
     return number
 
 
 def _single_uint32(data: bytes, pos: int, end: int) -> int:
-    numbers = [_uint32(data, start, stop) for _, start, stop in _sections(data, pos, end, {1: _VARINT})]
+    numbers = [_uint32(data, start, stop) for _, start, stop in _sections(data, pos, end, {1: VARINT})]
     if len(numbers) > 1:
         raise DecodeError("field 1 twice")
     return numbers[0] if numbers else 0
@@ -270,11 +244,11 @@ def _byte_strings(data: bytes, pos: int, end: int, count_max: int) -> tuple[list
             start = pos + 2
             stop = start + data[pos + 1]
         elif data[pos] == 0x0A:
-            size, start = _varint(data, pos + 1, end)
+            size, start = read_varint(data, pos + 1)
             stop = start + size
         else:
             # Some field that we do not know, or field 1 in an odd form: leave the rest to the general reader.
-            for _, start, stop in _sections(data, pos, end, {1: _LEN}):
+            for _, start, stop in _sections(data, pos, end, {1: BYTES}):
                 if len(items) == count_max:
                     return items, True
                 items.append(data[start:stop])
@@ -313,7 +287,7 @@ def _node_fields(data: bytes, pos: int, end: int, known: dict[int, int]) -> tupl
 
 
 def _decode_node(data: bytes, pos: int, end: int) -> Node:
-    return Node(*_node_fields(data, pos, end, {1: _VARINT, 2: _LEN, 3: _LEN}))
+    return Node(*_node_fields(data, pos, end, {1: VARINT, 2: BYTES, 3: BYTES}))
 
 
 def _decode_children(data: bytes, pos: int, end: int) -> rpc.ChildrenResponse:
@@ -337,13 +311,13 @@ def _decode_children(data: bytes, pos: int, end: int) -> rpc.ChildrenResponse:
             nodes.append(Node(data[pos + 3], key, data[pos + _LEAF_HASH + 2 : pos + _NODE_BYTES]))
             pos += _NODE_BYTES
         elif data[pos] == 0x0A:
-            size, start = _varint(data, pos + 1, end)
+            size, start = read_varint(data, pos + 1)
             pos = start + size
             if pos > end:
                 raise DecodeError(f"field 1 ends {pos - end} bytes after its message")
             nodes.append(_decode_node(data, start, pos))
         else:
-            for number, start, stop in _sections(data, pos, end, {1: _LEN, 2: _VARINT}):
+            for number, start, stop in _sections(data, pos, end, {1: BYTES, 2: VARINT}):
                 if number == 2:
                     has_more = _uint32(data, start, stop) != 0
                     continue

@@ -10,8 +10,8 @@ from typing import Any
 
 from planted_bugs import PlantedBug, around, instead, look, nothing
 
-from gossiplog.broadcast.heads_check import HeadsCheck
 from gossiplog.broadcast.pushes import Pushes
+from gossiplog.broadcast.questions import HeadsCheck
 from gossiplog.broadcast.spreading import Spreading
 from gossiplog.broadcast.wanted_syncs import WantedSyncs
 from gossiplog.log.requests import ReadHeads

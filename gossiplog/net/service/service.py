@@ -63,7 +63,7 @@ from ...broadcast.events import (
     StopBroadcast,
     SyncFinished,
 )
-from ...broadcast.state import BroadcastState
+from ...broadcast.spreading import BroadcastState
 from ...codec.framing import encode_frame
 from ...errors import LocalProtocolError
 from ...limits import address_group
