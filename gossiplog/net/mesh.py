@@ -43,7 +43,7 @@ from .discovery import Discovery
 from .ground.admission import FreshKeys, HubLimits, Worth
 from .ground.journal import note
 from .ground.protocol_ids import presence_protocol, push_protocol
-from .libp2p import Address, Host, Peering, PeerKey, open_host
+from .libp2p import Address, Host, Peering, PeerKey
 from .libp2p.host import CONNECTIONS_MAX
 from .service.peers import Peer, PeerConnection
 from .service.pubsub_host import MakeRouter, PubsubHost
@@ -340,25 +340,21 @@ async def open_mesh_host(pubsub: PubsubHost, key: PeerKey, config: MeshConfig) -
         pubsub, config.bootstrap, me=key.id, target=config.target, walk_s=config.walk_s, rng=rng, known_file=config.known_file
     )
     mesh = Mesh(pubsub, discovery)
-    async with (
-        pubsub.running(),
-        open_host(
-            key,
-            config.listen,
-            serve=mesh.serve,
-            handlers=mesh.handlers,
-            on_identity=mesh.on_identity,
-            announce=config.announce,
-            limits=config.limits,
-            tls=config.tls,
-            source=config.source,
-        ) as mesh.host,
-        open_service_nursery() as nursery,
-    ):
-        mesh.host.worth = mesh.worth_of
-        nursery.start_soon(discovery.run, mesh.host)
+    host = mesh.host = Host(
+        key,
+        serve=mesh.serve,
+        handlers=mesh.handlers,
+        on_identity=mesh.on_identity,
+        announce=config.announce,
+        limits=config.limits,
+        tls=config.tls,
+        source=config.source,
+    )
+    host.worth = mesh.worth_of
+    async with pubsub.running(), host.listening(config.listen), open_service_nursery() as nursery:
+        nursery.start_soon(discovery.run, host)
         try:
-            with pubsub.guarded_by(mesh.host.admission):
+            with pubsub.guarded_by(host.admission):
                 yield mesh
         finally:
             nursery.cancel_scope.cancel()

@@ -19,7 +19,7 @@ from ..codec import pcf
 from ..entry.message import Entry
 from ..entry.signing import Ed25519Signer, sign_entry
 from ..errors import GossipLogError
-from ..net.libp2p import Address, Peering, PeerKey, open_host
+from ..net.libp2p import Address, Host, Peering, PeerKey
 from ..net.transport.stream import Connection, Stream
 from ..pubsub.rpc import Message, Rpc, Subscription
 from ..pubsub.types import Topic
@@ -60,7 +60,7 @@ async def lie(signer: Ed25519Signer, key: PeerKey, source: str, interval_s: floa
     number = 0
     while True:
         try:
-            async with open_host(key, (), serve=keep, handlers={_PROTOCOL: discard}, source=source) as host:
+            async with Host(key, serve=keep, handlers={_PROTOCOL: discard}, source=source).listening(()) as host:
                 connection = await host.connect(None, [target])
                 stream = await connection.open_stream([_PROTOCOL])
                 await stream.send_all(frames(Rpc(subscriptions=(Subscription(Topic(TOPIC), True),))))

@@ -23,7 +23,7 @@ from gossiplog.entry import sign_entry
 from gossiplog.entry.rules import next_clock
 from gossiplog.errors import GossipLogError
 from gossiplog.net import Connection, Stream
-from gossiplog.net.libp2p import Address, Peering, PeerKey, open_host
+from gossiplog.net.libp2p import Address, Host, Peering, PeerKey
 from gossiplog.net.libp2p.records import seal_record
 from gossiplog.net.mesh import MeshConfig, open_mesh
 from gossiplog.pubsub.rpc import Control, IHave, Message, Prune, Rpc, Subscription
@@ -165,7 +165,7 @@ async def test_flood_is_bounded_and_an_honest_peer_is_served(tmp_path: Path, nam
         async def attack() -> None:
             while True:
                 # A new key each time: a banned one is not let in again.
-                async with open_host(PeerKey.generate(), (), serve=keep, handlers=handlers) as host:
+                async with Host(PeerKey.generate(), serve=keep, handlers=handlers).listening(()) as host:
                     with suppress(GossipLogError):
                         connection = await host.connect(None, [Address.parse(text) for text in attacked.addresses])
                         stream = await connection.open_stream([MESHSUB])

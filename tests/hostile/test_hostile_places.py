@@ -16,7 +16,7 @@ from gossiplog.net.ground import admission as admission_module
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.client import open_websocket, parse_url
 from gossiplog.net.hub.server import Hub
-from gossiplog.net.libp2p import Address, Peering, PeerKey, open_host
+from gossiplog.net.libp2p import Address, Host, Peering, PeerKey
 from gossiplog.net.mesh import MeshConfig, open_mesh
 from gossiplog.pubsub.types import PeerId
 
@@ -104,7 +104,7 @@ async def test_idle_connections_that_fill_a_mesh_peer_give_way_to_an_honest_peer
         address = mesh.host.addresses[0]
 
         async def hold(task_status: trio.TaskStatus[None]) -> None:
-            async with open_host(PeerKey.generate(), (), serve=keep, handlers={}) as host:
+            async with Host(PeerKey.generate(), serve=keep, handlers={}).listening(()) as host:
                 await host.connect(mesh.host.id, [address])
                 task_status.started()
                 await trio.sleep_forever()

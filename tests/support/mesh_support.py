@@ -12,7 +12,7 @@ import trio
 import gossiplog
 from gossiplog import Ed25519Signer, GossipLog
 from gossiplog.net.ground.admission import HubLimits
-from gossiplog.net.libp2p import Address, Host, Peering, PeerKey, open_host
+from gossiplog.net.libp2p import Address, Host, Peering, PeerKey
 from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh
 from gossiplog.net.transport.stream import Handler
 
@@ -43,7 +43,7 @@ async def a_host(
     limits: HubLimits | None = None,
 ) -> AsyncIterator[Host]:
     """A host of its own key."""
-    async with open_host(key or PeerKey.generate(), listen, serve=serve, handlers=handlers or {}, limits=limits) as host:
+    async with Host(key or PeerKey.generate(), serve=serve, handlers=handlers or {}, limits=limits).listening(listen) as host:
         yield host
 
 

@@ -130,23 +130,10 @@ class _Dial:
     error: CannotConnect | None = None
 
 
-@asynccontextmanager
-async def open_host(
-    key: PeerKey,
-    listen: Sequence[Address],
-    *,
-    serve: Callable[[Peering], Awaitable[None]],
-    handlers: Mapping[str, Handler],
-    on_identity: Callable[[Peering], None] | None = None,
-    announce: Sequence[Address] = (),
-    limits: HubLimits | None = None,
-    tls: ssl.SSLContext | None = None,
-    source: str | None = None,
-) -> AsyncIterator[Host]:
-    """Listen on every address and take part until the end of the block, which closes all connections.
+class Host:
+    """What we are in the network. It takes part while it is `listening`.
 
     Args:
-        listen: Addresses; TCP and WebSocket ones may share a port.
         serve: Called with each connection that is ready, in a task of its own; the connection is closed when it returns.
         handlers: Serve the streams that peers open, beside identify and ping; looked up anew for each stream.
         on_identity: Told when a peer says something else of itself than it did.
@@ -154,30 +141,6 @@ async def open_host(
         limits: Of inbound connections; `connections_max` is for both directions together.
         tls: Verifies the servers that we dial with TLS; by default as the system does.
         source: Which of this machine's addresses to dial from; by default the system chooses.
-
-    Raises:
-        CannotListen: One of the addresses cannot be listened on.
-    """
-    host = Host(
-        key,
-        serve=serve,
-        handlers=handlers,
-        on_identity=on_identity,
-        announce=announce,
-        limits=limits or HubLimits(connections_max=CONNECTIONS_MAX),
-        tls=tls,
-        source=source,
-    )
-    async with open_service_nursery() as nursery:
-        await host.start(listen, nursery)
-        try:
-            yield host
-        finally:
-            nursery.cancel_scope.cancel()
-
-
-class Host:
-    """Made by `open_host`.
 
     Attributes:
         addresses: Where we listen, with the ports that the system chose.
@@ -192,10 +155,10 @@ class Host:
         *,
         serve: Callable[[Peering], Awaitable[None]],
         handlers: Mapping[str, Handler],
-        on_identity: Callable[[Peering], None] | None,
-        announce: Sequence[Address],
-        limits: HubLimits,
-        tls: ssl.SSLContext | None,
+        on_identity: Callable[[Peering], None] | None = None,
+        announce: Sequence[Address] = (),
+        limits: HubLimits | None = None,
+        tls: ssl.SSLContext | None = None,
         source: str | None = None,
     ) -> None:
         self.key = key
@@ -203,7 +166,7 @@ class Host:
         self._announced: tuple[Address, ...] = ()
         self._record = b""
         self.dials = DialGuard(Random(secrets.randbits(128)))
-        self.admission = Admission(limits)
+        self.admission = Admission(limits or HubLimits(connections_max=CONNECTIONS_MAX))
         self.worth: Callable[[PeerId], Worth] = lambda peer: Worth.TALKS
         self._serve = serve
         self._on_identity = on_identity
@@ -319,9 +282,24 @@ class Host:
         except GossipLogError as error:
             note("a peer does not hear what is new", level=logging.DEBUG, peer=connection.peer, reason=str(error))
 
-    # Within `open_host`
+    @asynccontextmanager
+    async def listening(self, listen: Sequence[Address]) -> AsyncIterator[Host]:
+        """Listen on every address and take part until the end of the block, which closes all connections.
 
-    async def start(self, listen: Sequence[Address], nursery: trio.Nursery) -> None:
+        Args:
+            listen: Addresses; TCP and WebSocket ones may share a port.
+
+        Raises:
+            CannotListen: One of the addresses cannot be listened on.
+        """
+        async with open_service_nursery() as nursery:
+            await self._start(listen, nursery)
+            try:
+                yield self
+            finally:
+                nursery.cancel_scope.cancel()
+
+    async def _start(self, listen: Sequence[Address], nursery: trio.Nursery) -> None:
         """Bind every address, then accept. TCP and WebSocket addresses of one place share its listener."""
         self._nursery = nursery
         places: dict[tuple[str, str, int], list[Address]] = {}

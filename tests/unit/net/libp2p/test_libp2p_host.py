@@ -10,7 +10,7 @@ from trio.testing import memory_stream_pair
 
 from gossiplog.errors import CannotConnect, CannotListen, ClosedError, RemoteProtocolError
 from gossiplog.net.ground.protocol_ids import PING_PROTOCOLS, YAMUX
-from gossiplog.net.libp2p import Address, PeerKey, open_host
+from gossiplog.net.libp2p import Address, Host, PeerKey
 from gossiplog.net.libp2p import noise as noise_module
 from gossiplog.net.libp2p.identify import measure_ping
 from gossiplog.net.libp2p.noise import secure
@@ -336,7 +336,7 @@ async def test_a_peer_behind_a_proxy_with_tls_is_dialled_if_its_certificate_is_g
         listeners = await nursery.start(serve)
         public = Address("dns4", "localhost", listeners[0].transport_listener.socket.getsockname()[1], is_websocket=True, is_tls=True)
         tls = client_tls(paths) if is_trusted else None
-        async with open_host(PeerKey.generate(), [], serve=until_ended, handlers={}, tls=tls) as two:
+        async with Host(PeerKey.generate(), serve=until_ended, handlers={}, tls=tls).listening([]) as two:
             if is_trusted:
                 await two.connect(one.id, [public])
                 assert two.peers == [one.id]
