@@ -31,7 +31,7 @@ _KNOWN_MAX = 20_000
 _REASON_CHARS_MAX = 300
 
 
-class Tell(Protocol):
+class TellFact(Protocol):
     """Accepts facts, and gives each its number, time and node."""
 
     def __call__(
@@ -61,7 +61,7 @@ class _Came(NamedTuple):
 class Witness:
     """Tells the facts of one log's machine, and of the router what is about that log's topic."""
 
-    def __init__(self, tell: Tell, topic: str) -> None:
+    def __init__(self, tell: TellFact, topic: str) -> None:
         self._tell = tell
         self._topic = topic
         # By the token of the insert, of which the machine bounds the number; by key for entries that wait for parents.
@@ -288,7 +288,7 @@ class Witness:
 _OVERLAY: dict[type, str] = {TreeGraft: "tree-graft", TreePrune: "tree-prune", TreeIHave: "tree-ihave"}
 
 
-def verdict_fact(tell: Tell, verdict: Verdict, key: bytes, peer: str | None, way: str) -> None:
+def verdict_fact(tell: TellFact, verdict: Verdict, key: bytes, peer: str | None, way: str) -> None:
     """Report the outcome for an entry: it is here now, was here already, waits for its parents, or is refused."""
     id = encode_id(key)
     if verdict.accepted:

@@ -1,3 +1,1 @@
 """Plans over many entries: reading and writing a log, the commit, questions about the graph, and the checks of `fsck`."""
-
-__all__: list[str] = []

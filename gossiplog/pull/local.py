@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, assert_never
 from ..errors import LocalProtocolError
 from ..plan import Plan
 from ..reconcile import Reconciliation, Wishes, serve
-from ..reconcile.steps import View
+from ..reconcile.steps import LogView
 from ..sync import events
 from ..sync.limits import ClientLimits, ServerLimits
 from ..sync.result import SyncResult
@@ -89,7 +89,7 @@ def sync_steps(
         limits=client_limits,
     )
     # The other log's sketch, and who answers on the stream that was opened last.
-    theirs: View | None = None
+    theirs: LogView | None = None
     server: events.Session | None = None
     step = pull.start(0.0)
     while True:
@@ -98,7 +98,7 @@ def sync_steps(
             case machine.Pulled():
                 return pull.result
             case machine.ViewSketch():
-                views: tuple[View, View] | None = yield ViewBoth()
+                views: tuple[LogView, LogView] | None = yield ViewBoth()
                 mine, theirs = (None, None) if views is None else views
                 event = machine.Viewed(mine)
             case machine.OpenStream(ways):

@@ -38,7 +38,7 @@ from typing import NamedTuple, TypeAlias
 
 from ..errors import LocalProtocolError
 from ..reconcile import Reconciled, Reconciliation, Wishes, reconcile
-from ..reconcile.steps import View
+from ..reconcile.steps import LogView
 from ..sync.client import SyncClient
 from ..sync.events import Session
 from ..sync.limits import ClientLimits
@@ -139,7 +139,7 @@ PullStep: TypeAlias = ViewSketch | OpenStream | RunSession | ForgetSketch | Awai
 class Viewed(NamedTuple):
     """The sketch, or None."""
 
-    view: View | None
+    view: LogView | None
 
 
 class StreamOpened(NamedTuple):
@@ -223,7 +223,7 @@ class Pull:
         # What the driver was asked for, which says what may come next.
         self._state = _State.DONE
         # For the reconciliation that is about to be opened.
-        self._view: View | None = None
+        self._view: LogView | None = None
         # The sessions that run, at most one of them.
         self._reconciliation: Reconciliation[Reconciled] | None = None
         self._client: SyncClient | None = None
@@ -294,7 +294,7 @@ class Pull:
 
     # By a reconciliation
 
-    def _on_viewed(self, view: View | None) -> PullStep:
+    def _on_viewed(self, view: LogView | None) -> PullStep:
         if view is None:
             return self._open_tree()
         self._view = view

@@ -19,7 +19,7 @@ from ..sync.source import Source
 from ..tree.node import Node
 from . import messages, steps
 from .messages import Hello, More, Refuse, Result, Symbols, Values, Want
-from .steps import Give, Step, Unanswered, View
+from .steps import Give, LogView, Step, Unanswered
 
 FIRST_ESTIMATE = 8
 """Differences that are expected when nothing is known."""
@@ -83,7 +83,7 @@ class Wishes:
 
 
 def reconcile(
-    view: View, source: Source, now: float, wishes: Wishes, outcome: Reconciled | None = None
+    view: LogView, source: Source, now: float, wishes: Wishes, outcome: Reconciled | None = None
 ) -> Generator[Step, Any, Reconciled]:
     """Run the client's side of a session; the outcome is the generator's return value.
 
@@ -106,7 +106,7 @@ def reconcile(
 
 
 class _Client:
-    def __init__(self, view: View, source: Source, now: float, wishes: Wishes, outcome: Reconciled) -> None:
+    def __init__(self, view: LogView, source: Source, now: float, wishes: Wishes, outcome: Reconciled) -> None:
         self.outcome = outcome
         self.result = self.outcome.result
         self._view = view

@@ -19,7 +19,7 @@ from ..sync.events import Ask, Send, StoreEntries
 from ..sync.result import Brought
 from . import messages, steps
 from .messages import Hello, More, Refuse, Result, Symbols, Values, Want
-from .steps import Step, Unanswered, View
+from .steps import LogView, Step, Unanswered
 
 FIRST_SYMBOLS = 64
 """What the first answer has where nothing is known: enough for some 36 differences, and to guess how many there are."""
@@ -54,7 +54,7 @@ class Served:
     brought: Brought = field(default_factory=Brought, compare=False, repr=False)
 
 
-def serve(view: View, *, takes: bool = True, served: Served | None = None) -> Generator[Step, Any, Served]:
+def serve(view: LogView, *, takes: bool = True, served: Served | None = None) -> Generator[Step, Any, Served]:
     """Run the server's side of a session; what it came to is the generator's return value.
 
     Args:
@@ -72,7 +72,7 @@ def serve(view: View, *, takes: bool = True, served: Served | None = None) -> Ge
 
 
 class _Server:
-    def __init__(self, view: View, *, takes: bool, served: Served) -> None:
+    def __init__(self, view: LogView, *, takes: bool, served: Served) -> None:
         self.served = served
         self._view = view
         self._takes = takes

@@ -5,7 +5,7 @@ value is the outcome. `machine.Reconciliation` makes a machine of it that is dri
 
     Send            None, when it is written
     Ask             the plan's result
-    TakeEntries     a verdict for each entry
+    StoreEntries    a verdict for each entry
     Receive         the next frame; None at the end of the stream, or after so many seconds; a DecodeError where it is no frame
     Give            None at once: these steps, each a Send or an Ask, are taken while the session goes on
 """
@@ -41,7 +41,7 @@ _READ_FIRST, _READ_MOST = 64, 512
 """VALUEs read at once: while their size is not known, and at most."""
 
 
-class View(Protocol):
+class LogView(Protocol):
     """A state of our log that does not change."""
 
     @property
@@ -77,7 +77,7 @@ def receive(patience_s: float) -> Generator[Step, Any, Message]:
     """Wait for a message.
 
     Raises:
-        Ended: None came.
+        Unanswered: None came.
         RemoteProtocolError: What came is none.
     """
     frame = yield Receive(patience_s)

@@ -5,7 +5,7 @@ we lack are fetched and handed out in key order, which is a causal order, in bat
 order. Nothing that it says is used before it is checked, and what is held is bounded by `ClientLimits`.
 
 It is driven as `events` says. A driver does not stop reading while it writes, for the source may be writing too. At most one Ask and one
-TakeEntries are outstanding, and both may run while it reads. After any mistake of the source's all that follows is Done.
+StoreEntries are outstanding, and both may run while it reads. After any mistake of the source's all that follows is Done.
 """
 
 from collections import deque

@@ -1,3 +1,1 @@
 """What trio lacks: nurseries whose end is a block's end, a cheap sleep, work on many items in order, and pages as an iterator."""
-
-__all__: list[str] = []

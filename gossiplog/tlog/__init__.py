@@ -2,5 +2,3 @@
 
 Source: docs/spec/bucket.md; C2SP signed-note, tlog-checkpoint, tlog-tiles, tlog-cosignature, tlog-proof, tlog-policy; RFC 6962 and 9162.
 """
-
-__all__: list[str] = []

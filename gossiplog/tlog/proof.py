@@ -93,7 +93,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class WitnessPolicy:
     """Which logs are accepted, and which witnesses must have seen them.
 
     Attributes:
@@ -109,7 +109,7 @@ class Policy:
     quorum: str
 
     @classmethod
-    def parse(cls, data: bytes) -> Policy:
+    def parse(cls, data: bytes) -> WitnessPolicy:
         """Read a policy.
 
         Raises:
@@ -187,7 +187,7 @@ class _PolicyReader:
         return key
 
 
-def check_proof(proof: Proof, policy: Policy | None = None, *, schemes: frozenset[str] | None = None) -> Evidence:
+def check_proof(proof: Proof, policy: WitnessPolicy | None = None, *, schemes: frozenset[str] | None = None) -> Evidence:
     """Check everything that a proof says; takes half a millisecond, and no log.
 
     Args:

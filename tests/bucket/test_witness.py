@@ -34,7 +34,7 @@ from gossiplog.tlog.note import (
     publisher_of,
     signed_checkpoint,
 )
-from gossiplog.tlog.proof import Policy, Proof, check_proof
+from gossiplog.tlog.proof import Proof, WitnessPolicy, check_proof
 from gossiplog.tlog.witness import AddCheckpoint, WitnessRefusal
 from gossiplog.web.witness_api import make_witness_http
 
@@ -191,7 +191,7 @@ async def test_a_published_log_is_cosigned_and_the_policy_is_met(log: GossipLog,
     assert len(parse_checkpoint(head)[0].signatures) == 3
     proof = await log.prove(entry.id, bucket)
     policy = f"witness A {witness.key}\nwitness B {second.key}\ngroup both all A B\nquorum both\n"
-    evidence = check_proof(Proof.parse(proof), Policy.parse(policy.encode()))
+    evidence = check_proof(Proof.parse(proof), WitnessPolicy.parse(policy.encode()))
     assert sorted(evidence.witnesses) == ["A", "B"]
     assert len(proof) - len(entry.value) * 4 // 3 < 1_500
     async with gossiplog.open(":memory:", topic=TOPIC) as reader:

@@ -44,10 +44,10 @@ def fuzz_vkey(data: bytes) -> None:
 
 
 def fuzz_witness_policy(data: bytes) -> None:
-    from gossiplog.tlog.proof import Policy
+    from gossiplog.tlog.proof import WitnessPolicy
 
     try:
-        policy = Policy.parse(data)
+        policy = WitnessPolicy.parse(data)
     except DecodeError:
         return
     assert policy.is_met(frozenset(policy.witnesses)) or policy.quorum != "none"

@@ -19,7 +19,7 @@ from gossiplog.errors import DecodeError
 from gossiplog.tlog.growth import leaf_of
 from gossiplog.tlog.merkle import EMPTY_ROOT, consistency_ranges, leaf_hash, root_of
 from gossiplog.tlog.note import COSIGNATURE, Checkpoint, Note, Origin, VerifierKey, parse_checkpoint, publisher_of
-from gossiplog.tlog.proof import Policy, Proof, check_proof
+from gossiplog.tlog.proof import Proof, WitnessPolicy, check_proof
 from gossiplog.tlog.witness import AddCheckpoint, WitnessRefusal
 
 pytestmark = pytest.mark.slow
@@ -136,7 +136,7 @@ async def test_we_accept_the_cosignature_of_a_witness_in_go(go: Go, tmp_path: Pa
     assert accepted, said
     parsed = Proof.parse(proof)
     key = VerifierKey("witness.example/w1", COSIGNATURE, WITNESS.public_key)
-    policy = Policy.parse(f"log {KEY}\nwitness W {key}\nquorum W\n".encode())
+    policy = WitnessPolicy.parse(f"log {KEY}\nwitness W {key}\nquorum W\n".encode())
     evidence = check_proof(Proof(parsed.value, parsed.index, parsed.hashes, bytes.fromhex(said)), policy)
     assert evidence.entry == entry
     assert evidence.witnesses["W"] > 1_700_000_000

@@ -39,7 +39,7 @@ from gossiplog.net.transport.tcp import TcpStream
 from gossiplog.net.transport.websocket import WebSocketStream
 from gossiplog.pubsub.types import PeerId
 from gossiplog.tlog.note import COSIGNATURE, VerifierKey
-from gossiplog.tlog.proof import Policy
+from gossiplog.tlog.proof import WitnessPolicy
 
 SIGNERS = [Ed25519Signer(bytes([7]) * 32, codec=codec) for codec in ("dag-cbor", "dag-json")]
 SESSION_KEY = Eip712Signer(bytes([9]) * 32)
@@ -219,6 +219,6 @@ async def test_what_sends_at_once_sends_or_says_that_it_cannot(layer: str, state
 
 def test_a_policy_with_a_number_of_more_digits_than_python_reads_is_refused() -> None:
     text = f"witness a {VerifierKey('w', COSIGNATURE, bytes(32))}\ngroup g %s a\nquorum g\n"
-    assert Policy.parse((text % 1).encode()).quorum == "g"
+    assert WitnessPolicy.parse((text % 1).encode()).quorum == "g"
     with pytest.raises(DecodeError, match="no number"):
-        Policy.parse((text % ("9" * 5_000)).encode())
+        WitnessPolicy.parse((text % ("9" * 5_000)).encode())

@@ -1,3 +1,1 @@
 """Commands about one log: making it, reading it, checking it, moving it."""
-
-__all__: list[str] = []

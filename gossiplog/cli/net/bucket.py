@@ -209,10 +209,10 @@ def check(proof: str, policy: str | None, publisher: str | None, out: Output) ->
       gossiplog check said.tlog-proof
       gossiplog check said.tlog-proof --policy trusted.policy
     """
-    from ...tlog.proof import PROOF_BYTES_MAX, Policy, Proof, check_proof
+    from ...tlog.proof import PROOF_BYTES_MAX, Proof, WitnessPolicy, check_proof
 
     try:
-        judged = Policy.parse(_read(policy, 1 << 20)) if policy is not None else None
+        judged = WitnessPolicy.parse(_read(policy, 1 << 20)) if policy is not None else None
         evidence = check_proof(Proof.parse(_read(proof, PROOF_BYTES_MAX + 1)), judged)
     except DecodeError as error:
         raise Failure(f"{proof}: {error}", code=ExitCode.INTEGRITY, kind="proof") from error

@@ -1,3 +1,1 @@
 """Commands of the data pipeline."""
-
-__all__: list[str] = []

@@ -1,3 +1,1 @@
 """What every part of the network stands on: ids of protocols, rights and their proof, limits, refusals, and the journal."""
-
-__all__: list[str] = []

@@ -1,3 +1,1 @@
 """Plain WebSocket, for browsers: the server that takes their connections, the client that keeps one, and a single exchange."""
-
-__all__: list[str] = []

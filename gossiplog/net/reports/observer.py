@@ -106,7 +106,7 @@ class Observer:
         rule: str | None = None,
         reason: str | None = None,
     ) -> None:
-        """Take a fact. See `Tell`."""
+        """Take a fact. See `TellFact`."""
         number, where = self.ring.next, (self._topic, self._router)
         # It may name a file, whose name need not be Unicode.
         reason = None if reason is None else reason[:TEXT_CHARS_MAX].encode("utf-8", "replace").decode()

@@ -96,7 +96,7 @@ class LogDriver:
                 note("message refused", level=logging.WARNING, peer=peer.id, reason=reason)
 
     def observed(self, kind: str, peer: str | None = None, **columns: Any) -> None:
-        """Have the observer take a fact, if there is one. See `Tell`."""
+        """Have the observer take a fact, if there is one. See `TellFact`."""
         if self.observer is not None:
             self.observer.tell(kind, peer, **columns)
 

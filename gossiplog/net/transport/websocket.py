@@ -20,7 +20,7 @@ from wsproto.utilities import ProtocolError
 
 from ...errors import ClosedError, DecodeError, RemoteProtocolError
 from .stream import ByteStream, PromptStream
-from .websocket_frames import BINARY, CLOSE, PING, PONG, TEXT, Frame, FrameReader, decode_close, encode_close, encode_frame
+from .websocket_frames import BINARY, CLOSE, PING, PONG, TEXT, FrameReader, WebSocketFrame, decode_close, encode_close, encode_frame
 
 MESSAGE_BYTES_MAX = 4 * 2**20
 """Source: docs/spec/limits.md, "WebSocket"."""
@@ -117,7 +117,7 @@ class WebSocketStream:
         finally:
             self._sending.release()
 
-    async def _frames(self) -> list[Frame]:
+    async def _frames(self) -> list[WebSocketFrame]:
         # A few at a time, and then it is the turn of others.
         data = b""
         if self._reader.is_behind or self._beginning:

@@ -29,7 +29,7 @@ _XOR = tuple((int.from_bytes(_BYTES) ^ int.from_bytes(bytes([key]) * 256)).to_by
 """All bytes, each of them XOR a key; by the key."""
 
 
-class Frame(NamedTuple):
+class WebSocketFrame(NamedTuple):
     """A frame, or a part of one with data.
 
     Attributes:
@@ -62,7 +62,7 @@ class FrameReader:
         self.is_behind = False
         """Whether `read` may have more to say, of what it was given."""
 
-    def read(self, data: bytes) -> list[Frame]:
+    def read(self, data: bytes) -> list[WebSocketFrame]:
         """Take bytes, cut anywhere; while `is_behind`, call it with none for the rest.
 
         Raises:
@@ -70,7 +70,7 @@ class FrameReader:
         """
         if self._rest:
             data, self._rest = self._rest + data, b""
-        frames: list[Frame] = []
+        frames: list[WebSocketFrame] = []
         at, size = 0, len(data)
         is_broken = False
         while len(frames) < FRAMES_A_TURN:
@@ -92,7 +92,7 @@ class FrameReader:
             self._left -= len(piece)
             if self._is_masked:
                 piece = self._unmasked(piece)
-            frames.append(Frame(self._opcode, piece, self._is_final and not self._left))
+            frames.append(WebSocketFrame(self._opcode, piece, self._is_final and not self._left))
         self._rest = data[at:]
         self.is_behind = is_broken or len(frames) == FRAMES_A_TURN
         return frames

@@ -1,3 +1,1 @@
 """The parts of gossipsub: meshes and their upkeep, gossip, scores, fan-out peers, back-offs, peer exchange."""
-
-__all__: list[str] = []

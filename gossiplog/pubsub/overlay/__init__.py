@@ -1,3 +1,1 @@
 """The parts of episub: membership by HyParView, the tree by Plumtree, and who is near."""
-
-__all__: list[str] = []

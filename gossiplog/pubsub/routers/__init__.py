@@ -1,3 +1,1 @@
 """The routers, from floodsub to episub; each is found by its name in `pubsub.registry`."""
-
-__all__: list[str] = []

@@ -1,3 +1,1 @@
 """RPCs as bytes, within limits, and strictly back."""
-
-__all__: list[str] = []

@@ -1,3 +1,1 @@
 """The whole log under faults: real replicas in a simulated world, and what must hold of them."""
-
-__all__: list[str] = []

@@ -1,3 +1,1 @@
 """Measures a run: counters, metrics, traces, reports, plots."""
-
-__all__: list[str] = []

@@ -1,3 +1,1 @@
 """Routers under test: the exact engine, its nodes and links, faults, and attackers."""
-
-__all__: list[str] = []

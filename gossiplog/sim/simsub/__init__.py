@@ -1,3 +1,1 @@
 """simsub, a simulator of 2018. Ours reproduces its published figures."""
-
-__all__: list[str] = []

@@ -1,3 +1,1 @@
 """The jobs whole: read, compute, publish, report."""
-
-__all__: list[str] = []

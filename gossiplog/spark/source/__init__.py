@@ -1,3 +1,1 @@
 """The data source `gossiplog`: scanning logs and files, streaming a log, and writing a table into one."""
-
-__all__: list[str] = []

@@ -1,3 +1,1 @@
 """What is computed from tables of entries; every function takes and returns DataFrames."""
-
-__all__: list[str] = []

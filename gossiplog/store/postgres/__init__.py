@@ -1,3 +1,1 @@
 """A log in a PostgreSQL database, which any number of processes read and write."""
-
-__all__: list[str] = []

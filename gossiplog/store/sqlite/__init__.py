@@ -1,3 +1,1 @@
 """A log in a SQLite file: one connection that writes, a few that read, each in a thread of its own."""
-
-__all__: list[str] = []

@@ -1,3 +1,1 @@
 """HTTP for every endpoint: connections as an ASGI application sees them, who is let in, parsing of requests, and the memory of clients."""
-
-__all__: list[str] = []

@@ -239,7 +239,7 @@ def open_session(limits=None):
 
 
 def test_reading_goes_on_while_the_log_is_busy():
-    """An Ask and an TakeEntries may be outstanding together, and answers arrive meanwhile."""
+    """An Ask and a StoreEntries may be outstanding together, and answers arrive meanwhile."""
     source = SmallLog(dict(list(ENTRIES.items())[:500]))
     target = SmallLog()
     client, first = open_session(ClientLimits(probes_in_flight=1, batch_entries=30))

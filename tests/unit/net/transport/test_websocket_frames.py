@@ -15,8 +15,8 @@ from gossiplog.net.transport.websocket_frames import (
     FRAMES_A_TURN,
     PING,
     TEXT,
-    Frame,
     FrameReader,
+    WebSocketFrame,
     decode_close,
     encode_close,
     encode_frame,
@@ -87,7 +87,7 @@ def read(wire: bytes, is_masked: bool, rng: Random) -> tuple[list[tuple[int, byt
     return found, False
 
 
-def frames_of(reader: FrameReader, data: bytes) -> Iterator[Frame]:
+def frames_of(reader: FrameReader, data: bytes) -> Iterator[WebSocketFrame]:
     yield from reader.read(data)
     while reader.is_behind:
         yield from reader.read(b"")
