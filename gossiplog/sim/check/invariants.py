@@ -62,7 +62,7 @@ from .pulling import PullingInvariants
 from .quotas import QuotaInvariants
 from .replica import SimReplica
 from .reputation import ReputationInvariants
-from .router_invariants import Fail, RouterInvariants
+from .router_invariants import Fail, PerReplica, RouterInvariants
 from .spreading import SpreadingInvariants
 from .telling import TellingInvariants
 from .waiting import WaitingInvariants
@@ -113,6 +113,8 @@ class Invariants:
         self._reputation = ReputationInvariants(self._is_blameless, self._fail)
         self._pulling = PullingInvariants(self._fail, self.correct)
         self._quotas = QuotaInvariants(self._fail)
+        spreading = (self._telling, self._spreading, self._waiting, self._writing)
+        self._parts: tuple[PerReplica[Any], ...] = (*spreading, self._reputation, self._pulling, self._quotas, self.routers)
         # Events at which only the parts look.
         self.on_refused_entries = self._passed_on(self._law.on_refused, self._waiting.on_refused)
         self.on_connected = self._passed_on(self._reputation.on_connected, self._quotas.on_connected, self.routers.on_connected)
@@ -209,14 +211,9 @@ class Invariants:
             keys.add(entry.key)
         self._keys[replica.id] = keys
         self._law.learn(entries)
-        self._telling.on_recovered(replica, entries)
-        self._spreading.on_recovered(replica)
-        self._waiting.on_recovered(replica)
-        self._writing.on_recovered(replica)
-        self._reputation.on_recovered(replica)
-        self._pulling.on_recovered(replica)
-        self._quotas.on_recovered(replica)
-        self.routers.on_recovered(replica)
+        for part in self._parts:
+            part.on_recovered(replica)
+        self._telling.on_commit(replica, entries)
         for key in kept:
             if key not in keys:
                 self._fail("no acknowledged append lost", replica, f"{key.hex()} is gone after a crash")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...broadcast.allowance import Quota
@@ -16,7 +16,7 @@ from ...entry.message import Entry
 from ...entry.validation import Rule, Verdict
 from ...pubsub.types import PeerId
 from .replica import SimReplica, address_of
-from .router_invariants import Fail
+from .router_invariants import PerReplica
 
 MINUTE_S = 60.0
 DECIDED_S = 5.0
@@ -70,30 +70,32 @@ class _Refusal(NamedTuple):
     limits: list[tuple[_Meter, int]]
 
 
-class QuotaInvariants:
+@dataclass(slots=True, eq=False)
+class _Node:
+    """The knowledge about one hub since it started, when all limits were fresh.
+
+    Attributes:
+        clients: All since the start: an entry may be decided after the client that brought it has left.
+    """
+
+    meters: dict[tuple[str, str], _Meter] = field(default_factory=dict)
+    refusals: list[_Refusal] = field(default_factory=list)
+    clients: set[PeerId] = field(default_factory=set)
+
+
+class QuotaInvariants(PerReplica[_Node]):
     """Computes, for each hub with quotas, the amounts that its clients have brought since it started."""
 
-    def __init__(self, fail: Fail) -> None:
-        self._fail = fail
-        self._meters: dict[PeerId, dict[tuple[str, str], _Meter]] = {}
-        self._refusals: dict[PeerId, list[_Refusal]] = {}
-        # All clients since the start: an entry may be decided after the client that brought it has left.
-        self._clients: dict[PeerId, set[PeerId]] = {}
-
-    def on_recovered(self, replica: SimReplica) -> None:
-        """A replica has started: all limits are fresh."""
-        self._meters[replica.id] = {}
-        self._refusals[replica.id] = []
-        self._clients[replica.id] = set()
+    knows = _Node
 
     def on_connected(self, replica: SimReplica, peer: PeerId) -> None:
         """A connection has opened."""
         if replica.wires[peer].kind_for(replica) is PeerKind.CLIENT:
-            self._clients[replica.id].add(peer)
+            self._nodes[replica.id].clients.add(peer)
 
     def on_decided(self, replica: SimReplica, peer: PeerId, verdicts: Sequence[Verdict]) -> None:
         """Entries that a peer brought were decided upon."""
-        if replica.spec.quota is None or peer not in self._clients[replica.id]:
+        if replica.spec.quota is None or peer not in self._nodes[replica.id].clients:
             return
         now = replica.local_now() - replica.spec.offset_s
         for verdict in verdicts:
@@ -101,7 +103,7 @@ class QuotaInvariants:
                 continue
             limits = list(self._limits(replica.id, replica.spec.quota, peer, verdict.entry))
             if verdict.rule == Rule.QUOTA:
-                self._refusals[replica.id].append(_Refusal(now, verdict.entry, limits))
+                self._nodes[replica.id].refusals.append(_Refusal(now, verdict.entry, limits))
                 continue
             is_stored = verdict.accepted and verdict.is_new
             for meter, amount in limits:
@@ -113,7 +115,7 @@ class QuotaInvariants:
                     )
 
     def _limits(self, hub: PeerId, quota: Quota, peer: PeerId, entry: Entry) -> Iterator[tuple[_Meter, int]]:
-        meters = self._meters[hub]
+        meters = self._nodes[hub].meters
         for kind, name, amount, most in (
             ("entries", entry.author, 1, quota.entries_per_minute),
             ("bytes", entry.author, len(entry.value), quota.bytes_per_minute),
@@ -124,13 +126,14 @@ class QuotaInvariants:
 
     def sample(self, replica: SimReplica) -> None:
         """Check refusals of a while ago, and the totals."""
-        now, waiting = replica.local_now() - replica.spec.offset_s, []
-        for refusal in self._refusals[replica.id]:
+        node, waiting = self._nodes[replica.id], []
+        now = replica.local_now() - replica.spec.offset_s
+        for refusal in node.refusals:
             if now <= refusal.at_s + DECIDED_S:
                 waiting.append(refusal)
             elif all(meter.least(refusal.at_s) > amount + ROUNDING for meter, amount in refusal.limits):
                 self._fail("who is within a quota is let in", replica, f"{refusal.entry.id} was refused at {refusal.at_s:.3f} s")
-        self._refusals[replica.id] = waiting
+        node.refusals = waiting
         if replica.allowance is not None and replica.is_idle:
             counts = Counter(Entry.stored(value).author for value in replica.state.values)
             totals = {did: total[0] for did, total in replica.allowance.totals.items()}

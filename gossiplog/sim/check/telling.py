@@ -14,7 +14,7 @@ from ...pubsub.types import PeerId
 from ...sync.result import Ending, SyncResult
 from ...sync.rpc import HEADS_MAX
 from .replica import SimReplica
-from .router_invariants import Fail
+from .router_invariants import Fail, PerReplica
 
 TOLD_S = 0.8
 """Heads are told within this time: one read may be under way, and a second follows; each takes up to 0.3 s."""
@@ -55,22 +55,18 @@ class _Node:
     cut_short: dict[PeerId, float] = field(default_factory=dict)
 
 
-class TellingInvariants:
+class TellingInvariants(PerReplica[_Node]):
     """Follows the heads of all correct replicas, and the peers to be told.
 
     Args:
         correct: The replicas that follow the protocol, kept by the caller.
     """
 
-    def __init__(self, correct: Mapping[PeerId, SimReplica], fail: Fail) -> None:
-        self._correct = correct
-        self._fail = fail
-        self._nodes: dict[PeerId, _Node] = {}
+    knows = _Node
 
-    def on_recovered(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
-        """A replica has started with these entries."""
-        self._nodes[replica.id] = _Node()
-        self.on_commit(replica, entries)
+    def __init__(self, correct: Mapping[PeerId, SimReplica], fail: Fail) -> None:
+        super().__init__(fail)
+        self._correct = correct
 
     def on_commit(self, replica: SimReplica, entries: Iterable[Entry]) -> None:
         """The log has grown."""
