@@ -18,19 +18,8 @@ from collections.abc import Iterable, Sequence
 from random import Random
 
 from ..pubsub.events import TimerFired
+from . import events
 from .actions import Action, EntriesAppended, EntryDecided, EntryForeseen, InsertEntry
-from .events import (
-    Appended,
-    BatchBrought,
-    BatchInserted,
-    BatchVerified,
-    EntriesCommitted,
-    Event,
-    Foreseen,
-    Inserted,
-    LogAnswered,
-    StartBroadcast,
-)
 from .intake import LEARN_TIMER, LEARN_TOKEN, Intake
 from .pushes import AGAIN_TIMER, PUSH_TIMER, TELL_AGAIN_S
 from .shared_router import SharedRouter
@@ -42,7 +31,7 @@ LOG_TIMERS = frozenset((LEARN_TIMER, PUSH_TIMER, AGAIN_TIMER, SYNC_TIMER))
 
 _HANDOVERS = (InsertEntry, EntryForeseen, EntryDecided, EntriesAppended)
 """What one of the two machines says and the other has to hear."""
-_OF_INTAKE = (BatchVerified, BatchInserted, EntriesCommitted, BatchBrought)
+_OF_INTAKE = (events.BatchVerified, events.BatchInserted, events.EntriesCommitted, events.BatchBrought)
 
 
 class Broadcast:
@@ -67,7 +56,7 @@ class Broadcast:
         self.spreading = Spreading(shared, topic, random, tell_again_s=tell_again_s)
         self.shared = shared
 
-    def handle(self, event: Event, now: float) -> list[Action]:
+    def handle(self, event: events.Event, now: float) -> list[Action]:
         """Take one event and say what is to be done. Raises nothing, whatever a peer sent.
 
         Args:
@@ -76,13 +65,13 @@ class Broadcast:
         out: list[Action] = []
         if isinstance(event, _OF_INTAKE):
             self._settle(self.intake.handle(event, now), out, now)
-        elif type(event) is LogAnswered and event.token == LEARN_TOKEN:
+        elif type(event) is events.LogAnswered and event.token == LEARN_TOKEN:
             out += self.intake.on_learnt(event.answer, now)
         elif type(event) is TimerFired and event.token == LEARN_TIMER:
             out += self.intake.on_learn_timer()
         else:
             self._settle(self.spreading.handle(event, now), out, now)
-            if type(event) is StartBroadcast:
+            if type(event) is events.StartBroadcast:
                 out += self.intake.begin(may_foresee=event.may_foresee)
         return out
 
@@ -107,8 +96,8 @@ class Broadcast:
             case InsertEntry():
                 return self.intake.handle(action, now)
             case EntryForeseen(entry, found):
-                return self.spreading.handle(Foreseen(entry.token, found), now)
+                return self.spreading.handle(events.Foreseen(entry.token, found), now)
             case EntryDecided(entry, verdict):
-                return self.spreading.handle(Inserted(entry.token, verdict), now)
+                return self.spreading.handle(events.Inserted(entry.token, verdict), now)
             case EntriesAppended(entries):
-                return self.spreading.handle(Appended(entries), now)
+                return self.spreading.handle(events.Appended(entries), now)

@@ -50,28 +50,9 @@ from ..pubsub.types import MessageId, PeerId, TimerToken, Topic
 from ..sync.result import Ending
 from ..sync.rpc import Insert, Update
 from ..sync.wire import UnknownMessage, decode_event, encode_event
+from . import events
 from .actions import Ban, ClosePush, PushRefused, SpreadingAction, Unwelcome
 from .allowance import Bringer
-from .events import (
-    Appended,
-    Connected,
-    Disconnected,
-    Foreseen,
-    Inserted,
-    LogAnswered,
-    Misbehaved,
-    PeerKind,
-    PushChanged,
-    PushClosed,
-    PushDropped,
-    PushOpened,
-    PushReceived,
-    SpreadingEvent,
-    StartBroadcast,
-    StopBroadcast,
-    SyncFinished,
-    SyncServed,
-)
 from .offences import BROKEN_STREAMS_MAX, OFFENCES_MAX, RejectedIds
 from .orphans import ORPHANS_MAX, OUT_FOR_GOOD, Orphan, Orphans
 from .peers import PUSHED_MAX, Peer
@@ -101,7 +82,7 @@ class BroadcastState:
     """
 
     router: RouterState
-    kinds: Mapping[PeerId, PeerKind]
+    kinds: Mapping[PeerId, events.PeerKind]
     pushing: tuple[PeerId, ...]
     offences: Mapping[str, int]
     bans: Sequence[tuple[str, float, str]]
@@ -144,7 +125,7 @@ class Spreading:
         # The latest heads of each peer that our log has not been asked about.
         self._heads_check = HeadsCheck(self.rejected, ask, self._on_lacking)
 
-    def handle(self, event: SpreadingEvent, now: float) -> list[SpreadingAction]:
+    def handle(self, event: events.SpreadingEvent, now: float) -> list[SpreadingAction]:
         """Take one event and say what is to be done. Raises nothing, whatever a peer sent.
 
         Args:
@@ -152,7 +133,7 @@ class Spreading:
         """
         self._now = self._wanted_syncs.now = self._pushes.now = now
         self._out = []
-        if type(event) is Inserted:
+        if type(event) is events.Inserted:
             self._on_inserted(event)
         elif type(event) is Validate:
             self._on_validate(event)
@@ -191,33 +172,33 @@ class Spreading:
 
     # The turn
 
-    def _on_event(self, event: SpreadingEvent) -> None:
+    def _on_event(self, event: events.SpreadingEvent) -> None:
         match event:
-            case LogAnswered(token, answer):
+            case events.LogAnswered(token, answer):
                 self._questions.on_answered(token, answer)
             case TimerFired(token):
                 self._on_timer(token)
-            case Appended(entries):
+            case events.Appended(entries):
                 self._on_appended(entries)
-            case PushReceived(peer, data):
+            case events.PushReceived(peer, data):
                 self._on_push_received(peer, data)
-            case SyncFinished():
+            case events.SyncFinished():
                 self._on_sync_finished(event)
-            case Connected():
+            case events.Connected():
                 self._on_connected(event)
-            case Disconnected(peer):
+            case events.Disconnected(peer):
                 self._on_disconnected(peer)
-            case PushChanged() | PushOpened() | PushClosed() | PushDropped():
+            case events.PushChanged() | events.PushOpened() | events.PushClosed() | events.PushDropped():
                 self._on_push_stream(event)
-            case Foreseen():
+            case events.Foreseen():
                 self._on_foreseen(event)
-            case Misbehaved():
+            case events.Misbehaved():
                 self._on_misbehaved(event)
-            case SyncServed(peer):
+            case events.SyncServed(peer):
                 self._on_sync_served(peer)
-            case StartBroadcast():
+            case events.StartBroadcast():
                 self._route(Subscribe(self._topic))
-            case StopBroadcast():
+            case events.StopBroadcast():
                 for message_id in self._pending.message_ids():
                     self._route(Validated(message_id, PubsubOutcome.IGNORE))  # nobody decides on it any more
                 self._route(Unsubscribe(self._topic))
@@ -227,7 +208,7 @@ class Spreading:
                 key = self.orphans.key_in(message_id)
                 if key is not None:
                     self._want(source, [key])
-            case Validate() | Inserted():  # pragma: no cover - taken by `handle`
+            case Validate() | events.Inserted():  # pragma: no cover - taken by `handle`
                 raise AssertionError(event)
             case _:  # pragma: no cover - mypy proves it
                 assert_never(event)
@@ -249,7 +230,7 @@ class Spreading:
 
     # Peers
 
-    def _on_connected(self, event: Connected) -> None:
+    def _on_connected(self, event: events.Connected) -> None:
         if event.peer in self._peers:
             return
         until = self._shared.banned_until(event.peer, self._now)
@@ -267,17 +248,17 @@ class Spreading:
             self._wanted_syncs.on_left(peer_id)
             self._out += self._shared.detach(self._topic, peer_id, self._now)
 
-    def _on_push_stream(self, event: PushChanged | PushOpened | PushClosed | PushDropped) -> None:
+    def _on_push_stream(self, event: events.PushChanged | events.PushOpened | events.PushClosed | events.PushDropped) -> None:
         peer = self._peers.get(event.peer)
         if peer is None:
             return
-        if isinstance(event, PushChanged):
-            opened_before, peer.opens_push = peer.opens_push, event.has_push and peer.kind is PeerKind.MESH and peer.is_outbound
+        if isinstance(event, events.PushChanged):
+            opened_before, peer.opens_push = peer.opens_push, event.has_push and peer.kind is events.PeerKind.MESH and peer.is_outbound
             if not opened_before and not peer.is_push_open:
                 self._pushes.on_connected(peer)
-        elif isinstance(event, PushOpened):
+        elif isinstance(event, events.PushOpened):
             self._pushes.on_opened(peer)
-        elif isinstance(event, PushClosed):
+        elif isinstance(event, events.PushClosed):
             self._pushes.on_closed(peer)
         else:
             self._pushes.on_dropped(peer)
@@ -289,7 +270,7 @@ class Spreading:
             self._on_disconnected(peer_id)
             self._out += parting
 
-    def _on_misbehaved(self, event: Misbehaved) -> None:
+    def _on_misbehaved(self, event: events.Misbehaved) -> None:
         peer = self._peers.get(event.peer)
         if peer is not None and event.is_grave:
             self._blame(event.peer, event.reason)
@@ -319,7 +300,7 @@ class Spreading:
 
     def _publish(self, data: bytes, owners: Mapping[PeerId, int]) -> None:
         if len(data) > PUBLISHED_BYTES_MAX:
-            self._pushes.heads_to_all_but(owners, kinds=(PeerKind.MESH,))
+            self._pushes.heads_to_all_but(owners, kinds=(events.PeerKind.MESH,))
         elif self._shared.has_mesh:
             self._route(Publish(Message.of(self._topic, data)))
 
@@ -351,7 +332,7 @@ class Spreading:
         opened = self._pushes.opened
         self._pending.insert(event, Pending(source, event.key, message.id, self._bringer(source), opened, message.id, is_usual=is_usual))
 
-    def _on_foreseen(self, event: Foreseen) -> None:
+    def _on_foreseen(self, event: events.Foreseen) -> None:
         pending = self._pending.get(event.token)
         if pending is None or pending.is_spread or len(event.entry.value) > PUBLISHED_BYTES_MAX - 64:
             # A large one may have to travel by heads, which are those of the log as it is stored.
@@ -364,7 +345,7 @@ class Spreading:
         if pending.message_id is not None and pending.is_usual:
             self._route(Validated(pending.message_id, PubsubOutcome.ACCEPT))
 
-    def _on_inserted(self, event: Inserted) -> None:
+    def _on_inserted(self, event: events.Inserted) -> None:
         pending = self._pending.pop(event.token)
         if pending is None:
             return
@@ -491,7 +472,7 @@ class Spreading:
         if peer is not None and peer.is_push_open:
             self._pushes.on_dropped(peer)
 
-    def _on_sync_finished(self, event: SyncFinished) -> None:
+    def _on_sync_finished(self, event: events.SyncFinished) -> None:
         result = event.result
         for key in result.rejected_keys:
             self.rejected.add(key)

@@ -16,21 +16,12 @@ from ..codec.framing import FRAME_BYTES_MAX, FrameDecoder, FrameTooLong, encode_
 from ..entry.validation import LATER
 from ..errors import DecodeError, LocalProtocolError, RemoteProtocolError
 from ..tree.node import Node
-from . import events
+from . import events, rpc
 from .checked import checked_children, checked_entries, checked_root
 from .compare_plan import Compared, compare
 from .frontier import Frontier, Span
 from .limits import ClientLimits
 from .result import Ending, SyncResult
-from .rpc import (
-    KEYS_MAX,
-    AbortResponse,
-    GetChildren,
-    GetRoot,
-    GetValues,
-    Request,
-    Response,
-)
 from .source import Source
 from .wire import decode_response, encode_request
 
@@ -128,7 +119,7 @@ class SyncClient:
         if self._started_at is not None:
             raise LocalProtocolError("this session was started before")
         self._started_at = self._now = self._waiting_since = now
-        self._request(GetRoot(), _Sent(1, 0))
+        self._request(rpc.GetRoot(), _Sent(1, 0))
         return self._flush()
 
     def handle(self, event: events.SessionEvent, now: float) -> list[events.SessionAction]:
@@ -191,8 +182,8 @@ class SyncClient:
                 return
             self._on_response(decode_response(message))
 
-    def _on_response(self, response: Response) -> None:
-        if isinstance(response, AbortResponse):
+    def _on_response(self, response: rpc.Response) -> None:
+        if isinstance(response, rpc.AbortResponse):
             self.result.cooldown_s = min(response.cooldown_ms / 1000, COOLDOWN_S_MAX)
             # Once everything was answered, a server that grows impatient has nothing left to keep from us.
             if not self._is_finished:
@@ -219,7 +210,7 @@ class SyncClient:
             if root.level:
                 self._arrived.append((None, [root]))
 
-    def _on_values(self, sent: _Sent, response: Response) -> None:
+    def _on_values(self, sent: _Sent, response: rpc.Response) -> None:
         self._value_requests -= 1
         self._value_bytes_expected -= sent.expected
         entries = checked_entries(sent.leaves, response)
@@ -280,7 +271,7 @@ class SyncClient:
 
     # What leaves
 
-    def _request(self, request: Request, sent: _Sent) -> None:
+    def _request(self, request: rpc.Request, sent: _Sent) -> None:
         if not self._sent:
             self._waiting_since = self._now
         self._sent.append(sent)
@@ -297,21 +288,21 @@ class SyncClient:
             if span is None:
                 break
             self._expansions += 1
-            self._request(GetChildren(span.node.level, span.node.key, span.start), _Sent(self._round + 1, 0, span=span))
+            self._request(rpc.GetChildren(span.node.level, span.node.key, span.start), _Sent(self._round + 1, 0, span=span))
         while self._has_room_for_values():
-            leaves = self._frontier.ready_leaves(KEYS_MAX)
+            leaves = self._frontier.ready_leaves(rpc.KEYS_MAX)
             if not leaves:
                 break
             count = self._source.request_size(leaves)
             # A fuller request is worth waiting for while answers that may fill it are on their way, and others keep the line busy.
-            if count == len(leaves) < KEYS_MAX and self._value_requests and (self._expansions or self._comparing or self._arrived):
+            if count == len(leaves) < rpc.KEYS_MAX and self._value_requests and (self._expansions or self._comparing or self._arrived):
                 break
             self._frontier.take_leaves(count)
             expected = int(count * (self._source.value_bytes or 0))
             self._value_requests += 1
             self._value_bytes_expected += expected
             keys = [leaf.key for leaf in leaves[:count] if leaf.key is not None]
-            self._request(GetValues(keys), _Sent(self._round + 1, expected, leaves=leaves[:count]))
+            self._request(rpc.GetValues(keys), _Sent(self._round + 1, expected, leaves=leaves[:count]))
 
     def _has_room_for_values(self) -> bool:
         if self._source.is_careful:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from ...broadcast import events
 from ...broadcast.actions import (
     Action,
     AskLog,
@@ -27,23 +28,6 @@ from ...broadcast.actions import (
 )
 from ...broadcast.allowance import Allowance, Bringer, Quota
 from ...broadcast.broadcast import LOG_TIMERS, Broadcast
-from ...broadcast.events import (
-    BatchBrought,
-    BatchInserted,
-    BatchVerified,
-    Connected,
-    Disconnected,
-    EntriesCommitted,
-    Event,
-    LogAnswered,
-    NotStored,
-    PeerKind,
-    PushClosed,
-    PushDropped,
-    PushOpened,
-    PushReceived,
-    StartBroadcast,
-)
 from ...broadcast.shared_router import SharedEvent, SharedRouter
 from ...entry.message import Entry
 from ...entry.signing import Ed25519Signer
@@ -134,7 +118,7 @@ class SimReplica:
         self.machine: Broadcast
         self.wires: dict[PeerId, SimWire] = {}
         # Called with each event given to a machine and the actions it returned.
-        self.see: Callable[[Event | SharedEvent, Sequence[Action]], None] | None = None
+        self.see: Callable[[events.Event | SharedEvent, Sequence[Action]], None] | None = None
         self._validator = validator
         self._observer = observer
         self._seed = seed
@@ -185,7 +169,7 @@ class SimReplica:
         self.syncs = Syncs(self, self._late, self.make_server, self._observer)
         self._observer.on_recovered(self)
         self.tell_router(Start(self.id))
-        self.tell(StartBroadcast(may_foresee=not (self.spec.has_rule or self.spec.is_shared or self.spec.founding)))
+        self.tell(events.StartBroadcast(may_foresee=not (self.spec.has_rule or self.spec.is_shared or self.spec.founding)))
         if not self.spec.is_durable:
             self._sync_disk()
 
@@ -214,7 +198,7 @@ class SimReplica:
         entries = self.log.append_elsewhere(payloads, self.signer)
         self._is_elsewhere = False
         if entries:
-            committed = EntriesCommitted([entry for _, entry in entries])
+            committed = events.EntriesCommitted([entry for _, entry in entries])
             self.world.after(HEARD_OF_S * self._late.random(), self._wake, self.epoch, partial(self.tell, committed))
         else:
             self.world.after(ELSEWHERE_AGAIN_S, self._wake, self.epoch, partial(self.append_elsewhere, payloads))
@@ -242,7 +226,7 @@ class SimReplica:
         if epoch == self.epoch:
             call()
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: events.Event) -> None:
         """Hand an event to the log's machine and carry out its actions in order."""
         self._carry_out(self._all(event, self.machine.handle(event, self.local_now())))
 
@@ -250,7 +234,7 @@ class SimReplica:
         """Hand an event to the router and carry out its actions in order."""
         self._carry_out(self._all(event, self.shared.handle(event, self.local_now())))
 
-    def _all(self, event: Event | SharedEvent, actions: Sequence[Action]) -> list[Action]:
+    def _all(self, event: events.Event | SharedEvent, actions: Sequence[Action]) -> list[Action]:
         """Return what an event leads to, with the log's answers in the places of what the router asks of it."""
         if self.see is not None:
             self.see(event, actions)
@@ -289,12 +273,12 @@ class SimReplica:
         peer, kind = wire.other(self).id, wire.kind_for(self)
         self.wires[peer] = wire
         self._observer.on_connected(self, peer)
-        protocol = self.shared.protocols[0] if kind is PeerKind.MESH else None
+        protocol = self.shared.protocols[0] if kind is events.PeerKind.MESH else None
         bringer = Bringer()
-        if self.allowance is not None and kind is PeerKind.CLIENT:
+        if self.allowance is not None and kind is events.PeerKind.CLIENT:
             bringer = Bringer(self.allowance, address_of(peer), is_client=True)
         self._bringers[peer] = bringer
-        self.tell(Connected(peer, kind, wire.side(self) == 0, protocol, bringer=bringer))
+        self.tell(events.Connected(peer, kind, wire.side(self) == 0, protocol, bringer=bringer))
 
     def on_closed(self, wire: SimWire) -> None:
         """See `Inhabitant`."""
@@ -304,7 +288,7 @@ class SimReplica:
         del self.wires[peer]
         self._observer.on_closed(self, peer)
         self._push_streams.pop(peer, None)
-        self.tell(Disconnected(peer))
+        self.tell(events.Disconnected(peer))
         self._observer.on_parted(self, peer)
         self.syncs.on_closed(wire, peer)
 
@@ -328,19 +312,19 @@ class SimReplica:
             self._push_streams[peer] = stream
             self.world.send(wire, self, stream, "opened")
             self._observer.on_push_opened(self, peer)
-            self.tell(PushOpened(peer))
+            self.tell(events.PushOpened(peer))
         elif self._push_streams.get(peer) != stream:
             return
         elif message == "opened":
             self._observer.on_push_opened(self, peer)
-            self.tell(PushOpened(peer))
+            self.tell(events.PushOpened(peer))
         elif message is None:
             del self._push_streams[peer]
             self._observer.on_push_closed(self, peer)
-            self.tell(PushClosed(peer))
+            self.tell(events.PushClosed(peer))
         else:
             self._observer.on_pushed(self, peer, message)
-            self.tell(PushReceived(peer, message))
+            self.tell(events.PushReceived(peer, message))
 
     # The machine's actions
 
@@ -400,7 +384,7 @@ class SimReplica:
         if wire is None or stream is None:
             return
         if self.world.faults.full and self.world.rng.random() < self.world.faults.full:
-            self.tell(PushDropped(peer))
+            self.tell(events.PushDropped(peer))
         else:
             self.world.send(wire, self, stream, data)
 
@@ -423,11 +407,11 @@ class SimReplica:
             return self.log.read(action.plan, self._look_up)
 
         if not self.spec.answer_s:
-            self.tell(LogAnswered(action.token, read()))
+            self.tell(events.LogAnswered(action.token, read()))
             return
         answer = read() if self._late.random() < 0.5 else None
         at = self.local_now() + self.spec.answer_s * self._late.random()
-        self.wake_at(at, lambda: self.tell(LogAnswered(action.token, read() if answer is None else answer)))
+        self.wake_at(at, lambda: self.tell(events.LogAnswered(action.token, read() if answer is None else answer)))
 
     def _look_up(self, request: Request[Any]) -> Any:
         if isinstance(request, ReadLeaves):
@@ -436,7 +420,7 @@ class SimReplica:
 
     def _verify(self, action: VerifyBatch) -> None:
         """Answer at once or after a delay."""
-        verified = BatchVerified(action.token, [self._validator.decide(value) for value in action.values])
+        verified = events.BatchVerified(action.token, [self._validator.decide(value) for value in action.values])
         if not self._verify_s:
             self.tell(verified)
             return
@@ -449,14 +433,14 @@ class SimReplica:
         self.wake_at(self.local_now() + self._verify_s * self._late.random(), answer)
 
     def _on_inserted(self, batch: int, outcome: list[Verdict] | Exception) -> None:
-        self.tell(BatchInserted(batch, NotStored.because(outcome) if isinstance(outcome, Exception) else outcome))
+        self.tell(events.BatchInserted(batch, events.NotStored.because(outcome) if isinstance(outcome, Exception) else outcome))
 
     def _on_commit(self, entries: Sequence[tuple[int, Entry]]) -> None:
         self._observer.on_commit(self, entries)
         if self.allowance is not None:
             self.allowance.on_commit([entry for _, entry in entries])
         if entries and not self._is_elsewhere:
-            self.tell(EntriesCommitted([entry for _, entry in entries]))
+            self.tell(events.EntriesCommitted([entry for _, entry in entries]))
 
     def read(self, plan: Plan[T]) -> T:
         """Run a plan that only reads."""
@@ -470,7 +454,7 @@ class SimReplica:
             then(verdicts)
 
         self._tickets.append(decided)
-        self.tell(BatchBrought(len(self._tickets) - 1, "sync", entries, self._bringers[peer]))
+        self.tell(events.BatchBrought(len(self._tickets) - 1, "sync", entries, self._bringers[peer]))
 
     def _count(self) -> Allowance:
         """Count the log's entries, as a listener does when it starts."""
