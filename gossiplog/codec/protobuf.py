@@ -213,6 +213,8 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     Raises:
         DecodeError: It is cut short, or has more bits.
     """
+    if position < len(data) and data[position] < _ONE_BYTE:
+        return data[position], position + 1  # nearly always
     value = 0
     for index, byte in enumerate(data[position : position + _VARINT_BYTES_MAX]):
         value |= (byte & 0x7F) << 7 * index
