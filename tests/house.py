@@ -91,7 +91,7 @@ ENTRANCES = frozenset(
         "blocking.py",
         "cli/spark/submit/spark_submit.py",
         "pycrdt/jupyter.py",
-        "pycrdt/readers.py",
+        "pycrdt/lab.py",
         "spark/autoload/pyspark_gossiplog.py",
         "testnet/liar.py",
         "trail.py",

@@ -128,9 +128,10 @@ async def test_two_browsers_edit_a_notebook_that_outlives_its_server(folder: Pat
 
 async def test_two_servers_are_one_room(folder: Path) -> None:
     ports, hub = [free_port(), free_port()], free_port()
-    quiet = {"YDocExtension.document_save_delay": "None", "YDocExtension.file_poll_interval": "0"}
+    lab = {"ServerApp.jpserver_extensions": "{'jupyter_server_ydoc': False, 'gossiplog.pycrdt.lab': True}"}
+    quiet = {"YDocExtension.document_save_delay": "None", "YDocExtension.file_poll_interval": "0", **lab}
     async with (
-        server(folder, ports[0], "one.db", **{"JupyterStore.listen": f"127.0.0.1:{hub}"}),
+        server(folder, ports[0], "one.db", **lab, **{"JupyterStore.listen": f"127.0.0.1:{hub}"}),
         open_browser(folder / "profile") as browser,
     ):
         one = await open_notebook(browser, ports[0])
@@ -141,6 +142,10 @@ async def test_two_servers_are_one_room(folder: Path) -> None:
             await until_shows(other, "on_one = 1")
             await add_cell(other, "on_other = 2")
             await until_shows(one, "on_one = 1", "on_other = 2")
+            # Each page shows who is on the other server.
+            for tab, mate in ((one, other), (other, one)):
+                id = await mate.run(f"{MODEL}.awareness.clientID")
+                await tab.wait(f"Boolean({MODEL}.awareness.getStates().get({id})?.user?.name)")
             await add_cell(one, "again = 3")
             await until_shows(other, "again = 3")
             for tab in (one, other):
@@ -169,8 +174,8 @@ async def test_members_who_read_change_nothing_and_see_everything(folder: Path) 
         await log.grant(reader.did, "read")
     dids = {"writer": writer.did, "reader": reader.did}
     options = {
-        "ServerApp.jpserver_extensions": "{'jupyter_server_ydoc': False, 'gossiplog.pycrdt.readers': True}",
-        "ServerApp.authorizer_class": "gossiplog.pycrdt.readers.MemberAuthorizer",
+        "ServerApp.jpserver_extensions": "{'jupyter_server_ydoc': False, 'gossiplog.pycrdt.lab': True}",
+        "ServerApp.authorizer_class": "gossiplog.pycrdt.lab.MemberAuthorizer",
         "ServerApp.identity_provider_class": "users.ByHost",
         "ServerApp.allow_unauthenticated_access": "True",
         "MemberAuthorizer.dids": repr(dids),

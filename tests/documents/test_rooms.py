@@ -14,7 +14,7 @@ import pytest
 import trio
 from log_support import SIGNERS
 from postgres_support import PostgresServer
-from pycrdt import Array, Channel, Doc, Map, Provider, Text
+from pycrdt import Array, Awareness, Channel, Doc, Map, Provider, Text, YMessageType, create_awareness_message, read_message
 from pycrdt.store import YDocNotFound
 from pycrdt.websocket import YRoom
 
@@ -22,6 +22,7 @@ import gossiplog
 from gossiplog import Application, Policy
 from gossiplog.errors import ClosedError, LocalProtocolError
 from gossiplog.pycrdt import APPLICATION, DOCUMENTS, LogYStore, provide, read_only, shared
+from gossiplog.pycrdt.cursors import share_awareness
 
 TOPIC = "rooms.example.com"
 
@@ -228,6 +229,69 @@ async def test_who_follows_and_who_loads_have_the_same_whatever_snapshots_were_m
             async with provide(log, "plan")(doc) as provider:
                 await provider.synced.wait()
             assert str(text_of(doc)) == str(text_of(docs[0]))
+
+
+async def until_knows(room: YRoom, id: int, state: Any) -> None:
+    with trio.fail_after(20):
+        while room.awareness.states.get(id) != state:
+            await trio.sleep(0.01)
+
+
+async def test_cursors_are_seen_in_the_rooms_of_other_servers() -> None:
+    async with AsyncExitStack() as stack:
+        one, other = [await stack.enter_async_context(open_log(author=number)) for number in range(2)]
+        hub = await stack.enter_async_context(one.listen("127.0.0.1:0"))
+        await stack.enter_async_context(other.connect(hub.urls[0]))
+        rooms = [await stack.enter_async_context(room_on(log)) for log in (one, other)]
+        for room, log in zip(rooms, (one, other), strict=True):
+            await stack.enter_async_context(share_awareness(room, log, "plan"))
+        apart = await stack.enter_async_context(room_on(other))
+        await stack.enter_async_context(share_awareness(apart, other, "another plan"))
+        pages = [(Awareness(Doc()), pipes()) for _ in rooms]
+        for _, ends in pages:
+            for end in ends:
+                await stack.enter_async_context(end)
+        heard: list[Awareness] = []
+        async with anyio.create_task_group() as tasks:
+            for room, (page, (ours, theirs)) in zip(rooms, pages, strict=True):
+                tasks.start_soon(room.serve, theirs)
+                tasks.start_soon(hear_awareness, page, ours)
+                heard.append(page)
+            for (page, (ours, _)), word in zip(pages, ("here", "there"), strict=True):
+                page.set_local_state({"user": {"name": word}, "cursor": 1})
+                await ours.send(create_awareness_message(page.encode_awareness_update([page.client_id])))
+            for room in rooms:
+                for page in heard:
+                    await until_knows(room, page.client_id, page.get_local_state())
+            # The clients of either room are told.
+            with trio.fail_after(20):
+                while not all(page.states.get(mate.client_id) == mate.get_local_state() for page in heard for mate in heard):
+                    await trio.sleep(0.01)
+            page, (ours, _) = pages[0]
+            page.set_local_state({"user": {"name": "here"}, "cursor": 2})
+            await ours.send(create_awareness_message(page.encode_awareness_update([page.client_id])))
+            await until_knows(rooms[1], page.client_id, {"user": {"name": "here"}, "cursor": 2})
+            # It leaves.
+            page.set_local_state(None)
+            await ours.send(create_awareness_message(page.encode_awareness_update([page.client_id])))
+            await until_knows(rooms[1], page.client_id, None)
+            await until_knows(rooms[1], heard[1].client_id, {"user": {"name": "there"}, "cursor": 1})
+            # What no room tells is passed over.
+            prefix = next(name for states in other.presence.states.values() for name in states).rpartition(" ")[0]
+            deep = b"\x01\x08\x01\x7f" + b"[" * 127
+            for name, value in (("7", b"\x01\x08\x01\x02{}"), ("7", b"\xff" * 9), ("x", 1), ("8", deep), ("8", b"\x01\x08\x01\x02{")):
+                await other.presence.set({f"{prefix} {name}": value})
+            await anyio.sleep(0.2)
+            assert set(rooms[0].awareness.states) == {rooms[0].awareness.client_id, heard[1].client_id}
+            assert set(apart.awareness.states) == {apart.awareness.client_id}
+            tasks.cancel_scope.cancel()
+        assert await one.count() == 0
+
+
+async def hear_awareness(page: Awareness, channel: Channel) -> None:
+    async for message in channel:
+        if message[0] == YMessageType.AWARENESS:
+            page.apply_awareness_update(read_message(message[1:]), "server")
 
 
 async def test_members_who_read_change_nothing() -> None:

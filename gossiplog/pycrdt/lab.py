@@ -1,4 +1,4 @@
-"""Users of a Jupyter server who may only read: nothing that they type in a shared document gets to the server's, or into the log.
+"""jupyter-collaboration with readers, of whom nothing gets into a document or the log, and with the cursors of other servers.
 
 jupyter-collaboration asks the server's authorizer once, whether a user may `read` `contents`, and then takes whatever the user's browser
 sends. The extension is jupyter-collaboration's own, with handlers that ask for `write` as well.
@@ -8,21 +8,27 @@ Source: docs/pycrdt.md; jupyter-server-ydoc 3, `YDocWebSocketHandler`; jupyter-s
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakSet
 
 from jupyter_server.auth import Authorizer, User
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.utils import ensure_async
 from jupyter_server_ydoc.app import YDocExtension
 from jupyter_server_ydoc.handlers import DocSessionHandler, YDocWebSocketHandler
+from jupyter_server_ydoc.rooms import DocumentRoom
 from jupyter_server_ydoc.utils import MessageType
+from pycrdt.websocket import YRoom
 from tornado import web
 from traitlets import Dict, Unicode
 
+from .cursors import share_awareness
 from .jupyter import JupyterStore
 from .provider import READERS_SAY
 
+_TASKS: set[asyncio.Task[None]] = set()
 _WRITERS = ("write", "admin")
 _HARMLESS = (*READERS_SAY, bytes((MessageType.RAW,)))
 _KNOWN_S = 1.0
@@ -45,11 +51,26 @@ class MemberAuthorizer(Authorizer):
         return did is not None and await JupyterStore("", config=self.config).role(did) in _WRITERS
 
 
-class ReadingHandler(YDocWebSocketHandler):  # type: ignore[misc]
+class LabHandler(YDocWebSocketHandler):  # type: ignore[misc]
     """A user's connection to a document. Of somebody who may not write, only questions, cursors and the wish to save get through."""
 
+    _sharing: ClassVar[WeakSet[YRoom]] = WeakSet()
     _may_write = False
     _asked_at = -_KNOWN_S
+
+    async def prepare(self) -> None:
+        """Find or make the room, which shows the cursors of other servers for as long as it is there."""
+        await super().prepare()
+        if isinstance(self.room, DocumentRoom) and isinstance(self.room.ystore, JupyterStore) and self.room not in self._sharing:
+            self._sharing.add(self.room)
+            task = asyncio.create_task(self._share(self.room, self.room.ystore))
+            _TASKS.add(task)
+            task.add_done_callback(_TASKS.discard)
+
+    async def _share(self, room: YRoom, store: JupyterStore) -> None:
+        async with store.opened() as log, share_awareness(room, log, store.path):
+            while room in self._websocket_server.rooms.values():
+                await asyncio.sleep(_KNOWN_S)
 
     async def on_message(self, message: bytes) -> None:
         """Take a message of the user's browser. Tornado hands over the next one after this has returned."""
@@ -62,7 +83,7 @@ class ReadingHandler(YDocWebSocketHandler):  # type: ignore[misc]
         await super().on_message(message)
 
 
-class ReadingSessionHandler(DocSessionHandler):  # type: ignore[misc]
+class LabSessionHandler(DocSessionHandler):  # type: ignore[misc]
     """Tells a user which room a document is in. That is asked by PUT, for which the authorizer would have to allow to write."""
 
     @web.authenticated
@@ -72,11 +93,11 @@ class ReadingSessionHandler(DocSessionHandler):  # type: ignore[misc]
         return await ensure_async(DocSessionHandler.put.__wrapped__.__wrapped__(self, path))
 
 
-_OURS = {YDocWebSocketHandler: ReadingHandler, DocSessionHandler: ReadingSessionHandler}
+_OURS = {YDocWebSocketHandler: LabHandler, DocSessionHandler: LabSessionHandler}
 
 
-class ReadersExtension(YDocExtension):  # type: ignore[misc]
-    """jupyter-collaboration, with readers."""
+class LabExtension(YDocExtension):  # type: ignore[misc]
+    """jupyter-collaboration, with readers and the cursors of other servers."""
 
     def initialize_handlers(self) -> None:
         """Register its handlers, two of them ours."""
@@ -85,4 +106,4 @@ class ReadersExtension(YDocExtension):  # type: ignore[misc]
 
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
-    return [{"module": __name__, "app": ReadersExtension}]
+    return [{"module": __name__, "app": LabExtension}]
