@@ -368,7 +368,11 @@ class Service:
             if push.queued_bytes and push.is_stalled():
                 self.observed("slow", id, size=push.queued_bytes)
                 note("slow reader dropped", level=logging.WARNING, peer=id, queued_bytes=push.queued_bytes)
-                self._close(peer)
+                if peer.kind is PeerKind.MESH:
+                    # Other logs use the connection, and this one may begin anew.
+                    push.stream.reset()
+                else:
+                    self._close(peer)
 
     def _close(self, peer: Peer) -> None:
         for link in peer.links:

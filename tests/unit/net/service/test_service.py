@@ -19,7 +19,7 @@ from gossiplog.broadcast.actions import AskLog, InsertEntry
 from gossiplog.broadcast.events import PeerKind, StartBroadcast
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.entry.validation import Verdict
-from gossiplog.errors import LocalProtocolError, StorageFull
+from gossiplog.errors import LocalProtocolError, StorageFull, StreamReset
 from gossiplog.log.requests import ReadHeads
 from gossiplog.net import Connection, MuxedConnection, MuxedStream, Stream
 from gossiplog.net.service.pubsub_host import PUBLISHED_INSERTING_MAX, PubsubHost
@@ -498,6 +498,32 @@ async def test_reader_that_stopped_is_dropped_after_a_while(
         with trio.fail_after(60):
             await ours.wait_ended()
     assert "slow reader dropped" in caplog.text
+
+
+async def test_peer_of_a_mesh_that_reads_nothing_of_one_log_keeps_the_connection_which_others_use(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        memory_log(1) as log,
+        open_peer(log) as ours,
+        muxed_pair({}, ours.handlers) as (dialled, accepted),
+        ours.attached(accepted, PeerKind.MESH),
+    ):
+        stream = await dialled.open_stream([PUSH])
+        await pushed(stream, 1)
+        push = ours.peers[accepted.peer].push
+        assert push is not None
+        while push.put(b"x" * 2**16):
+            await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(STALLED_S + 1)
+        await log.append("its heads are told")
+        with pytest.raises(StreamReset), trio.fail_after(60):
+            while await stream.receive_some():
+                pass
+        assert "slow reader dropped" in caplog.text
+        assert not accepted.is_over and ours.peers[accepted.peer].push is None
+        # It may begin anew.
+        assert await pushed(await dialled.open_stream([PUSH]), 1)
 
 
 async def test_log_that_is_closed_takes_no_more_which_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
