@@ -4,10 +4,11 @@
 as large as they come, and one is verified while another is inserted. As soon as a second one is awake, work is split in two kinds:
 
 - *Light*: a few entries of a log that has had few lately. It begins at once, whatever else is at work.
-- *Heavy*: everything else. It is cut into small pieces, one at a time of all logs, in turn; a piece begins when nothing light is at work.
+- *Heavy*: everything else. It is cut into small pieces, one at a time of all logs, in turn; a piece begins when nothing light is at work,
+  and the next one after a rest that is as long as the piece took, if anything light came lately.
 
-So a light entry waits for one small piece at most. Whoever brings heavy work is not read from meanwhile, as always when many of its
-entries are under way.
+So a light entry waits for one small piece at most, and half of them wait for none. Whoever brings heavy work is not read from meanwhile, as
+always when many of its entries are under way.
 
 A piece counts for more where more peers are told of it. A log whose piece takes too long, because its disk does, keeps the others waiting
 for `PATIENCE_S` and no longer.
@@ -37,6 +38,7 @@ LIGHT = 4
 LIGHT_PER_S, LIGHT_BURST = 100, 50
 """A log that has had more than this lately is a heavy one."""
 PATIENCE_S = 0.05
+"""The longest that anything waits for what is at work, and the longest rest."""
 _PEERS = 16
 """To tell so many peers of an entry takes as long as to take it in."""
 
@@ -50,12 +52,14 @@ class _Awake:
         spare: What it may have yet before it is a heavy one.
         is_at_work: Something of it is being verified or inserted.
         waits_since: When its work began to wait; None if none waits.
+        turn_began: When the piece began that is at work; None if there is none.
     """
 
     seen_at: float
     spare: TokenBucket
     is_at_work: bool = False
     waits_since: float | None = None
+    turn_began: float | None = None
 
 
 class LogTurns:
@@ -68,6 +72,10 @@ class LogTurns:
         self._at_work = 0
         # When heavy work came last while several logs were awake.
         self._heavy_at = -AWAKE_S
+        # When light work came last.
+        self._light_at = -AWAKE_S
+        # Until when no piece begins.
+        self._rests_until = 0.0
         # Whose work waits, the next one first.
         self._waiting: OrderedDict[Hashable, _Awake] = OrderedDict()
 
@@ -91,10 +99,15 @@ class LogTurns:
         awake = self._note(log, now)
         cost = entries + entries * peers // _PEERS
         is_light = awake.spare.take(cost, now) == cost and entries <= LIGHT
-        if not is_light and len(self._awake) > 1:
+        if is_light:
+            self._light_at = now
+        elif len(self._awake) > 1:
             self._heavy_at = now
-        if awake.waits_since is None and (is_light or not (self._at_work or self._waiting)):
+        is_free = is_light or not (self._at_work or self._waiting or now < self._rests_until)
+        if awake.waits_since is None and is_free:
             self._start(awake)
+            if not is_light:
+                awake.turn_began = now
             return True
         self.wait(log, now)
         return False
@@ -106,12 +119,19 @@ class LogTurns:
             awake.waits_since = now
             self._waiting[log] = awake
 
-    def end(self, log: Hashable) -> None:
+    def look_at(self, now: float) -> float:
+        """Return when to ask for the next one again, at the latest."""
+        return self._rests_until if now < self._rests_until else now + PATIENCE_S
+
+    def end(self, log: Hashable, now: float) -> None:
         """Nothing of a log is at work any more. Of no effect if nothing was."""
         awake = self._awake.get(log)
         if awake is not None and awake.is_at_work:
             awake.is_at_work = False
             self._at_work -= 1
+            if awake.turn_began is not None and now < self._light_at + AWAKE_S:
+                self._rests_until = now + min(PATIENCE_S, now - awake.turn_began)
+            awake.turn_began = None
 
     def next(self, now: float) -> Hashable | None:
         """Return a log whose work has its turn now, if one has; all that waits of it does, up to a piece. It is at work."""
@@ -119,17 +139,18 @@ class LogTurns:
             return None
         log, awake = next(iter(self._waiting.items()))
         assert awake.waits_since is not None
-        if self._at_work and now < awake.waits_since + PATIENCE_S:
+        if now < self._rests_until or (self._at_work and now < awake.waits_since + PATIENCE_S):
             return None
         del self._waiting[log]
         awake.waits_since = None
+        awake.turn_began = now
         self._start(awake)
         return log
 
     def forget(self, log: Hashable) -> None:
         """A log is not served any more."""
-        self.end(log)
-        self._awake.pop(log, None)
+        awake = self._awake.pop(log, None)
+        self._at_work -= awake is not None and awake.is_at_work
         self._waiting.pop(log, None)
 
     def _start(self, awake: _Awake) -> None:

@@ -20,7 +20,7 @@ import trio
 from ...broadcast.actions import BatchDecided, EntryDecided, InsertBatch, InsertEntry, VerifyBatch
 from ...broadcast.allowance import Bringer
 from ...broadcast.events import BatchBrought, BatchInserted, BatchVerified, EntriesCommitted, NotStored, PeerKind
-from ...broadcast.log_turns import PATIENCE_S, PIECE, LogTurns
+from ...broadcast.log_turns import PIECE, LogTurns
 from ...entry.message import Entry
 from ...entry.message_id import encode_id
 from ...entry.validation import Outcome, Rule, Verdict
@@ -57,9 +57,11 @@ class IntakeWork:
         # Who waits for a `BatchDecided`, by its ticket.
         self._waiting: dict[int, _Waiter] = {}
         self._tickets = 0
-        # What is to be verified, and waits for the log's turn.
+        # What is to be verified, and waits for the log's turn; and until when it does at most.
         self._held: deque[VerifyBatch] = deque()
         self._is_waiting = False
+        # Until it looks whether it is its turn.
+        self._patience = trio.CancelScope()
         self._turns = _turns()
 
     # For whoever brings entries
@@ -133,13 +135,16 @@ class IntakeWork:
         if not self._is_waiting:
             self._is_waiting = True
             self._nursery.start_soon(self._be_patient)
+        else:
+            self._patience.deadline = self._turns.logs.look_at(now)
         # All that is at work may be this.
         self._end_turn()
 
     async def _be_patient(self) -> None:
         """While something waits, see that it does not for too long: otherwise whoever ends his turn begins the next one's."""
         while self._held:
-            await trio.sleep(PATIENCE_S)
+            with trio.CancelScope(deadline=self._turns.logs.look_at(self._driver.now())) as self._patience:
+                await trio.sleep_forever()
             self._turns.give(self._driver.now())
         self._is_waiting = False
 
@@ -156,8 +161,11 @@ class IntakeWork:
     def _end_turn(self) -> None:
         """End the log's turn if nothing of it is at work, and begin that of whoever is next."""
         if self._driver.machine.intake.batches_out <= len(self._held):
-            self._turns.logs.end(self)
-            self._turns.give(self._driver.now())
+            now, turns = self._driver.now(), self._turns
+            turns.logs.end(self, now)
+            # Nobody else looks when the rest is over.
+            self._patience.deadline = min(self._patience.deadline, turns.logs.look_at(now))
+            turns.give(now)
 
     def _begin(self, action: VerifyBatch) -> None:
         """Verify now what is small and no more than a few, unless others have to have their turn; else in a task."""

@@ -16,7 +16,7 @@ def awake(*logs: str) -> LogTurns:
     turns = LogTurns()
     for log in logs:
         assert turns.begin(log, 1, 0, 0.0)
-        turns.end(log)
+        turns.end(log, 0.0)
     return turns
 
 
@@ -39,9 +39,9 @@ def test_heavy_piece_begins_when_nothing_light_is_at_work() -> None:
     assert turns.begin("quiet", 1, 0, 0.0)
     assert not turns.begin("flooded", PIECE, 0, 0.0)
     assert turns.begin("other", 1, 0, 0.0)
-    turns.end("quiet")
+    turns.end("quiet", 0.0)
     assert turns.next(0.0) is None
-    turns.end("other")
+    turns.end("other", 0.0)
     assert turns.next(0.0) == "flooded"
     assert turns.next(0.0) is None
 
@@ -50,7 +50,7 @@ def test_one_piece_of_a_log_is_at_work_at_a_time_while_others_are_awake() -> Non
     turns = awake("flooded", "quiet")
     assert turns.begin("flooded", PIECE, 0, 0.0)
     assert not turns.begin("flooded", PIECE, 0, 0.0)
-    turns.end("flooded")
+    turns.end("flooded", 0.0)
     assert turns.next(0.0) == "flooded"
 
 
@@ -81,10 +81,34 @@ def test_log_to_which_nothing_comes_falls_asleep_and_leaves_the_machine_to_the_o
     assert turns.is_contended(0.0)
     assert turns.begin("b", 1, 0, 2 * AWAKE_S)
     assert turns.piece_of("a", 0) == PIECE, "a is at work"
-    turns.end("a")
+    turns.end("a", 0.0)
     assert turns.begin("b", 1, 0, 2 * AWAKE_S)
     assert turns.piece_of("b", 0) is None
     assert not turns.is_contended(2 * AWAKE_S)
+
+
+def test_heavy_log_rests_as_long_as_its_piece_took_while_others_have_a_few() -> None:
+    turns = awake("flooded", "other")
+    assert turns.begin("flooded", PIECE, 0, 1.0)
+    assert not turns.begin("flooded", PIECE, 0, 1.0)
+    turns.end("flooded", 1.004)
+    assert turns.next(1.007) is None
+    assert turns.look_at(1.007) == pytest.approx(1.008)
+    assert turns.begin("other", LIGHT, 0, 1.007)
+    turns.end("other", 1.008)
+    assert turns.next(1.009) == "flooded"
+    # A disk that takes a second is no reason to rest for one.
+    turns.end("flooded", 2.0)
+    assert turns.look_at(2.0) == 2.0 + PATIENCE_S
+
+
+def test_heavy_logs_do_not_rest_for_each_other() -> None:
+    turns = awake("a", "b")
+    now = 2 * AWAKE_S
+    assert turns.begin("a", PIECE, 0, now)
+    assert turns.begin("b", PIECE, 0, now) is False
+    turns.end("a", now + 0.01)
+    assert turns.next(now + 0.01) == "b"
 
 
 def test_log_that_is_closed_keeps_nobody_waiting() -> None:
@@ -116,9 +140,9 @@ def test_logs_that_are_flooded_get_as_many_turns_each_and_one_at_a_time(seed: in
         # What it brings while it is at work waits with the others.
         if random.random() < 0.5:
             assert not turns.begin(running, PIECE, 0, 0.0)
-            turns.end(running)
+            turns.end(running, 0.0)
         else:
-            turns.end(running)
+            turns.end(running, 0.0)
             turns.wait(running, 0.0)
         running = turns.next(0.0)
         assert running is not None and turns.next(0.0) is None
