@@ -108,14 +108,23 @@ class Setup:
 
 def payload(number: int, rng: random.Random, size: int = PAYLOAD_BYTES) -> Any:
     """Make a payload of exactly `size` bytes of dag-cbor, 2 at least, of the kind an application writes; below 40 only a text."""
-    head: dict[str, Any] = {"op": "set", "key": f"{number:07d}"[:7], "value": ""}
-    spare = size - (len(pcf.encode(head)) if size >= 40 else 1)
-    # The text's own header grows with it.
-    spare -= 0 if spare < 24 else 1 if spare < 258 else 2
-    text = rng.randbytes(spare // 2 + 1).hex()[:spare]
-    made: Any = {**head, "value": text} if size >= 40 else text
-    assert len(pcf.encode(made)) == size
-    return made
+    if size < 40:
+        text = _text(rng, size)
+        assert len(pcf.encode(text)) == size
+        return text
+    # Where the text's own header grows by a byte there is no text for some size; with a longer key there is.
+    for digits in (7, 8):
+        head = {"op": "set", "key": f"{number:0{digits}d}"[:digits]}
+        made = {**head, "value": _text(rng, size - len(pcf.encode({**head, "value": ""})) + 1)}
+        if len(pcf.encode(made)) == size:
+            return made
+    raise AssertionError(f"no payload of {size} bytes")
+
+
+def _text(rng: random.Random, size: int) -> str:
+    """Make a text of so many bytes of dag-cbor with its header, or one less where there is none."""
+    header = 1 if size <= 24 else 2 if size <= 257 else 3 if size <= 65_538 else 5
+    return rng.randbytes((size - header) // 2 + 1).hex()[: size - header]
 
 
 def payloads(count: int, *, seed: int, first: int = 0, size: int = PAYLOAD_BYTES) -> list[Any]:
