@@ -160,11 +160,7 @@ class NotFound(GossipLogError):
 
 
 class AmbiguousId(GossipLogError):
-    """Several ids begin with the given prefix.
-
-    Attributes:
-        matches: Some of them, ascending.
-    """
+    """Several ids begin with the given prefix."""
 
     def __init__(self, prefix: str, matches: list[str]) -> None:
         super().__init__(f"id prefix {prefix!r} matches {', '.join(matches)} and maybe more", hint="give more characters of the id")

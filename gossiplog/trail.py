@@ -60,7 +60,6 @@ class Trail:
     Args:
         folder: Where the files are; created if necessary. Each process writes `PROGRAM-PID-RANDOM.jsonl`.
         topic: Of the log that they are collected in.
-        signer: Signs the records; several processes may share it.
         queue_max: How many records may wait to be written; more are dropped.
 
     Attributes:

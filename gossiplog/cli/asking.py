@@ -136,7 +136,6 @@ class Asker:
 
     Args:
         url: What `gossiplog serve` prints, with `/TOPIC` where it serves several logs.
-        tls: How its certificate is checked; None for the system's way.
 
     Raises:
         Failure: That is no URL of a server.

@@ -46,11 +46,7 @@ def worst(codes: Iterable[int]) -> ExitCode:
 
 
 class Failure(errors.GossipLogError):
-    """A command's own reason to stop, with its exit code.
-
-    Attributes:
-        kind: The error's name under `--json`.
-    """
+    """A command's own reason to stop, with its exit code."""
 
     def __init__(self, message: str, *, hint: str | None = None, code: ExitCode = ExitCode.FAILED, kind: str | None = None) -> None:
         super().__init__(message, hint=hint)

@@ -23,7 +23,6 @@ def write_journal(log_format: str, *, is_quiet: bool = False, is_verbose: bool =
     """Write what `gossiplog.net` and `gossiplog.web` log to stderr.
 
     Args:
-        is_quiet: Only what is wrong.
         is_verbose: Records of every level, down to DEBUG.
     """
     handler = logging.StreamHandler(sys.stderr)

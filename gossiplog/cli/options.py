@@ -24,7 +24,6 @@ class Location(str):
 
     Attributes:
         full: What was typed, a password included.
-        is_url: Whether the log lies on a server, and not in a file.
         is_shelf: Whether it is a place of many logs, a database or a folder.
     """
 

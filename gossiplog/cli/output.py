@@ -118,7 +118,6 @@ class Column:
     """A table's column.
 
     Attributes:
-        is_right: Whether it is aligned to the right, as numbers are.
         styles: The same for each of the texts that a cell may have.
         is_cut: Whether the last one is cut where it is longer than the line, as a payload of any length is; others are wrapped.
     """
@@ -214,7 +213,6 @@ class Listing:
     A context manager; rows that wait for the columns' widths go out at its end.
 
     Args:
-        empty: What to tell the user, on stderr, if there was no row.
         is_live: Rows go out at once, as somebody waits for each of them.
     """
 

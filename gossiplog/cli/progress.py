@@ -22,7 +22,6 @@ class Progress:
     """A context manager that counts; it draws only on a terminal, only after a second, and leaves no trace at its end.
 
     Args:
-        what: What is counted, like `entries`.
         is_shown: False silences it, for `--quiet` and `--json`.
         is_told: It is moved by `tell`, in words, rather than by `step` and `at`, in entries per second.
     """

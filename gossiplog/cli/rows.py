@@ -10,11 +10,7 @@ from .output import Listing, Output, clean
 
 
 class RowOutput(Output):
-    """What a command says of one log of many: its record becomes a row, and its notes begin with the topic.
-
-    Args:
-        cells: What the table shows of a record, after the topic.
-    """
+    """What a command says of one log of many: its record becomes a row, and its notes begin with the topic."""
 
     def __init__(self, out: Output, listing: Listing, topic: str, cells: Callable[[Mapping[str, Any]], Iterable[str]]) -> None:
         # No log shows a progress of its own.

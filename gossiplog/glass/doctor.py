@@ -72,15 +72,12 @@ class NetworkFigures:
     """The network of one log at a server.
 
     Attributes:
-        hubs: URLs of the hubs that it stays connected to.
         is_in_mesh: Whether it looks for peers among servers.
         degree: Peers that get every entry by pubsub.
         is_spread: Whether a message published now reaches as many peers at once as the router wants, or all that are subscribed.
         queue_bytes_max: The most bytes that may wait for one peer.
-        quiet_s: Seconds since something new was stored.
         store_trouble: Why the log does not answer or store; None while it does.
         misplaced: What happened to the log's file, if it is no longer where it was opened.
-        waiting: Entries that wait to be verified.
     """
 
     topic: str

@@ -58,7 +58,6 @@ class Fact:
 
     Attributes:
         scenario: The simulator's scenario; live: the topic.
-        router: The router's name in the registry.
         seq: 0, 1, 2, … in the order of events in that process, for that log.
         time_s: Virtual seconds; live: Unix time.
         kind: One of `KINDS`.

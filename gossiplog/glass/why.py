@@ -124,7 +124,6 @@ def explain(entry: str, holding: Holding, facts: Sequence[Fact], scene: Scene, p
     """Explain how an entry came here, or why it is not here.
 
     Args:
-        facts: Facts about it, the oldest first; empty if none are kept.
         peer: The peer that should have brought it or, if it is here, should have got it; None for any.
     """
     details: dict[str, Any] = {"peers": len(scene.links)}

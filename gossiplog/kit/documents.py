@@ -33,8 +33,6 @@ class Edit(msgspec.Struct):
     """An update of a document, or a snapshot of it.
 
     Attributes:
-        update: The update's bytes, in version 1, or their end.
-        pieces: The entries that have what comes before.
         replaces: The entries that a snapshot stands for.
         time: When the author made it, by its own clock, in milliseconds since 1970.
         metadata: What an application adds to it.

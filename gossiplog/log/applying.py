@@ -113,7 +113,6 @@ def apply_entries(
     Args:
         application: Whose tables are up to date but for these.
         entries: In causal order.
-        applying: Makes the request that calls `apply`.
         now: Unix time in seconds, for the records.
         new: Entries by their keys that the store may not have written yet.
     """
@@ -159,7 +158,6 @@ def catch_up(
         behind: An insertion number.
         end: The insertion number to go up to, below all that this transaction writes; None for all there are.
         applying, now, new: As `apply_entries`.
-        shown: What it gets of the log.
 
     Returns:
         Where it is now, None if nothing is missing; and what was set aside.

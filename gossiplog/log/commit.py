@@ -59,7 +59,6 @@ class Committed:
     Attributes:
         outcomes: For each piece of work its verdicts, one per entry, or the error that its caller gets.
         owners: For each new key the index of the piece of work it came from.
-        last: The last insertion number before.
         siblings_max: The widest node of the tree that was touched.
         changed: What came of it for members, in a log that has any.
     """
@@ -92,7 +91,6 @@ def commit(
         void: What was refused before; what is refused now is added.
         membership: Of a log with a policy. It is asked before the rule.
         failed: Pieces of work that `apply` raised about on an earlier attempt at this batch, by index; their outcome is the error.
-        value_bytes_max: How large a VALUE of ours may be.
     """
     batch = _Batch(topic, now, rule, Void() if void is None else void, value_bytes_max, membership)
     yield from batch.read(work)

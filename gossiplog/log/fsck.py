@@ -61,11 +61,7 @@ class FindingKind:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that `fsck` found.
-
-    Attributes:
-        kind: One of `FindingKind`.
-    """
+    """One thing that `fsck` found."""
 
     kind: str
     where: str
@@ -77,7 +73,6 @@ class FsckReport:
     """What `fsck` found, and what a repair did.
 
     Attributes:
-        entries: How many rows of entries were read.
         problems: How many findings there are, duplicates not included.
         findings: The first 1,000 of both, in the order in which they were found.
         repaired: The report from before the repair, which made the repair necessary; None if none was made.

@@ -162,11 +162,7 @@ class Membership:
         return True
 
     def judge_control(self, entry: Entry, new: Mapping[bytes, Entry]) -> Plan[str | None]:
-        """Say why a control entry does not belong that `judge` has just been asked about; None if it does.
-
-        Args:
-            new: Entries that are about to be written.
-        """
+        """Say why a control entry does not belong that `judge` has just been asked about; None if it does."""
         members, view, author = self.members, self._view, entry.author
         assert members is not None
         try:
@@ -212,11 +208,7 @@ class Membership:
         self._last = row.n, key
 
     def finish(self, new: Mapping[bytes, Entry]) -> Plan[Changed]:
-        """Find what this transaction changes, and write it.
-
-        Args:
-            new: The entries that it adds.
-        """
+        """Find what this transaction changes, and write it."""
         changed = Changed()
         members = self.members
         if members is None:

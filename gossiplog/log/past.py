@@ -70,12 +70,7 @@ def is_behind(ancestor: bytes, parents: Iterable[bytes], new: Mapping[bytes, Ent
 
 
 class Past:
-    """What was before a message: its ancestors, and nothing else, for these are the same on every replica.
-
-    Args:
-        new: Entries that are about to be written.
-        run: Runs a plan within the transaction.
-    """
+    """What was before a message: its ancestors, and nothing else, for these are the same on every replica."""
 
     def __init__(self, parents: Iterable[bytes], new: Mapping[bytes, Entry], run: Callable[[Plan[Any]], Any]) -> None:
         self._parents = tuple(parents)

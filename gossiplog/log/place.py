@@ -21,7 +21,6 @@ class LogPlace:
     """A place in the order of insertion: everything up to and including `seq` has been read.
 
     Attributes:
-        seq: The insertion number; 0 before the first.
         generation: Of the log; None where it was not noted.
         key: Of the entry at `seq`; None where there is none, or it was not noted.
     """

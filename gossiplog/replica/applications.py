@@ -80,13 +80,11 @@ class Applications:
     """All applications of one open log, or of a simulated one: what belongs to a commit is a plan, whoever runs it.
 
     Args:
-        applications: In the order in which they are called.
         membership: Of a log with a policy: applications get what counts, and control entries never.
 
     Attributes:
         on_missed: Told of each entry that is set aside: the application, the entry, why.
         counts: How many entries were set aside, by application and the name of the exception's type, since the log was opened.
-        is_async: Whether one of them has to be called in the event loop.
     """
 
     def __init__(self, applications: Sequence[Application], membership: Membership | None = None) -> None:

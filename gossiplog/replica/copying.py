@@ -26,8 +26,6 @@ class CopyReport:
     """The result of a copy.
 
     Attributes:
-        entries: Entries that are new in the target.
-        known: Entries that it had.
         refused: The first 1,000 of these: id and reason.
         quarantined: Records of the quarantine that were copied.
         cursors: Cursors of followers that were copied; None if the target has entries in another order, where a place means nothing.
@@ -48,7 +46,6 @@ async def copy_store(source: Store, target: Store, insert_many: InsertMany, on_p
 
     Args:
         source: Read a page at a time, each from a snapshot of its own: entries are only ever added.
-        insert_many: Verifies VALUEs and inserts them into the target.
     """
     report = CopyReport()
     # One that damage has put nowhere begins anew in the copy.

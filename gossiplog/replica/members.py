@@ -27,7 +27,6 @@ class LogMember:
 
     Attributes:
         node: Its name: a founder's did, or the id of the grant.
-        role: `read`, `write` or `admin`.
         person: The first node of the same person: its own, unless it was granted as another device.
         path: The names of the nodes from the founder's to this one.
         removed_by: Ids of the revocation, or of the votes, that removed it; empty while it is held.

@@ -68,12 +68,7 @@ class PresenceCarrier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PresenceChange:
-    """What an author is by a name is another thing now.
-
-    Attributes:
-        name: What was stated.
-        value: What it is now; None if it is over.
-    """
+    """What an author is by a name is another thing now."""
 
     author: str
     name: str

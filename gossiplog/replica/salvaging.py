@@ -43,7 +43,6 @@ class SalvageReport:
     """The result of a salvage.
 
     Attributes:
-        added: Entries that are new in the target.
         waiting: Valid entries in the target's quarantine, whose ancestors are missing.
         invalid: Rows of the damaged log that are no valid entries.
         unsupported: Entries of a signature scheme that is not accepted here, which are left out.
@@ -84,7 +83,6 @@ async def salvage_store(
 
     Args:
         source: The damaged log, open for reading; None if it does not open at all.
-        pages: What else may be VALUEs.
         retry: Tries again what is in the target's quarantine under `REPAIRED_RULES`, in key order.
     """
     work = _Salvage(target, verify, insert, on_progress)

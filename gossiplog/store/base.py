@@ -148,7 +148,6 @@ class Store(Protocol):
         """Begin what `write` does in a step that must not wait, and have its outcome handed to a function, in the event loop, later.
 
         Args:
-            plan: Of a few entries, less than 1 MiB.
             then: Called in none of the caller's tasks; it must neither wait nor raise.
 
         Returns:

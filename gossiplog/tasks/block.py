@@ -60,11 +60,7 @@ class Block(Unopened, AbstractAsyncContextManager[T]):
 
 
 def block(call: str) -> Callable[[Callable[P, AsyncIterator[T]]], Callable[P, Block[T]]]:
-    """Make a generator function's a block, as `asynccontextmanager` does.
-
-    Args:
-        call: What it is called in messages, as `log.listen`.
-    """
+    """Make a generator function's a block, as `asynccontextmanager` does."""
 
     def decorate(function: Callable[P, AsyncIterator[T]]) -> Callable[P, Block[T]]:
         make = asynccontextmanager(function)

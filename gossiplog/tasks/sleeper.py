@@ -10,9 +10,6 @@ class Sleeper:
 
     Nothing is remembered: to wake nobody does nothing. So the task looks first whether there is something to do, and sleeps without
     having awaited anything in between.
-
-    Attributes:
-        is_asleep: The task sleeps, and nobody has woken it yet.
     """
 
     __slots__ = ("_task", "is_asleep")

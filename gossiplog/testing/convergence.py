@@ -28,7 +28,6 @@ class NotConvergent(GossipLogError, AssertionError):
     """An application's tables do not follow from the log alone.
 
     Attributes:
-        history: The smallest history found that shows it.
         kind: What is wrong: `tables`, `the clock`, `apply raised TypeError`, …
     """
 

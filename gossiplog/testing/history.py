@@ -61,7 +61,6 @@ class History:
     """What happened, from nothing. After the last step each replica gets what it lacks, in one commit.
 
     Attributes:
-        entries: Parents first.
         steps: In the order in which they happened, over all replicas.
     """
 

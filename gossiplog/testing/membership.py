@@ -31,7 +31,6 @@ class Judged:
 
     Attributes:
         entries: Those that belong, in the order in which they came.
-        shown: Of these what the application gets.
         lost: What counts no longer, the latest first.
         regained: What counts again, parents first.
     """

@@ -65,7 +65,6 @@ def elsewhere(rules: WorldRules, name: tuple[str, str] | None) -> Iterator[Elsew
 
     Args:
         rules: Their application is found by its name, or pickled.
-        name: The module and the name of the application, if it has them.
     """
     described: tuple[str, str] | bytes
     try:

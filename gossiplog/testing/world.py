@@ -38,7 +38,6 @@ class WorldRules:
     """What is checked.
 
     Attributes:
-        invariants: What must hold of each replica after each step.
         shown: Queries whose rows must agree; all tables, whole, if there are none.
         refusals: Exceptions that `apply` raises on purpose, on an entry that is to have no effect.
         has_members: Whether the log has a policy, so that entries may be refused, and void.

@@ -54,7 +54,6 @@ class Link:
 
     Attributes:
         is_silent: While it is cut, neither side is told: what is sent waits. Else connections are reset, and dials refused.
-        bandwidth: Bytes a second in each direction; 0: no limit.
         changed: Set, and replaced, when a cut begins, ends or is told, or the limit changes.
     """
 
@@ -152,7 +151,6 @@ class Links:
         """Listen in somebody's place, from now on.
 
         Args:
-            place: Where they really listen.
             who: Returns the number and the address of the peer that dials from an address; None for a stranger, who is turned away.
 
         Raises:
@@ -240,7 +238,6 @@ def late_by(size: int, latency_s: float, loss: float, rng: Random) -> float:
     """How much later than without losses the last of some bytes arrives, in seconds.
 
     Args:
-        latency_s: One way.
         loss: The probability that a segment is lost, each time it is sent.
     """
     if not loss:

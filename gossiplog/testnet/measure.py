@@ -16,10 +16,8 @@ class RunFigures:
     """A run in figures, as far as they mean the same in the simulator.
 
     Attributes:
-        delivered: First receipts, the publisher's own not counted.
         p50_s: Median latency from publish to receipt, in seconds; NaN if nothing was delivered. So are the next two.
         rmr: Further copies that came by gossip or push for each that was the first.
-        ways: First receipts by the way they came.
     """
 
     published: int

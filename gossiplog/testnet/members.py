@@ -34,9 +34,7 @@ class Member:
         number: 0, 1, 2 …, as in a scenario.
         kind: A peer of the mesh; a client of the hub that one of these is; a page with the reference's client; one that sends forgeries.
         dials: Whom it dials at first; a client or a page its hub.
-        door: Where we listen in its place.
         node: What it is called in facts; a peer id for a server.
-        root: Of its log, in hex.
         group: Which part of the network it is in, as far as cuts divide it.
         seed: Of the key that signs what is appended at it.
     """

@@ -46,8 +46,6 @@ class Testnet:
 
     Args:
         scenario: Its members and links. Faults and publishes are left to `script.play`.
-        seed: Decides latencies, who dials whom, and losses.
-        folder: For logs, keys, and what the processes write.
         neighbourhood: Where there is room for more.
 
     Attributes:
@@ -340,7 +338,6 @@ async def open_testnet(
     """Run a test network for the length of a block.
 
     Args:
-        facts_file: Where all that happens is written, a fact a line.
         references: Folders in which npm has installed what browsers need.
 
     Raises:

@@ -67,7 +67,6 @@ class _Visit:
 
     Attributes:
         request: What it says before its body.
-        path: Below where the logs are mounted.
     """
 
     scope: Scope

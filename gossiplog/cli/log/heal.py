@@ -28,7 +28,6 @@ class Healing:
     Attributes:
         set_aside: Entries that the repair set aside, to wait for what the replica brings.
         rebuilt: Where the damaged file is kept, if the log had to be built anew in another one.
-        waiting: Entries that still wait, for what the replica does not have.
     """
 
     log: Location

@@ -50,7 +50,6 @@ class Connections:
 
     Attributes:
         settings: What each transaction begins with, behind a pooler.
-        listener: Hears of what other processes commit.
     """
 
     def __init__(self, url: PostgresUrl, durability: Durability, sizes: PoolSizes) -> None:

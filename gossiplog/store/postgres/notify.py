@@ -32,11 +32,7 @@ _BACKOFF_LAST_S = 5.0
 
 
 class Notifier:
-    """Tells other processes, soon after a commit, that there was one.
-
-    Attributes:
-        token: Names this process in its own notifications.
-    """
+    """Tells other processes, soon after a commit, that there was one."""
 
     def __init__(self, channel: str, send: Callable[[str], Awaitable[None]]) -> None:
         self.token = secrets.token_hex(8)

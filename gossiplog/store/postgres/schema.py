@@ -44,11 +44,7 @@ for the role that owns the tables."""
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A log's schema as it was found.
-
-    Attributes:
-        relations: The oids of its tables and indexes.
-    """
+    """A log's schema as it was found."""
 
     oid: int
     topic: str

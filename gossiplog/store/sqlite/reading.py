@@ -44,9 +44,6 @@ def readable(path: Path, *, copies_older: bool = True) -> Iterator[Path]:
 def back_up(db: sqlite3.Connection, copy: Path) -> None:
     """Copy all pages as they are, damaged ones too.
 
-    Args:
-        db: Open for reading, on what is whole.
-
     Raises:
         StorageFull: There is no room for a copy.
     """

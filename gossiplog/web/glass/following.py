@@ -44,7 +44,6 @@ class FollowedServer:
     """What is known of one followed server.
 
     Attributes:
-        url: Its log's URL, as `gossiplog serve` prints it.
         node: Its peer id; empty before it was reached.
         skew_s: How far its clock was ahead of ours when it was connected.
     """

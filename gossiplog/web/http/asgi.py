@@ -42,7 +42,6 @@ class HttpExchange:
     """Serves one request.
 
     Args:
-        stream: The connection, which begins with the request's body.
         caller: Whom it is from, as far as rights go.
         memory: What it may hold together with all others.
     """
@@ -242,7 +241,6 @@ class RequestBody:
 
     Attributes:
         is_complete: It was read to its end, so another request may follow.
-        is_begun: Something of it was asked for.
     """
 
     def __init__(self, stream: TcpStream, length: int | None) -> None:

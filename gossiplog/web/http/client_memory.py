@@ -26,7 +26,6 @@ class Holder:
     """What one client holds.
 
     Attributes:
-        size: In bytes, beside what it shares.
         shared: Bytes that others may hold as well.
     """
 

@@ -31,7 +31,6 @@ class Door(Route):
     """A route, and the right that each of its methods takes.
 
     Args:
-        topics: Of which logs the right is needed.
         rights: By method, which are all that there are; None for what takes no right.
     """
 
