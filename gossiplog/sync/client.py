@@ -66,27 +66,35 @@ class SyncClient:
         self._first_answer_s = min(first_answer_s or self._limits.rpc_s, self._limits.rpc_s)
         self._in_parts = in_parts
         self._frames = FrameDecoder()
+        # What of the source's tree is still to be expanded and fetched.
         self._frontier = Frontier()
+        # Requests that wait for their answers, the first first; and their frames until the end of the turn.
         self._sent: deque[_Sent] = deque()
         self._out: list[bytes] = []
+        # The answers that had to be waited for one after the other so far.
         self._round = 0
+        # How many of the requests are for children and for values, and what values they may bring.
         self._expansions = 0
         self._value_requests = 0
         self._value_bytes_expected = 0
-        self._root: Node | None = None
+        # Children that arrived, by the span that they are of, None for the root; those that our log is asked about; and how many these are.
         self._arrived: list[tuple[Span | None, list[Node]]] = []
         self._comparing: list[tuple[Span | None, list[Node]]] | None = None
         self._held = 0
+        # Checked entries, in key order, with the bytes of their values, a batch under way included; and that batch.
         self._ready: deque[tuple[bytes, bytes]] = deque()
         self._ready_bytes = 0
         self._inserting: list[tuple[bytes, bytes]] | None = None
+        # An entry was left out, so that an orphan is no violation.
         self._has_gap = False
         self._has_values = False
         self._started_at: float | None = None
+        # No request will follow: Finish was said. Or none may follow: something went wrong, and what is ready is still inserted.
         self._is_finished = False
         self._is_ending = False
         self._is_closed = False
         self.is_done = False
+        # Since when the first request waits, or our own log has let it wait.
         self._waiting_since = 0.0
         self._now = 0.0
 

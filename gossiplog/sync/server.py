@@ -41,14 +41,17 @@ class SyncServer:
         self._in_parts = in_parts
         self._bucket = bucket or TokenBucket(self._limits.requests_per_s, self._limits.requests_burst, now)
         self._frames = FrameDecoder()
+        # Decoded requests, the first first: no more than one plan takes, and those of the plan under way stay until it is answered.
         self._queue: deque[Request] = deque()
         self._started = now
         self._active_at = now
+        # A plan is under way; and how many requests the bucket granted it, of which it gets back those that were not answered.
         self._is_asking = False
         self._granted = 0
         self._is_pausing = False
         self._is_closed = False
         self.is_done = False
+        # What was wrong with the request after the queue, which is answered before that is said.
         self._fault: str | None = None
         self.requests = 0
         self.values = 0

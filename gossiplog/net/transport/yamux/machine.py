@@ -148,16 +148,23 @@ class Yamux:
         self._is_client = is_client
         self._next_id = 1 if is_client else 2
         self._streams: dict[int, StreamState] = {}
+        # Streams that count against `STREAMS_MAX`, by who opened them.
         self._inbound = 0
         self._outbound = 0
+        # What all windows together may still grow by, and what may still arrive on streams that are gone.
         self._growth_left = GROWTH_BYTES
         self._discard_left = 0
+        # Unread bytes of all streams that the peer opened.
         self._unread = 0
+        # Frames and bodies to send, in order.
         self._queue: deque[bytes | memoryview] = deque()
+        # What was received and is not taken in: the beginning of a header, or all that is left of a turn.
         self._partial = b""
+        # The frame whose body is arriving: its stream (None: the bytes are thrown away), what is to come, and whether the frame ends it.
         self._body_stream: StreamState | None = None
         self._body_left = 0
         self._is_body_last = False
+        # The value of the ping that is under way, or of the next.
         self._pings = 0
         self._is_ended = False
         self.queued_bytes = 0
