@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import trio
 from chromium import CHROMIUM, Browser, Tab
+from client_support import deepest_entries
 from network_support import eventually, free_port, memory_log, signer, until_count
 from page_support import browsing, served
 
@@ -101,6 +102,7 @@ async def has_all(tab: Tab, log: GossipLog) -> bool:
 async def test_two_tabs_and_python_see_each_other(storage: str, tmp_path: Path) -> None:
     async with memory_log(1, TOPIC) as log, served(log) as hub, browsing(tmp_path) as browser:
         await log.append_many({"n": n} for n in range(30))
+        assert all([(await log.insert(entry.value)).accepted for entry in deepest_entries(TOPIC)])
         tabs = [await open_tab(browser, hub.port, number, storage=storage) for number in (2, 3)]
         for tab in tabs:
             await connect(tab, hub.urls[0])

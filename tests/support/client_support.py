@@ -11,7 +11,18 @@ from typing import Any
 
 import pytest
 
+from gossiplog.codec.pcf import DEPTH_MAX
+from gossiplog.entry import Ed25519Signer, Entry, sign_entry
+
 FOLDER = Path(__file__).parents[1] / "client"
+
+
+def deepest_entries(topic: str) -> list[Entry]:
+    """Entries with as many levels as any may have, for which a browser's stack must do."""
+    signers = [Ed25519Signer.from_seed(bytes(32), codec=codec) for codec in ("dag-cbor", "dag-json")]
+    return [
+        sign_entry(signer, topic, 1, [], item * DEPTH_MAX + b"\x01") for signer in signers for item in (b"\x81", b"\xa1\x61a", b"\xa1\x61/")
+    ]
 
 
 def node() -> str:
