@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from ...gossip_log import GossipLog
     from ...replica.members import LogMember
 
+_DID_CHARACTERS = 20
+"""Of a did in a table: `did:key:z6Mk` begins every one, eight more tell them apart."""
+
 _log_argument = click.argument("log", metavar="LOG|URL", type=LOG)
 _under_option = click.option("--under", metavar="NODE", help="Your node to sign under; by default the one closest to a founder that may.")
 _role_option = click.option("--role", type=click.Choice(ROLES), default="write", show_default=True, help="What the node may do.")
@@ -515,5 +518,5 @@ async def _node(log: GossipLog, name: str | None) -> str | None:
 
 
 def _short(name: str) -> str:
-    """A node's name in a table: a did whole, and of an id the beginning."""
-    return name if name.startswith("did:") else name[:ID_CHARACTERS]
+    """A node's name in a table: as much of it as `--under` and the other options need."""
+    return name[:_DID_CHARACTERS] if name.startswith("did:") else name[:ID_CHARACTERS]
