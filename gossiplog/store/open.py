@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from ..errors import LocalProtocolError
@@ -19,15 +19,18 @@ async def open_store(
     """Open the store that a path or URL names: `:memory:`, a path of a SQLite file, or `postgresql://…?log=NAME`.
 
     Raises:
-        LocalProtocolError: A store in memory was asked for without a topic, or the URL is of no known kind.
+        LocalProtocolError: A store in memory was asked for without a topic, the path has a NUL, or the URL is of no known kind.
         StoreError: As the store has it.
     """
     if location == ":memory:":
         from .memory.store import MemoryStore
 
-        yield MemoryStore(topic, read_only=read_only)
+        with closing(MemoryStore(topic, read_only=read_only)) as memory:
+            yield memory
         return
     text = os.fspath(location)
+    if "\0" in text:
+        raise LocalProtocolError(f"{text!r} is no path: it has a NUL")
     if is_postgres_url(text):
         # Imported here, as below, so that a log in memory needs no database.
         from .postgres.shelf import SharingUrl

@@ -1,5 +1,6 @@
 """Full-text search and R-trees among an application's tables: SQLite's own virtual tables work, and harm the log no more than others."""
 
+import contextlib
 import sqlite3
 
 import pytest
@@ -135,5 +136,5 @@ def test_the_checker_compares_what_an_index_finds_and_not_how_it_is_cut_up() -> 
 def test_every_module_that_is_allowed_exists_here() -> None:
     from gossiplog.store.statements import _VIRTUAL
 
-    with sqlite3.connect(":memory:") as db:
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
         assert set(_VIRTUAL) <= {name for (name,) in db.execute("SELECT name FROM pragma_module_list")}

@@ -41,6 +41,10 @@ class MemoryStore:
         self._writes = 0
         self._write_turn = trio.Lock()
 
+    def close(self) -> None:
+        """Close the application's tables. Nothing is asked of the store afterwards."""
+        self._tables.close()
+
     def watch(self, wake: Callable[[], None]) -> None:
         """Do nothing: nobody else writes."""
 
@@ -190,6 +194,12 @@ class _Tables:
     def undo_attempt(self) -> None:
         """See `Transaction.undo_attempt`."""
         self._control("ROLLBACK TO gossiplog_attempt")
+
+    def close(self) -> None:
+        """Close the database, if there is one."""
+        if self._db is not None:
+            self._tables.release()
+            self._db.close()
 
     def end(self, *, commit: bool) -> None:
         """End the transaction, if anything was executed in it."""

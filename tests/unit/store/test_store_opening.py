@@ -106,7 +106,26 @@ async def test_a_database_of_another_program_is_left_alone(tmp_path, read_only) 
         db.execute("INSERT INTO mine VALUES (1)")
     db.close()
     await fails(path, ForeignFile, "another program", topic=TOPIC, read_only=read_only)
-    assert sqlite3.connect(path).execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+async def test_a_log_in_memory_closes_its_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    connections, connect = [], sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: connections.append(connect(*args, **options)) or connections[-1])
+    async with opened(":memory:", apply=lambda entries, tx: tx.execute("CREATE TABLE IF NOT EXISTS t (a)")) as log:
+        await log.append(1)
+        assert await log.query("SELECT * FROM t") == []
+    assert connections
+    for connection in connections:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.execute("SELECT 1")
+
+
+async def test_a_path_with_a_nul_is_refused() -> None:
+    with pytest.raises(LocalProtocolError, match="NUL"):
+        async with opened("a\0b"):
+            pass
 
 
 async def test_a_folder_is_no_log(tmp_path) -> None:
