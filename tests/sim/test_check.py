@@ -9,6 +9,7 @@ from planted_later_bugs import LATER_BUGS, MISSED_BUGS
 from planted_law_bugs import LAW_BUGS
 from planted_quota_bugs import QUOTA_BUGS
 from planted_reconcile_bugs import RECONCILE_BUGS
+from planted_room_bugs import ROOM_BUGS
 from planted_router_bugs import ROUTER_BUGS
 from planted_writing_bugs import WRITING_BUGS
 
@@ -16,7 +17,7 @@ from gossiplog.cli.sim import check
 from gossiplog.sim.check.check import SeedFailure, check_seed, run_check
 from gossiplog.sim.check.disk import Disk
 
-EARLIER_BUGS = (*PLANTED_BUGS, *FURTHER_BUGS, *ROUTER_BUGS, *LAW_BUGS, *RECONCILE_BUGS, *WRITING_BUGS)
+EARLIER_BUGS = (*PLANTED_BUGS, *FURTHER_BUGS, *ROUTER_BUGS, *LAW_BUGS, *RECONCILE_BUGS, *WRITING_BUGS, *ROOM_BUGS)
 BUGS = [bug for bug in (*EARLIER_BUGS, *MISSED_BUGS, *LATER_BUGS, *QUOTA_BUGS) if bug.seed is not None]
 REPORTED = {
     "dead peers stay in the mesh",

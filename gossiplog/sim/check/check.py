@@ -30,6 +30,7 @@ from .log_on_disk import Validator
 from .observer import Violation
 from .plan import TOPIC, ReplicaSpec, draw_params, draw_plan, draw_spec
 from .replica import SimReplica, signer_of
+from .rooms import APART_S, FAN_OUT_SHARE, IN_A_ROW, LATEST_S, ROOMS_FIRST, ROOMS_ONE_IN, Rooms
 from .world import LinkFaults, SimWorld
 
 CALM_S = 30.0
@@ -168,6 +169,10 @@ class _Run:
         params = draw_params(plan, rng)
         if isinstance(params, pubsub_params.MeshsubParams):
             self.watch.routers.mesh = params
+        rooms_rng = random.Random(f"rooms {seed}")
+        has_rooms = plan.servers > 1 and seed % ROOMS_ONE_IN == ROOMS_FIRST
+        if has_rooms and isinstance(params, pubsub_params.GossipsubParams) and rooms_rng.random() < FAN_OUT_SHARE:
+            params = replace(params, flood_publish=False)
         new_router = partial(make_router, plan.router, params)
         self.byzantine: list[Byzantine] = []
         self.replicas: list[SimReplica] = []
@@ -195,9 +200,14 @@ class _Run:
             self.strangers.append(stranger)
             self.watch.strangers.add(stranger.id)
 
+        self.rooms = Rooms(self.replicas[: plan.servers], rooms_rng) if has_rooms else None
+        plan.notes.extend(["rooms"] * has_rooms)
+
     def work(self) -> CheckReport:
         """Run the seed to its end."""
         plan, world = self.plan, self.world
+        if self.rooms is not None:
+            self.rooms.plan(plan.active_s)
         for replica in (*self.replicas, *self.byzantine, *self.strangers):
             replica.start()
         self._link()
@@ -240,6 +250,10 @@ class _Run:
         while not self._is_over() and world.now < limit_s:
             self._step()
         self.watch.check_end()
+        if self.rooms is not None:
+            check = self.rooms.probe()
+            self._run_for(IN_A_ROW * APART_S + LATEST_S)
+            check()
 
     def _run_for(self, seconds: float) -> None:
         until_s = self.world.now + seconds

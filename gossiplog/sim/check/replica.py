@@ -35,8 +35,8 @@ from ...entry.validation import Verdict
 from ...limits import TokenBucket
 from ...log.requests import ReadLeaves
 from ...plan import Plan, Request
-from ...pubsub.actions import AnotherSource, Connect, Probe, SendRpc, SetTimer, Validate
-from ...pubsub.events import ConnectFailed, Probed, RpcReceived, SendFailed, Start, TimerFired
+from ...pubsub.actions import AnotherSource, Connect, Deliver, Probe, Published, SendRpc, SetTimer, Validate
+from ...pubsub.events import ConnectFailed, Outcome, Probed, RpcReceived, SendFailed, Start, TimerFired, Validated
 from ...pubsub.router import Router
 from ...pubsub.rpc import Rpc
 from ...pubsub.types import PeerId, TimerToken
@@ -46,6 +46,7 @@ from .law import RULE, make_application
 from .log_on_disk import LogOnDisk, Validator
 from .observer import ReplicaObserver, Stream
 from .plan import ReplicaSpec
+from .rooms import ROOMS, Rooms
 from .sessions import Server
 from .syncs import Syncs
 from .world import SimWire, SimWorld
@@ -119,6 +120,8 @@ class SimReplica:
         self.wires: dict[PeerId, SimWire] = {}
         # Called with each event given to a machine and the actions it returned.
         self.see: Callable[[events.Event | SharedEvent, Sequence[Action]], None] | None = None
+        # What goes on in other topics on its router; None in seeds without any.
+        self.rooms: Rooms | None = None
         self._validator = validator
         self._observer = observer
         self._seed = seed
@@ -170,6 +173,8 @@ class SimReplica:
         self._observer.on_recovered(self)
         self.tell_router(Start(self.id))
         self.tell(events.StartBroadcast(may_foresee=not (self.spec.has_rule or self.spec.is_shared or self.spec.founding)))
+        if self.rooms is not None:
+            self.rooms.on_started(self)
         if not self.spec.is_durable:
             self._sync_disk()
 
@@ -240,7 +245,10 @@ class SimReplica:
             self.see(event, actions)
         out: list[Action] = []
         for action in actions:
-            if isinstance(action, Validate | AnotherSource):
+            if self.rooms is not None and isinstance(action, Validate) and action.message.topic in ROOMS:
+                accepted = Validated(action.message.id, Outcome.ACCEPT)
+                out += self._all(accepted, self.shared.handle(accepted, self.local_now()))
+            elif isinstance(action, Validate | AnotherSource):
                 out += self._all(action, self.machine.handle(action, self.local_now()))
             else:
                 out.append(action)
@@ -256,6 +264,13 @@ class SimReplica:
                     self._observer.on_verdict(self, entry.source, entry.key, verdict)
                 case EntriesAppended(entries):
                     self._observer.on_appended(self, entries)
+                case SendRpc(peers, rpc, is_urgent) if self.rooms is not None:
+                    self.rooms.on_sent(self, action)
+                    self._observer.on_action(self, SendRpc(peers, self.rooms.apart(rpc), is_urgent))
+                case Deliver(message) if self.rooms is not None and message.topic in ROOMS:
+                    self.rooms.on_delivered(self, action)
+                case Published(_, topic) if topic in ROOMS:
+                    pass
                 case _:
                     self._observer.on_action(self, action)
         self._todo.extend(actions)
@@ -295,7 +310,7 @@ class SimReplica:
     def on_rpc(self, wire: SimWire, rpc: Rpc) -> None:
         """See `Inhabitant`."""
         peer = wire.other(self).id
-        self._observer.on_rpc(self, peer, rpc)
+        self._observer.on_rpc(self, peer, rpc if self.rooms is None else self.rooms.apart(rpc))
         self.tell_router(RpcReceived(peer, rpc))
         self._observer.on_rpc_handled(self)
 
@@ -376,7 +391,7 @@ class SimReplica:
         if wire is not None and self.world.send_rpc(wire, self, rpc):
             return
         if wire is not None:
-            self._observer.on_refused(self, peer, rpc)
+            self._observer.on_refused(self, peer, rpc if self.rooms is None else self.rooms.apart(rpc))
         self.tell_router(SendFailed(peer, rpc))
 
     def _push(self, peer: PeerId, data: bytes) -> None:
