@@ -108,7 +108,15 @@ def workers(setup: Setup, size: int) -> list[Figure]:
     figures = [
         Figure("spark.workers-1", f"{what}, by one executor of one core", "s", [one[1] for one, _ in timed], needs_quiet=True, load=loads),
         Figure("spark.workers-2", "the same, by two", "s", [two[1] for _, two in timed], needs_quiet=True, load=loads),
-        Figure("spark.workers-speed", "by one, of two", "×", [one[1] / two[1] for one, two in timed], Goal(at_least=1.8), load=loads),
+        Figure(
+            "spark.workers-speed",
+            "by one, of two",
+            "×",
+            [one[1] / two[1] for one, two in timed],
+            Goal(at_least=1.8),
+            needs_quiet=True,
+            load=loads,
+        ),
         Figure("spark.workers-cpu", "CPU of two, of one", "×", [two[0] / one[0] for one, two in timed], load=loads),
         Figure("spark.workers-cores", "cores that two used, of those that one did", "×", [two / one for one, two in cores], load=loads),
     ]
