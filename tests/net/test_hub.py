@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -149,9 +150,10 @@ async def test_clients_of_a_log_that_was_removed_wait_for_it_and_do_not_stay_wit
         memory_log(2, topic="b.example.com") as b,
         memory_log(3, topic="a.example.com") as client,
         listen([b], "127.0.0.1:0") as hub,
-        client.connect(f"ws://127.0.0.1:{hub.port}/a.example.com") as link,
+        AsyncExitStack() as stack,
     ):
         async with hub.logs.pinned(a):
+            link = await stack.enter_async_context(client.connect(f"ws://127.0.0.1:{hub.port}/a.example.com"))
             await until_has(a, [await client.append("before")])
         await eventually(lambda: link.error and "404" in link.error)
         async with hub.logs.pinned(a):
