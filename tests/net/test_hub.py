@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -150,14 +149,23 @@ async def test_clients_of_a_log_that_was_removed_wait_for_it_and_do_not_stay_wit
         memory_log(2, topic="b.example.com") as b,
         memory_log(3, topic="a.example.com") as client,
         listen([b], "127.0.0.1:0") as hub,
-        AsyncExitStack() as stack,
+        trio.open_nursery() as nursery,
     ):
-        async with hub.logs.pinned(a):
-            link = await stack.enter_async_context(client.connect(f"ws://127.0.0.1:{hub.port}/a.example.com"))
+
+        async def serve(task_status: trio.TaskStatus[trio.CancelScope]) -> None:
+            with trio.CancelScope() as served:
+                async with hub.logs.pinned(a):
+                    task_status.started(served)
+                    await trio.sleep_forever()
+
+        served = await nursery.start(serve)
+        async with client.connect(f"ws://127.0.0.1:{hub.port}/a.example.com") as link:
             await until_has(a, [await client.append("before")])
-        await eventually(lambda: link.error and "404" in link.error)
-        async with hub.logs.pinned(a):
+            served.cancel()
+            await eventually(lambda: link.error and "404" in link.error)
+            await nursery.start(serve)
             await until_has(a, [await client.append("after")])
+        nursery.cancel_scope.cancel()
 
 
 async def test_client_of_another_topic_gets_and_gives_nothing_and_both_say_so(caplog: pytest.LogCaptureFixture) -> None:
