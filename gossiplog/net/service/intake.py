@@ -90,7 +90,7 @@ class IntakeWork:
             entries: The key under which each came, for whoever asks, and its VALUE.
             bringer: The rules that they are under.
         """
-        piece = self._turns.logs.piece_of(self, len(self._driver.peers))
+        piece = self._turns.logs.piece_of(self, len(self._driver.peers), self._driver.now())
         if piece is None or len(entries) <= piece or self._nursery is None:
             return await self._take_piece(way, entries, bringer)
         waiter = _Waiter()
@@ -103,7 +103,7 @@ class IntakeWork:
         verdicts: list[Verdict] = []
         try:
             while len(verdicts) < len(entries):
-                piece = self._turns.logs.piece_of(self, len(self._driver.peers)) or len(entries)
+                piece = self._turns.logs.piece_of(self, len(self._driver.peers), self._driver.now()) or len(entries)
                 verdicts += await self._take_piece(way, entries[len(verdicts) : len(verdicts) + piece], bringer)
         finally:
             waiter.verdicts = verdicts + [_closing()] * (len(entries) - len(verdicts))
@@ -195,7 +195,7 @@ class IntakeWork:
         self._tell_verified(action, verdicts)
 
     def _tell_verified(self, action: VerifyBatch, verdicts: Sequence[Verdict]) -> None:
-        next_max = self._turns.logs.piece_of(self, len(self._driver.peers))
+        next_max = self._turns.logs.piece_of(self, len(self._driver.peers), self._driver.now())
         self._driver.tell(BatchVerified(action.token, verdicts, next_max))
         self._end_turn()
 

@@ -24,7 +24,7 @@ def test_log_that_is_awake_alone_never_waits_and_has_batches_of_any_size() -> No
     turns = awake("a")
     for _ in range(10):
         assert turns.begin("a", MANY, 1_000, 0.0)
-    assert turns.piece_of("a", 1_000) is None
+    assert turns.piece_of("a", 1_000, 0.0) is None
     assert not turns.is_contended(0.0)
 
 
@@ -70,9 +70,9 @@ def test_log_whose_piece_takes_long_keeps_others_waiting_for_a_moment_only() -> 
     assert turns.next(PATIENCE_S) == "next"
 
 
-@pytest.mark.parametrize(("peers", "most"), [(0, PIECE), (16, PIECE // 2), (1_000, 1)])
+@pytest.mark.parametrize(("peers", "most"), [(0, PIECE), (16, PIECE // 2), (10_000, 1)])
 def test_piece_is_smaller_where_more_peers_are_told_of_it(peers: int, most: int) -> None:
-    assert awake("a", "b").piece_of("a", peers) == most
+    assert awake("a", "b").piece_of("a", peers, 0.0) == most
 
 
 def test_log_to_which_nothing_comes_falls_asleep_and_leaves_the_machine_to_the_others() -> None:
@@ -80,10 +80,10 @@ def test_log_to_which_nothing_comes_falls_asleep_and_leaves_the_machine_to_the_o
     assert turns.begin("a", PIECE, 0, 0.0)
     assert turns.is_contended(0.0)
     assert turns.begin("b", 1, 0, 2 * AWAKE_S)
-    assert turns.piece_of("a", 0) == PIECE, "a is at work"
+    assert turns.piece_of("a", 0, 2 * AWAKE_S) == PIECE, "a is at work"
     turns.end("a", 0.0)
     assert turns.begin("b", 1, 0, 2 * AWAKE_S)
-    assert turns.piece_of("b", 0) is None
+    assert turns.piece_of("b", 0, 2 * AWAKE_S) is None
     assert not turns.is_contended(2 * AWAKE_S)
 
 
@@ -102,13 +102,20 @@ def test_heavy_log_rests_as_long_as_its_piece_took_while_others_have_a_few() -> 
     assert turns.look_at(2.0) == 2.0 + PATIENCE_S
 
 
-def test_heavy_logs_do_not_rest_for_each_other() -> None:
-    turns = awake("a", "b")
+def test_logs_that_all_have_much_do_not_wait_for_each_other() -> None:
+    turns = awake("a", "b", "few")
     now = 2 * AWAKE_S
     assert turns.begin("a", PIECE, 0, now)
-    assert turns.begin("b", PIECE, 0, now) is False
-    turns.end("a", now + 0.01)
-    assert turns.next(now + 0.01) == "b"
+    assert turns.begin("b", PIECE, 0, now)
+    assert turns.piece_of("b", 0, now) is None
+    assert not turns.is_contended(now)
+    # What is a few entries for a log that has had many is no reason to cut up the others' work.
+    assert turns.begin("b", 1, 0, now)
+    assert turns.begin("a", PIECE, 0, now)
+    assert turns.begin("few", 1, 0, now)
+    assert turns.is_contended(now)
+    assert turns.piece_of("b", 0, now) == PIECE
+    assert not turns.begin("b", PIECE, 0, now)
 
 
 def test_log_that_is_closed_keeps_nobody_waiting() -> None:
