@@ -157,6 +157,9 @@ class IntakeWork:
             self._begin(action)
         if self._held:
             self._turns.logs.wait(self, self._driver.now())
+        else:
+            # It may have waited for what had begun meanwhile.
+            self._end_turn()
 
     def _end_turn(self) -> None:
         """End the log's turn if nothing of it is at work, and begin that of whoever is next."""
@@ -263,15 +266,19 @@ class IntakeWork:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Work for ever; it has started when the log is followed. Whoever still waits when it ends is told that nothing was stored."""
         try:
-            async with trio.open_nursery() as self._nursery:
-                await self._nursery.start(self._follow_shared if self._log.is_shared else self._follow)
-                task_status.started()
-                await trio.sleep_forever()
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                try:
+                    await nursery.start(self._follow_shared if self._log.is_shared else self._follow)
+                    task_status.started()
+                    await trio.sleep_forever()
+                finally:
+                    # Before the nursery is closed: another log could give this one its turn, and no task could be begun.
+                    self._nursery = None
+                    self._held.clear()
+                    self._turns.logs.forget(self)
+                    self._turns.adapt(self._driver.now())
         finally:
-            self._nursery = None
-            self._held.clear()
-            self._turns.logs.forget(self)
-            self._turns.adapt(self._driver.now())
             for waiter in self._waiting.values():
                 waiter.is_decided.set()
 
@@ -327,10 +334,12 @@ class _Turns:
         if self._is_giving:
             return
         self._is_giving = True
-        while (chosen := self.logs.next(now)) is not None:
-            assert isinstance(chosen, IntakeWork)
-            chosen.take_turn()
-        self._is_giving = False
+        try:
+            while (chosen := self.logs.next(now)) is not None:
+                assert isinstance(chosen, IntakeWork)
+                chosen.take_turn()
+        finally:
+            self._is_giving = False
 
 
 _TURNS: trio.lowlevel.RunVar[_Turns] = trio.lowlevel.RunVar("turns of logs")

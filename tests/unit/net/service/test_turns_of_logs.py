@@ -103,3 +103,19 @@ async def test_threads_give_the_lock_away_sooner_only_while_logs_contend(*, has_
         await flooded.intake.take_in("sync", entries, Bringer())
         assert (sys.getswitchinterval() < usual) is has_other
     assert sys.getswitchinterval() == usual
+
+
+@pytest.mark.parametrize("steps", range(0, 60, 6))
+async def test_log_that_ends_while_its_work_waits_leaves_their_turns_to_the_others(steps: int) -> None:
+    ends, goes_on, posts = await chain(1, "ends", MANY), await chain(1, "lasting", MANY), await chain(1, "quiet", 1)
+    async with served(3, "quiet") as (_, quiet, _), served(4, "lasting") as (_, other, commits), trio.open_nursery() as nursery:
+        await quiet.intake.take_in("post", posts, Bringer())
+        async with served(2, "ends") as (_, service, _):
+            nursery.start_soon(other.intake.take_in, "sync", goes_on, Bringer())
+            for first in range(0, MANY, PIECE // 2):
+                nursery.start_soon(service.intake.take_in, "sync", ends[first : first + PIECE // 2], Bringer())
+            for _ in range(steps):
+                await trio.lowlevel.checkpoint()
+        with trio.fail_after(5):
+            while sum(commits) < MANY:
+                await trio.sleep(0.001)
