@@ -17,6 +17,8 @@ from trio_websocket import WebSocketConnection, open_websocket_url
 
 CHROMIUM = shutil.which("chromium")
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--remote-debugging-port=0")
+PATIENCE_S = 300
+"""A page that never answers, because it asks its user something, say, fails its test and does not hold up all others."""
 
 
 class BetweenPages(AssertionError):
@@ -33,17 +35,19 @@ class Tab:
     async def run(self, script: str) -> Any:
         """Evaluate an expression, and return its value."""
         options = {"expression": script, "returnByValue": True, "awaitPromise": True}
-        answer = await self._browser.call("Runtime.evaluate", options, self._session)
+        with trio.fail_after(PATIENCE_S):
+            answer = await self._browser.call("Runtime.evaluate", options, self._session)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     async def wait(self, condition: str) -> None:
         """Wait until an expression is true."""
         is_true = False
-        while not is_true:
-            with suppress(BetweenPages):
-                is_true = await self.run(condition)
-            await trio.sleep(0.02)
+        with trio.fail_after(PATIENCE_S):
+            while not is_true:
+                with suppress(BetweenPages):
+                    is_true = await self.run(condition)
+                await trio.sleep(0.02)
 
     async def type(self, text: str) -> None:
         """Type into what has the focus."""
