@@ -90,7 +90,7 @@ class IntakeWork:
             entries: The key under which each came, for whoever asks, and its VALUE.
             bringer: The rules that they are under.
         """
-        piece = self._turns.logs.piece_of(self, len(self._driver.peers), self._driver.now())
+        piece = self._piece_max()
         if piece is None or len(entries) <= piece or self._nursery is None:
             return await self._take_piece(way, entries, bringer)
         waiter = _Waiter()
@@ -103,7 +103,7 @@ class IntakeWork:
         verdicts: list[Verdict] = []
         try:
             while len(verdicts) < len(entries):
-                piece = self._turns.logs.piece_of(self, len(self._driver.peers), self._driver.now()) or len(entries)
+                piece = self._piece_max() or len(entries)
                 verdicts += await self._take_piece(way, entries[len(verdicts) : len(verdicts) + piece], bringer)
         finally:
             waiter.verdicts = verdicts + [_closing()] * (len(entries) - len(verdicts))
@@ -120,6 +120,9 @@ class IntakeWork:
         finally:
             del self._waiting[ticket]
         return [_closing()] * len(entries) if waiter.verdicts is None else list(waiter.verdicts)
+
+    def _piece_max(self) -> int | None:
+        return self._turns.logs.piece_of(self, len(self._driver.peers), self._driver.now())
 
     # What the machine asks for
 
@@ -198,7 +201,7 @@ class IntakeWork:
         self._tell_verified(action, verdicts)
 
     def _tell_verified(self, action: VerifyBatch, verdicts: Sequence[Verdict]) -> None:
-        next_max = self._turns.logs.piece_of(self, len(self._driver.peers), self._driver.now())
+        next_max = self._piece_max()
         self._driver.tell(BatchVerified(action.token, verdicts, next_max))
         self._end_turn()
 
