@@ -19,7 +19,7 @@ async def open_store(
     """Open the store that a path or URL names: `:memory:`, a path of a SQLite file, or `postgresql://…?log=NAME`.
 
     Raises:
-        LocalProtocolError: A store in memory was asked for without a topic, the path has a NUL, or the URL is of no known kind.
+        LocalProtocolError: A store in memory was asked for without a topic, no file can have the name, or the URL is of no known kind.
         StoreError: As the store has it.
     """
     if location == ":memory:":
@@ -28,9 +28,7 @@ async def open_store(
         with closing(MemoryStore(topic, read_only=read_only)) as memory:
             yield memory
         return
-    text = os.fspath(location)
-    if "\0" in text:
-        raise LocalProtocolError(f"{text!r} is no path: it has a NUL")
+    text = path_text(location)
     if is_postgres_url(text):
         # Imported here, as below, so that a log in memory needs no database.
         from .postgres.shelf import SharingUrl
@@ -77,3 +75,18 @@ def pending_migrations(location: str | os.PathLike[str]) -> tuple[int, list[str]
     from .sqlite.file import find_pending
 
     return find_pending(Path(text))
+
+
+def path_text(location: str | os.PathLike[str]) -> str:
+    """Return a path or a URL as text.
+
+    Raises:
+        LocalProtocolError: No file can have the name.
+    """
+    text = os.fsdecode(location)
+    try:
+        if b"\0" not in os.fsencode(text):
+            return text
+    except UnicodeEncodeError as error:
+        raise LocalProtocolError(f"{text!r} is no path: {error}") from None
+    raise LocalProtocolError(f"{text!r} is no path: it has a NUL")

@@ -19,7 +19,7 @@ import trio
 from ..entry.rules import check_topic, is_topic
 from ..errors import ForeignFile, StoreError
 from .base import Durability
-from .open import open_store
+from .open import open_store, path_text
 from .postgres.url import is_postgres_url
 
 _NAME_CHARS_MAX = 200
@@ -155,9 +155,9 @@ def open_place(location: str | os.PathLike[str]) -> ShelfPlace:
     """Return the place that a path or a URL names.
 
     Raises:
-        LocalProtocolError: The URL is malformed, or names a log.
+        LocalProtocolError: The URL is malformed, or names a log, or no folder can have the name.
     """
-    if is_postgres_url(text := os.fspath(location)):
+    if is_postgres_url(text := path_text(location)):
         from .postgres.shelf import LogDatabase
 
         return LogDatabase(text)

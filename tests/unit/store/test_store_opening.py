@@ -122,9 +122,13 @@ async def test_a_log_in_memory_closes_its_database(monkeypatch: pytest.MonkeyPat
             connection.execute("SELECT 1")
 
 
-async def test_a_path_with_a_nul_is_refused() -> None:
-    with pytest.raises(LocalProtocolError, match="NUL"):
-        async with opened("a\0b"):
+@pytest.mark.parametrize(("path", "fault"), [("a\0b", "NUL"), ("\ud800", "surrogates")], ids=ascii)
+async def test_a_path_that_no_file_can_have_is_refused(path: str, fault: str) -> None:
+    with pytest.raises(LocalProtocolError, match=fault):
+        async with opened(path):
+            pass
+    with pytest.raises(LocalProtocolError, match=fault):
+        async with gossiplog.shelf(path):
             pass
 
 
