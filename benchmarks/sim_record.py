@@ -1,6 +1,6 @@
 """Write a benchmark's result with the machine, the versions and the command that made it.
 
-`python -m benchmarks.sim_record` writes each `results/sim-*.md` anew from its JSON, and the guide's tables.
+`python -m benchmarks.sim_record` writes each `results/sim-*.md` anew from its JSON.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import re
 import resource
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any
 from .measure import machine
 
 RESULTS = Path(__file__).parent / "results"
-GUIDE = Path(__file__).parent.parent / "docs" / "simulator.md"
 
 
 def parse(about: str | None, **defaults: Any) -> argparse.Namespace:
@@ -64,28 +62,10 @@ def as_markdown(record: dict[str, Any]) -> str:
     return f"# {record['about']}\n\n    {record['command']}\n\n{where}.\n{note}\n```\n{table}\n```\n"
 
 
-def readme_block(record: dict[str, Any]) -> str:
-    """A result as the guide shows it: the table, and the command that made it."""
-    table = "\n".join(line.rstrip() for line in record["table"])
-    note = f" ({record['note']})" if "note" in record else ""
-    return f"```text\n{table}\n```\n\n`{record['command']}`{note}\n"
-
-
-def fill_in(readme: str) -> str:
-    """Put the recorded tables between the guide's markers, `<!-- sim-NAME -->` and `<!-- end -->`."""
-
-    def block(match: re.Match[str]) -> str:
-        record = json.loads((RESULTS / f"{match[1]}.json").read_text(encoding="utf-8"))
-        return f"<!-- {match[1]} -->\n{readme_block(record)}<!-- end -->"
-
-    return re.sub(r"<!-- (sim-[a-z-]+) -->\n.*?<!-- end -->", block, readme, flags=re.DOTALL)
-
-
 def main() -> None:
     parse(__doc__)
     for path in sorted(RESULTS.glob("sim-*.json")):
         path.with_suffix(".md").write_text(as_markdown(json.loads(path.read_text(encoding="utf-8"))), encoding="utf-8")
-    GUIDE.write_text(fill_in(GUIDE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

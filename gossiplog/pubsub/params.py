@@ -252,7 +252,7 @@ class EpisubParams(CommonParams):
         graft_attempts: After this many requests a message is taken for lost.
         hop_threshold: An announcement that beats the eager path by this many hops or more makes its link eager too; the draft has 7.
         late_max_s: But not if it comes this much later than the message did, which its announcer had for up to `flush_s` by then. What
-            other values gave is told in docs/simulator.md, "Episub beside its goals".
+            other values gave is in `benchmarks/results/routers.md`.
         early_hop_threshold: The same for an announcement that came before the message.
         useful_messages: A duplicate prunes its link unless that was of use to one of its ends for one of this many messages; 1 is
             nearly Plumtree's rule. Measured with 1,000 nodes that publish in turn, before there was `late_max_s`: 2 gave RMR 0.43 and
