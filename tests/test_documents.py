@@ -78,6 +78,12 @@ def test_readme_is_a_first_screen() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= 14_000
 
 
+def test_readme_and_the_site_begin_alike() -> None:
+    start = (ROOT / "docs" / "index.md").read_text("utf-8").partition("\nBegin with")[0]
+    assert len(start.splitlines()) > 5
+    assert (ROOT / "README.md").read_text("utf-8").startswith(start)
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: str(page.relative_to(ROOT)))
 def test_names_on_a_page_exist(page: Path) -> None:
     # Not in CHANGELOG.md, which may name what is gone.

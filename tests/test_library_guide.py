@@ -11,13 +11,14 @@ DOCS = Path(__file__).parent.parent / "docs"
 _PROGRAM = re.compile(r"^```python\n((?:(?!^```).)*)^```\n\n(?:It prints:\n\n)?```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROGRAMS = [
     pytest.param(*found, id=f"{page.stem}-{number}")
-    for page in (DOCS / "library.md", DOCS / "asyncio.md", DOCS / "arrow.md", DOCS / "members.md", DOCS / "pubsub.md")
+    for page in (DOCS.parent / "README.md", *(DOCS / f"{name}.md" for name in ("library", "asyncio", "arrow", "members", "pubsub")))
     for number, found in enumerate(_PROGRAM.findall(page.read_text("utf-8")))
 ]
 
 
 def test_guides_have_their_programs() -> None:
     assert [param.id for param in PROGRAMS] == [
+        "README-0",
         "library-0",
         "library-1",
         "library-2",
