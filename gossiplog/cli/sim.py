@@ -35,7 +35,9 @@ set_option = click.option(
 )
 jobs_option = click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one per processor by default.")
 plots_option = click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="Draw figures into this folder.")
-format_option = click.option("--format", "image_format", type=click.Choice(("png", "svg", "pdf")), default="png", show_default=True)
+format_option = click.option(
+    "--format", "image_format", type=click.Choice(("png", "svg", "pdf")), default="png", show_default=True, help="Of the figures."
+)
 
 
 @click.group()
@@ -56,7 +58,12 @@ def sim() -> None:
 @sim.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def scenarios(as_json: bool) -> None:
-    """List the scenarios that ship with the package."""
+    """List the scenarios that ship with the package.
+
+    \b
+    Example
+      gossiplog sim scenarios
+    """
     from ..sim.scenario import ready_scenarios
 
     ready = ready_scenarios()
@@ -65,7 +72,7 @@ def scenarios(as_json: bool) -> None:
 
 @sim.command()
 @click.argument("scenario")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True, help="Another seed gives another network.")
 @router_option
 @nodes_option
 @set_option
@@ -95,6 +102,11 @@ def run(
     SCENARIO is a TOML file, or a name that `gossiplog sim scenarios` lists.
 
     Ctrl-C ends the run early; the summary then shows what there is.
+
+    \b
+    Examples
+      gossiplog sim run partition --nodes 40 --seed 7
+      gossiplog sim run sparse --set params.gossipsub.D=8 --trace sparse.jsonl
     """
     from ..sim.measure import report
     from ..sim.routing.run import ScenarioRun
@@ -143,6 +155,11 @@ def compare(
     """Compare routers on the same networks.
 
     SCENARIO is a TOML file, or a name that `gossiplog sim scenarios` lists.
+
+    \b
+    Examples
+      gossiplog sim compare sparse --seeds 5
+      gossiplog sim compare sparse --router gossipsub --router episub
     """
     from ..sim.measure import report
     from ..sim.processes import spread_out
@@ -182,6 +199,10 @@ def sweep(grid: Path, jobs: int | None, out: Path | None) -> None:
     Prints one row per run, in the same order whatever the number of processes.
 
     GRID is TOML: scenario = "NAME", seeds = N, and under [grid] for each key an array of values.
+
+    \b
+    Example
+      gossiplog sim sweep grid.toml --out rows.csv
     """
     from ..sim.routing.sweep import load_sweep, run_sweep
 
@@ -280,6 +301,11 @@ def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going
 
     Each seed is a network of 3 to 20 replicas with a history of 200 to 1,000 entries, and faults of its own. A failure prints the seed
     and the command that replays it, and the exit code is 1.
+
+    \b
+    Examples
+      gossiplog sim check --seeds 60
+      gossiplog sim check --seed 7
     """
     from ..sim.check.check import check_seed
     from ..sim.processes import spread_out
@@ -358,7 +384,12 @@ async def _serve(traces: list[Path], address: str, opens_page: bool, out: Output
 
 @sim.group()
 def reproduce() -> None:
-    """Reproduce published results."""
+    """Reproduce published results.
+
+    \b
+    Example
+      gossiplog sim reproduce simsub
+    """
 
 
 @reproduce.command("simsub")
@@ -370,9 +401,14 @@ def reproduce() -> None:
 @click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one per processor by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def reproduce_simsub(seeds: int, first: int, names: tuple[str, ...], jobs: int | None, as_json: bool) -> None:
-    """Run simsub's rules of 2018 and 2022 and compare every counter with its authors' figures.
+    """Compare simsub's rules with the figures of its authors.
 
-    The exit code is 1 if the gate does not hold. Fewer than 100 seeds give a preview only.
+    Runs the rules of 2018 and 2022, and shows every counter beside the published one. The exit code is 1 if the gate does not hold. Fewer
+    than 100 seeds give a preview only.
+
+    \b
+    Example
+      gossiplog sim reproduce simsub --seeds 10 --run 2018-run1
     """
     from ..sim.simsub import reproduce as lib
 
