@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from ..errors import CannotConnect, DecodeError, LocalProtocolError, RemoteProtocolError
-from .exits import ExitCode, Failure
+from ..errors import CannotConnect, DecodeError, RemoteProtocolError
+from .exits import ExitCode, Failure, misused
 from .output import clean
 
 if TYPE_CHECKING:
@@ -146,10 +146,8 @@ class Asker:
     ) -> None:
         from ..net.hub.asking import parse_server_url
 
-        try:
+        with misused(""):
             self.server = parse_server_url(url, token=token)
-        except LocalProtocolError as error:
-            raise Failure(str(error), hint=error.hint, code=ExitCode.USAGE, kind="usage") from None
         self.base = f"{self.server.target.partition('?')[0].rstrip('/')}/api/"
         self._tls = tls
         self._token_option = token_option

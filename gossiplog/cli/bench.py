@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import DURABILITIES, output_options
+from .options import durability_option, output_options
 from .output import Column, Listing, Output
 from .session import run
 
@@ -53,9 +53,7 @@ class BenchResult:
     metavar="N",
     help="The number of entries in the larger steps.",
 )
-@click.option(
-    "--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What an acknowledged entry survives."
-)
+@durability_option
 @click.option(
     "--dir", "folder", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="A folder on the disk that matters to you."
 )

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from .exits import ExitCode, Failure
+from .exits import ExitCode, Failure, misused
 
 PREFIX = "GOSSIPLOG_"
 _OF_ENVIRONMENT = f"{__name__}.environment"
@@ -48,19 +48,16 @@ def read_config(command: click.Command, file: str | None) -> dict[str, Any]:
         return {}
     from ..net.ground.toml_file import read_toml
 
-    try:
+    with misused(f"--config {file}"):
         table = read_toml(file)
-    except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise Failure(f"--config {file}: {reason}", code=ExitCode.USAGE, kind="usage") from None
     known = configurable(command)
     for name, value in table.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
-            raise Failure(f"--config {file}: there is no option {name}", hint=hint, code=ExitCode.USAGE, kind="usage")
+            raise Failure(f"--config {file}: there is no option {name}", hint=hint, code=ExitCode.USAGE)
         if wanted := _wanted(known[name], value):
-            raise Failure(f"--config {file}: {name} is {wanted}, not {value!r}", code=ExitCode.USAGE, kind="usage")
+            raise Failure(f"--config {file}: {name} is {wanted}, not {value!r}", code=ExitCode.USAGE)
     return table
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import click
@@ -52,6 +53,26 @@ class Failure(errors.GossipLogError):
         super().__init__(message, hint=hint)
         self.code = code
         self.kind = kind or code.name.lower()
+
+
+@contextmanager
+def misused(what: str, *, hint: str | None = None, kind: str = "usage") -> Iterator[None]:
+    """Report as wrong usage what cannot be read or understood in a block.
+
+    Args:
+        what: Begins the message, such as an option and its value; the reason follows. May be empty.
+
+    Raises:
+        Failure: The block raised an error of the system, of a parser, or of our caller's.
+    """
+    try:
+        yield
+    except Failure:
+        raise
+    except (OSError, ValueError, RecursionError, errors.LocalProtocolError, errors.DecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        advice = getattr(error, "hint", None) or hint
+        raise Failure(f"{what}: {reason}" if what else reason, hint=advice, code=ExitCode.USAGE, kind=kind) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ def export(name: str, output: str, has_passphrase: bool, is_public: bool) -> Non
 
     signer = _keyring().load(name)
     if output == "-" and not is_public and sys.stdout.isatty():
-        raise Failure("a private key is not written to a terminal", hint="give a file with -o FILE", code=ExitCode.USAGE, kind="usage")
+        raise Failure("a private key is not written to a terminal", hint="give a file with -o FILE", code=ExitCode.USAGE)
     passphrase = None
     if has_passphrase and not is_public:
         passphrase = click.prompt("Passphrase", hide_input=True, confirmation_prompt=True, err=True).encode()

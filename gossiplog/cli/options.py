@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from ..errors import LocalProtocolError
-from .exits import ExitCode, Failure
+from .exits import ExitCode, Failure, misused
 from .output import Output
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 DURABILITIES = ("full", "normal", "off")
+_TOKEN_BYTES_MAX = 4_096
 
 log_argument = click.argument("log", metavar="LOG", type=LOG)
 id_argument = click.argument("entry_id", metavar="ID")
@@ -142,6 +143,14 @@ identity_option = _key_option("The key of the keyring to log in to the server wi
 exchange_key_option = _key_option("The key of the keyring to log in to the hub with; for a bucket, the key to publish with.")
 
 
+durability_option = click.option(
+    "--durability",
+    type=click.Choice(DURABILITIES),
+    default="full",
+    show_default=True,
+    help="What a stored entry survives: 'full' a loss of power, the others only a killed process.",
+)
+tls_ca_option = click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when connecting to a wss:// server.")
 witness_option = click.option(
     "--witness",
     "witnesses",
@@ -149,33 +158,25 @@ witness_option = click.option(
     multiple=True,
     help="Ask this witness to cosign what is published, as `gossiplog witness` names it; repeatable.",
 )
+token_option = click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False),
+    help="A file with the token that the hub wants.  [default: what GOSSIPLOG_TOKEN says]",
+)
+"""How to be let into a server; the command gets `token_file`, which is for `read_token`."""
 
 
-def archive_options(command: Callable[..., R]) -> Callable[..., R]:
+def archive_options(command: F) -> F:
     """Add the limit on what a file may hold: `expanded_bytes_max`."""
     from ..archive.source import EXPANDED_BYTES_MAX
 
-    expanded = click.option(
+    return click.option(
         "--max-bytes",
         "expanded_bytes_max",
         type=click.IntRange(min=1),
         default=EXPANDED_BYTES_MAX,
         metavar="N",
         help="How large a compressed file may grow: by default 1 GiB, and 100 times its size.",
-    )
-    return expanded(command)
-
-
-# To be let into a server
-_TOKEN_BYTES_MAX = 4_096
-
-
-def token_option(command: F) -> F:
-    """Add `--token-file`; the command gets `token_file`, which is for `read_token`."""
-    return click.option(
-        "--token-file",
-        type=click.Path(dir_okay=False),
-        help="A file with the token that the hub wants.  [default: what GOSSIPLOG_TOKEN says]",
     )(command)
 
 
@@ -187,13 +188,10 @@ def read_token(file: str | None) -> str | None:
     """
     if file is None:
         return os.environ.get("GOSSIPLOG_TOKEN") or None
-    try:
-        text = Path(file).read_bytes()[: _TOKEN_BYTES_MAX + 1].decode("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        raise Failure(f"cannot read the token in {file}: {reason}", code=ExitCode.USAGE, kind="usage") from None
-    if not text or len(text) > _TOKEN_BYTES_MAX or not text.isprintable() or " " in text:
-        raise Failure(f"{file} holds no token", hint="a token alone, as `gossiplog token -q` prints it", code=ExitCode.USAGE, kind="usage")
+    with misused(f"cannot read the token in {file}"):
+        text = Path(file).read_bytes()[: _TOKEN_BYTES_MAX + 1].decode("ascii", "replace").strip()
+    if not text or len(text) > _TOKEN_BYTES_MAX or not text.isascii() or not text.isprintable() or " " in text:
+        raise Failure(f"{file} holds no token", hint="a token alone, as `gossiplog token -q` prints it", code=ExitCode.USAGE)
     return text
 
 
@@ -216,10 +214,5 @@ def client_tls(authority: str | None) -> ssl.SSLContext | None:
     """
     if authority is None:
         return None
-    try:
+    with misused(f"cannot use the authority {authority}", hint="a certificate in PEM", kind="tls"):
         return ssl.create_default_context(cafile=authority)
-    except (OSError, ssl.SSLError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise Failure(
-            f"cannot use the authority {authority}: {reason}", hint="a certificate in PEM", code=ExitCode.USAGE, kind="tls"
-        ) from None

@@ -6,6 +6,7 @@ answer must neither control the terminal nor reorder the text beside it.
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import re
@@ -70,6 +71,11 @@ def say(text: str, *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     is_coloured = has_colour(stream)
     click.echo(shown(text, is_coloured=is_coloured), err=err, color=is_coloured)
+
+
+def utc(seconds: float, timespec: str = "seconds") -> str:
+    """A time since 1970 as ISO 8601 has it, in UTC."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec=timespec)
 
 
 def counted(number: int, one: str, several: str) -> str:

@@ -15,7 +15,7 @@ from ..entry.rules import check_topic, next_clock
 from ..entry.signing import Signer, sign_entry
 from ..errors import CannotConnect, DecodeError, GossipLogError, LocalProtocolError, NotAuthorised, Rejected, RemoteProtocolError
 from .asking import ask_server, read_json, said
-from .exits import ExitCode, Failure
+from .exits import ExitCode, Failure, misused
 from .output import clean
 
 if TYPE_CHECKING:
@@ -55,10 +55,8 @@ class Poster:
     ) -> None:
         from ..net.hub.asking import parse_server_url
 
-        try:
+        with misused(""):
             self._server = parse_server_url(url, token=token)
-        except LocalProtocolError as error:
-            raise Failure(str(error), hint=error.hint, code=ExitCode.USAGE, kind="usage") from None
         path = self._server.target.partition("?")[0].rstrip("/")
         self._base = f"{path}/api"
         self._topic = unquote(path.strip("/"))
@@ -102,7 +100,7 @@ class Poster:
         if len(topics) > 1:
             some = ", ".join(clean(topic[:128]) for topic in topics[:_TOPICS_NAMED])
             hint = "name one at the end of the URL: URL/TOPIC"
-            raise Failure(f"the server has {len(topics)} logs: {some}", hint=hint, code=ExitCode.USAGE, kind="usage")
+            raise Failure(f"the server has {len(topics)} logs: {some}", hint=hint, code=ExitCode.USAGE)
         topic: str = topics[0]
         check_topic(topic)
         if self._tell is not None:

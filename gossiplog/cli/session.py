@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .. import errors
 from .exits import ExitCode, Failure
@@ -14,6 +16,7 @@ from .options import Location
 if TYPE_CHECKING:
     from ..gossip_log import Application, GossipLog
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -31,6 +34,40 @@ def run(task: Callable[[], Awaitable[T]]) -> T:
     import trio
 
     return trio.run(task)
+
+
+def in_trio(command: Callable[P, Awaitable[T]]) -> Callable[P, T]:
+    """Make a command of a coroutine function, as `run` runs it."""
+
+    @functools.wraps(command)
+    def whole(*args: P.args, **options: P.kwargs) -> T:
+        return run(functools.partial(command, *args, **options))
+
+    return whole
+
+
+def with_log(command: Callable[..., Awaitable[T]]) -> Callable[..., T]:
+    """Make a command of a coroutine function that gets LOG open, for reading."""
+
+    @functools.wraps(command)
+    async def whole(log: Location, **options: Any) -> T:
+        async with opened(log) as opened_log:
+            return await command(opened_log, **options)
+
+    return in_trio(whole)
+
+
+async def wait_for_signal(*wanted: signal.Signals, tell: Callable[[], None] = lambda: None) -> None:
+    """Wait for one of these signals, by default for one that ends this process: Ctrl-C's or the system's.
+
+    Args:
+        tell: Tells the user that we wait; from then on no signal is missed.
+    """
+    import trio
+
+    with trio.open_signal_receiver(*(wanted or (signal.SIGINT, signal.SIGTERM))) as signals:
+        tell()
+        await anext(signals)
 
 
 @asynccontextmanager
@@ -75,10 +112,10 @@ def _check_path(path: str, *, creates: bool) -> None:
             f"`gossiplog clone {path} LOG` makes a log of it; `stat`, `verify`, `checkpoint`, `export` and `spark` read it where it is; "
             f"what `verify` finds damaged, its publisher mends with `publish --again`"
         )
-        raise Failure(f"{path} is a log in a bucket", hint=hint, code=ExitCode.USAGE, kind="usage")
+        raise Failure(f"{path} is a log in a bucket", hint=hint, code=ExitCode.USAGE)
     if path == ":memory:" or "://" in path:
         hint = "LOG is the path of a SQLite file, or a URL like postgresql://host/database?log=NAME"
-        raise Failure(f"{path} is not a file", hint=hint, code=ExitCode.USAGE, kind="usage")
+        raise Failure(f"{path} is not a file", hint=hint, code=ExitCode.USAGE)
     if Path(path).is_dir():
         raise Failure(f"{path} is a folder", hint="LOG is the path of a SQLite file, say app.db in that folder")
     if not creates and not Path(path).exists():
@@ -97,7 +134,7 @@ async def resolve(log: GossipLog, prefix: str) -> str:
         return await log.resolve(prefix.lower())
     except errors.DecodeError as error:
         hint = f"`gossiplog log {log.location}` lists ids; they have 32 characters of 0-9 and a-v, and the first few do"
-        raise Failure(f"{prefix!r} is not an id", hint=hint, code=ExitCode.USAGE, kind="usage") from error
+        raise Failure(f"{prefix!r} is not an id", hint=hint, code=ExitCode.USAGE) from error
     except errors.NotFound as error:
         raise errors.NotFound(prefix, hint=f"`gossiplog log {log.location}` lists what there is") from error
 
@@ -136,7 +173,7 @@ def _import(name: str) -> Any:
 
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
-        raise Failure(f"{name!r} is not of the form MODULE:FUNCTION", code=ExitCode.USAGE, kind="usage")
+        raise Failure(f"{name!r} is not of the form MODULE:FUNCTION", code=ExitCode.USAGE)
     if "" not in sys.path:
         # Last: a file there that is called as a module of the standard library would be run in its place.
         sys.path.append("")

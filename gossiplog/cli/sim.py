@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import sys
 import time
 import webbrowser
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..pubsub.registry import ROUTERS
-from . import session
 from .exits import ExitCode
 from .options import output_options, processors
 from .output import Output, say
 from .progress import Progress
+from .session import in_trio, wait_for_signal
 
 if TYPE_CHECKING:
     from ..sim.measure.trace import Sink
@@ -35,6 +33,7 @@ set_option = click.option(
 )
 jobs_option = click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one per processor by default.")
 plots_option = click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="Draw figures into this folder.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line, and nothing else.")
 format_option = click.option(
     "--format", "image_format", type=click.Choice(("png", "svg", "pdf")), default="png", show_default=True, help="Of the figures."
 )
@@ -56,7 +55,7 @@ def sim() -> None:
 
 
 @sim.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def scenarios(as_json: bool) -> None:
     """List the scenarios that ship with the package.
 
@@ -83,7 +82,7 @@ def scenarios(as_json: bool) -> None:
 @plots_option
 @format_option
 @click.option("--baseline", is_flag=True, help="Run it without its attackers too, and compare.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def run(
     scenario: str,
     seed: int,
@@ -140,7 +139,7 @@ def run(
 @jobs_option
 @plots_option
 @format_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per router.")
+@json_option
 def compare(
     scenario: str,
     routers: tuple[str, ...],
@@ -293,9 +292,9 @@ def _work(run: ScenarioRun, *, as_json: bool) -> Any:
 @click.option("--seeds", type=click.IntRange(1, 1_000_000), default=300, show_default=True, help="How many seeds, from --first on.")
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
 @click.option("--seed", type=click.IntRange(0), default=None, help="Replay this one seed, and show its plan.")
-@click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one per processor by default.")
+@jobs_option
 @click.option("--keep-going", is_flag=True, help="Go on after a failure.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going: bool, as_json: bool) -> None:
     """Let replicas crash, lie and lose messages, and check the log.
 
@@ -343,7 +342,8 @@ def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going
 @click.option("--listen", "address", metavar="HOST:PORT", default="127.0.0.1:0", show_default=True, help="Where the page is served.")
 @click.option("--open", "opens_page", is_flag=True, help="Open the page in a browser.")
 @output_options()
-def play(trace: Path, other: Path | None, address: str, opens_page: bool, out: Output) -> None:
+@in_trio
+async def play(trace: Path, other: Path | None, address: str, opens_page: bool, out: Output) -> None:
     """Play a trace in a browser, until Ctrl-C.
 
     OTHER, if given, plays beside TRACE on the same clock. A trace is a file of `sim run --trace FILE.jsonl`, or the facts.jsonl of `testnet
@@ -356,20 +356,12 @@ def play(trace: Path, other: Path | None, address: str, opens_page: bool, out: O
       gossiplog sim run sparse --router episub --trace episub.jsonl
       gossiplog sim play gossipsub.jsonl episub.jsonl --open
     """
-    from ..web.glass.trace_site import check_trace
+    from ..net.hub.server import listen
+    from ..web.glass.trace_site import TraceSite, check_trace
 
     traces = [path for path in (trace, other) if path is not None]
     for path in traces:
         check_trace(path)
-    session.run(partial(_serve, traces, address, opens_page, out))
-
-
-async def _serve(traces: list[Path], address: str, opens_page: bool, out: Output) -> None:
-    import trio
-
-    from ..net.hub.server import listen
-    from ..web.glass.trace_site import TraceSite
-
     async with listen((), address, make_http=TraceSite(traces).make_http) as hub:
         url = f"http://{hub.addresses[0][0]}:{hub.port}/"
         out.tell({"url": url, "traces": [str(path) for path in traces]}, f"the page is {url}")
@@ -377,9 +369,7 @@ async def _serve(traces: list[Path], address: str, opens_page: bool, out: Output
         out.flush()
         if opens_page:
             webbrowser.open(url)
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async for _ in signals:
-                return
+        await wait_for_signal()
 
 
 @sim.group()
@@ -398,8 +388,8 @@ def reproduce() -> None:
 )
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed; another one gives other draws.")
 @click.option("--run", "names", multiple=True, metavar="NAME", help="Only this published run, such as 2018-run1; may be repeated.")
-@click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one per processor by default.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@jobs_option
+@json_option
 def reproduce_simsub(seeds: int, first: int, names: tuple[str, ...], jobs: int | None, as_json: bool) -> None:
     """Compare simsub's rules with the figures of its authors.
 

@@ -101,7 +101,7 @@ def test_command_line_counts_before_the_environment_and_that_before_the_file(tmp
     monkeypatch.setenv("GOSSIPLOG_PER_ADDRESS", "2")
     monkeypatch.setenv("GOSSIPLOG_CONNECTIONS", "2")
     params = parsed(["x.db", "--config", str(file), "--connections", "3"])
-    assert (params["peers"], params["per_address"], params["connections"]) == (1, 2, 3)
+    assert (params["target"], params["per_address"], params["connections"]) == (1, 2, 3)
 
 
 def test_check_says_what_would_run_and_what_is_wrong(folder: Path) -> None:

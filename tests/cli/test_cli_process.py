@@ -350,7 +350,7 @@ def test_bench_measures_every_step(cli: Run) -> None:
 
 def test_internal_errors_are_reported_without_a_traceback(environment: dict[str, str]) -> None:
     code = (
-        "import gossiplog.cli.log.lifecycle as lifecycle, sys\nlifecycle.run = lambda task: 1 / 0\n"
+        "import gossiplog.cli.log.lifecycle as lifecycle, sys\nlifecycle.is_in_bucket = lambda log: 1 / 0\n"
         "sys.argv[1:] = ['stat', 'x']\nfrom gossiplog.cli import main\nmain()"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)

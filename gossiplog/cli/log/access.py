@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ...gossip_log import GossipLog
     from ...replica.members import LogMember
 
+T = TypeVar("T")
 _DID_CHARACTERS = 20
 """Of a did in a table: `did:key:z6Mk` begins every one, eight more tell them apart."""
 
@@ -46,6 +47,32 @@ _REVOKE_TRIES = 60
 _AWAY = (CannotConnect, RemoteProtocolError, SyncAborted)
 """What is raised of a server that restarts."""
 _node_argument = click.argument("node", metavar="NODE|DID")
+
+
+def _with_reached(command: Callable[..., Awaitable[T]]) -> Callable[..., T]:
+    """Make a command of a coroutine function that gets the log of LOG or URL open, for reading."""
+
+    @wraps(command)
+    def whole(log: str, key_name: str | None, **options: Any) -> T:
+        reach = _reached(log, key_name, signs=False)
+
+        async def task() -> T:
+            async with reach() as (opened_log, _):
+                return await command(opened_log, **options)
+
+        return run(task)
+
+    return whole
+
+
+def _appends(command: Callable[..., Awaitable[Entry]]) -> Callable[..., None]:
+    """Make a command of a coroutine function that appends to the log of LOG or URL; it signs with `--key`, and the entry is reported."""
+
+    @wraps(command)
+    def whole(log: str, key_name: str | None, out: Output, **options: Any) -> None:
+        _append(log, key_name, out, lambda opened_log: command(opened_log, **options))
+
+    return key_option(output_options(quiet="Print only the entry's id, which also names a new node.")(whole))
 
 
 @click.group(no_args_is_help=True)
@@ -79,7 +106,8 @@ def access() -> None:
 @_log_argument
 @identity_option
 @output_options(quiet="Print only the names of nodes that are held.")
-def show(log: str, key_name: str | None, out: Output) -> None:
+@_with_reached
+async def show(log: GossipLog, out: Output) -> None:
     """List the members of a log, and those that were removed.
 
     STATE says whether a node is held, or what removed it. PERSON is the node that a device belongs to.
@@ -90,23 +118,13 @@ def show(log: str, key_name: str | None, out: Output) -> None:
       gossiplog access show team.db --json | jq -r 'select(.held) | .did'
     """
     columns = (Column("node", style="yellow"), Column("role"), Column("person"), Column("did", style="cyan"), Column("state"))
-
-    reach = _reached(log, key_name, signs=False)
-
-    async def task() -> None:
-        async with reach() as (opened_log, _):
-            members = await opened_log.members()
-            with Listing(out, columns, empty="no members") as listing:
-                for member in members:
-                    if out.is_quiet and not member.is_held:
-                        continue
-                    removed = [_short(id) for id in member.removed_by]
-                    state = "member" if member.is_held else f"removed by {', '.join(removed)}"
-                    person = "" if member.person == member.node else _short(member.person)
-                    cells = (_short(member.node), member.role, person, member.did, state)
-                    listing.add(member.to_record(), cells, id=member.node)
-
-    run(task)
+    with Listing(out, columns, empty="no members") as listing:
+        for member in await log.members():
+            if out.is_quiet and not member.is_held:
+                continue
+            state = "member" if member.is_held else f"removed by {', '.join(map(_short, member.removed_by))}"
+            person = "" if member.person == member.node else _short(member.person)
+            listing.add(member.to_record(), (_short(member.node), member.role, person, member.did, state), id=member.node)
 
 
 @access.command()
@@ -115,9 +133,8 @@ def show(log: str, key_name: str | None, out: Output) -> None:
 @_role_option
 @_device_option
 @_under_option
-@key_option
-@output_options(quiet="Print only the new node's name, which is the entry's id.")
-def grant(log: str, did: str, role: str, device: bool, under: str | None, key_name: str | None, out: Output) -> None:
+@_appends
+async def grant(log: GossipLog, did: str, role: str, device: bool, under: str | None) -> Entry:
     """Let somebody in: make a new node below one of yours.
 
     DID is what `gossiplog key show` prints where the key is. A member who is to add devices of their own needs the role admin, which
@@ -128,11 +145,7 @@ def grant(log: str, did: str, role: str, device: bool, under: str | None, key_na
       gossiplog access grant team.db did:key:z6Mk… --role admin
       gossiplog access grant team.db did:key:z6Mk… --device
     """
-
-    async def say(opened_log: GossipLog) -> Entry:
-        return await opened_log.grant(did, role, under=await _node(opened_log, under), device=device)
-
-    _append(log, key_name, out, say)
+    return await log.grant(did, role, under=await _node(log, under), device=device)
 
 
 @access.command()
@@ -249,18 +262,8 @@ def join(log: str, code: str, role: str, device: bool, key_name: str | None, out
 @click.option("--keep-nothing", is_flag=True, help="Make everything void that was ever signed there.")
 @click.option("--adopt", metavar="NODE", multiple=True, help="Keep this child of the node, with all below it; repeatable.")
 @_under_option
-@key_option
-@output_options(quiet="Print only the id.")
-def revoke(
-    log: str,
-    node: str,
-    keep: tuple[str, ...],
-    keep_nothing: bool,
-    adopt: tuple[str, ...],
-    under: str | None,
-    key_name: str | None,
-    out: Output,
-) -> None:
+@_appends
+async def revoke(log: GossipLog, node: str, keep: tuple[str, ...], keep_nothing: bool, adopt: tuple[str, ...], under: str | None) -> Entry:
     """Remove a node and all below it, or vote for that as a founder.
 
     What this replica has from the node still counts. What is signed there on replicas that have not seen the removal is void: it is
@@ -274,23 +277,18 @@ def revoke(
     """
     if keep and keep_nothing:
         raise click.UsageError("--keep and --keep-nothing exclude each other", click.get_current_context())
-
-    async def say(opened_log: GossipLog) -> Entry:
-        ids = [await resolve(opened_log, each) for each in keep] if keep or keep_nothing else None
-        nodes = [await resolve(opened_log, each) for each in adopt]
-        target = await _node(opened_log, node)
-        assert target is not None
-        return await opened_log.revoke(target, under=await _node(opened_log, under), keep=ids, adopt=nodes)
-
-    _append(log, key_name, out, say)
+    ids = [await resolve(log, each) for each in keep] if keep or keep_nothing else None
+    nodes = [await resolve(log, each) for each in adopt]
+    target = await _node(log, node)
+    assert target is not None
+    return await log.revoke(target, under=await _node(log, under), keep=ids, adopt=nodes)
 
 
 @access.command()
 @_log_argument
 @click.argument("node", metavar="[NODE]", required=False)
-@key_option
-@output_options(quiet="Print only the id.")
-def leave(log: str, node: str | None, key_name: str | None, out: Output) -> None:
+@_appends
+async def leave(log: GossipLog, node: str | None) -> Entry:
     """Give up a node of your own, and all below it.
 
     Only a new grant brings it back, and nothing brings back a founder: a founder has to name the node.
@@ -299,20 +297,15 @@ def leave(log: str, node: str | None, key_name: str | None, out: Output) -> None
     Example
       gossiplog access leave team.db
     """
-
-    async def say(opened_log: GossipLog) -> Entry:
-        return await opened_log.leave(await _node(opened_log, node))
-
-    _append(log, key_name, out, say)
+    return await log.leave(await _node(log, node))
 
 
 @access.command()
 @_log_argument
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @_under_option
-@key_option
-@output_options(quiet="Print only the id.")
-def admit(log: str, ids: tuple[str, ...], under: str | None, key_name: str | None, out: Output) -> None:
+@_appends
+async def admit(log: GossipLog, ids: tuple[str, ...], under: str | None) -> Entry:
     """Make data count again that a removal made void.
 
     The removal must be yours, or that of somebody below you. Grants and removals cannot be admitted; sign them afresh.
@@ -321,19 +314,15 @@ def admit(log: str, ids: tuple[str, ...], under: str | None, key_name: str | Non
     Example
       gossiplog access admit team.db 0k5v 0k61
     """
-
-    async def say(opened_log: GossipLog) -> Entry:
-        full = [await resolve(opened_log, each) for each in ids]
-        return await opened_log.admit(full, under=await _node(opened_log, under))
-
-    _append(log, key_name, out, say)
+    return await log.admit([await resolve(log, each) for each in ids], under=await _node(log, under))
 
 
 @access.command("log")
 @_log_argument
 @identity_option
 @output_options(quiet="Print only ids.")
-def log_(log: str, key_name: str | None, out: Output) -> None:
+@_with_reached
+async def log_(log: GossipLog, out: Output) -> None:
     """List what was said about members, and what of it is void.
 
     When an admin is removed, nodes that this admin had removed count again. The list shows them, so that somebody above can remove them
@@ -344,21 +333,11 @@ def log_(log: str, key_name: str | None, out: Output) -> None:
       gossiplog access log team.db
     """
     columns = (Column("id", style="yellow"), Column("said"), Column("of"), Column("by", style="cyan"), Column("state"))
-
-    reach = _reached(log, key_name, signs=False)
-
-    async def task() -> None:
-        async with reach() as (opened_log, _):
-            records = await opened_log.access_log()
-            with Listing(out, columns, empty="nothing but the policy") as listing:
-                for each in records:
-                    state = f"void by {', '.join(map(_short, each.revoked_by))}" if each.revoked_by else "counts"
-                    more = f" and {len(each.names) - 1} more" if len(each.names) > 1 else ""
-                    listing.add(
-                        each.to_record(), (_short(each.id), each.kind, _short(each.names[0]) + more, each.author, state), id=each.id
-                    )
-
-    run(task)
+    with Listing(out, columns, empty="nothing but the policy") as listing:
+        for each in await log.access_log():
+            state = f"void by {', '.join(map(_short, each.revoked_by))}" if each.revoked_by else "counts"
+            more = f" and {len(each.names) - 1} more" if len(each.names) > 1 else ""
+            listing.add(each.to_record(), (_short(each.id), each.kind, _short(each.names[0]) + more, each.author, state), id=each.id)
 
 
 @access.command()
@@ -366,7 +345,8 @@ def log_(log: str, key_name: str | None, out: Output) -> None:
 @id_argument
 @identity_option
 @output_options()
-def check(log: str, entry_id: str, key_name: str | None, out: Output) -> int:
+@_with_reached
+async def check(log: GossipLog, entry_id: str, out: Output) -> int:
     """Say whether an entry counts, and what made it void.
 
     It also shows the node that it was signed under, and whose that is. The exit code is 0 if it counts, and 7 if it is void.
@@ -375,19 +355,12 @@ def check(log: str, entry_id: str, key_name: str | None, out: Output) -> int:
     Example
       gossiplog access check team.db 0k5v
     """
-
-    reach = _reached(log, key_name, signs=False)
-
-    async def task() -> int:
-        async with reach() as (opened_log, _):
-            id = await resolve(opened_log, entry_id)
-            standing = await opened_log.standing(id)
-        fields = [("id", id), ("state", "counts" if standing.counts else "void"), ("kind", standing.kind)]
-        fields += [("node", standing.node), ("role", standing.role), ("person", standing.person)] if standing.node else []
-        out.fields({"id": id, **standing.to_record()}, fields if standing.reason is None else [*fields, ("why", standing.reason)])
-        return ExitCode.DONE if standing.counts else ExitCode.TROUBLE
-
-    return run(task)
+    id = await resolve(log, entry_id)
+    standing = await log.standing(id)
+    fields = [("id", id), ("state", "counts" if standing.counts else "void"), ("kind", standing.kind)]
+    fields += [("node", standing.node), ("role", standing.role), ("person", standing.person)] if standing.node else []
+    out.fields({"id": id, **standing.to_record()}, fields if standing.reason is None else [*fields, ("why", standing.reason)])
+    return ExitCode.DONE if standing.counts else ExitCode.TROUBLE
 
 
 def _append(log: str, key_name: str | None, out: Output, say: Callable[[GossipLog], Awaitable[Entry]], *, code: str | None = None) -> str:

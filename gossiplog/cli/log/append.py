@@ -14,7 +14,7 @@ from ... import errors
 from ...entry.rules import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
 from ...log.page import PAGE_BYTES_MAX
 from ..exits import ExitCode, Failure
-from ..options import DURABILITIES, LOG, client_tls, key_option, output_options, read_token, token_option
+from ..options import LOG, client_tls, durability_option, key_option, output_options, read_token, tls_ca_option, token_option
 from ..output import Output
 from ..posting import Poster, is_server_url
 from ..progress import Progress
@@ -45,9 +45,7 @@ _PAUSE_S = 0.02
     help="With --lines: the most that one transaction takes.",
 )
 @key_option
-@click.option(
-    "--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What an acknowledged entry survives."
-)
+@durability_option
 @click.option(
     "--max-entry-bytes",
     "value_bytes_max",
@@ -57,7 +55,7 @@ _PAUSE_S = 0.02
     metavar="N",
     help="The largest entry, in bytes.",
 )
-@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when posting to a wss:// server.")
+@tls_ca_option
 @token_option
 @output_options(quiet="Print only ids.")
 def append(
@@ -100,9 +98,9 @@ def append(
     from ...keyring import Keyring
 
     if lines and payload not in (None, "-"):
-        raise click.UsageError("--lines reads payloads from stdin; leave PAYLOAD out", click.get_current_context())
+        raise click.UsageError("--lines reads payloads from stdin; leave PAYLOAD out")
     if payload is None and not lines and sys.stdin.isatty():
-        raise click.UsageError("no payload: give one as an argument, or pipe it in", click.get_current_context())
+        raise click.UsageError("no payload: give one as an argument, or pipe it in")
     signer = Keyring.from_environment().choose(key_name)
 
     if is_server_url(log):
@@ -110,7 +108,7 @@ def append(
         _post(poster, payload, lines, out)
         return
     if tls_ca is not None or token_file is not None:
-        raise click.UsageError("--tls-ca and --token-file are for a server, at a ws:// or wss:// URL", click.get_current_context())
+        raise click.UsageError("--tls-ca and --token-file are for a server, at a ws:// or wss:// URL")
 
     async def task() -> None:
         async with opened(log, read_only=False, signer=signer, durability=durability, value_bytes_max=value_bytes_max) as opened_log:

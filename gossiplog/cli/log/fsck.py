@@ -11,7 +11,7 @@ from ..exits import ExitCode
 from ..options import Location, log_argument, output_options
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
-from ..session import load_application, opened, run
+from ..session import in_trio, load_application, opened
 
 if TYPE_CHECKING:
     from ...gossip_log import GossipLog
@@ -30,7 +30,8 @@ _ASIDE_MAX = 10
 @click.option("--dry-run", is_flag=True, help="With --repair: only say how many entries it would quarantine.")
 @click.option("--yes", is_flag=True, help=f"With --repair: set aside more than {_ASIDE_MAX} entries, too.")
 @output_options()
-def fsck(log: Location, repair: bool, dry_run: bool, yes: bool, out: Output) -> int:
+@in_trio
+async def fsck(log: Location, repair: bool, dry_run: bool, yes: bool, out: Output) -> int:
     """Check a log's file, and repair what can be.
 
     Compares the tree with one built anew, its leaves with the entries, the heads with the graph, and finds foreign rows.
@@ -47,23 +48,20 @@ def fsck(log: Location, repair: bool, dry_run: bool, yes: bool, out: Output) -> 
       gossiplog fsck app.db --repair
     """
     if (dry_run or yes) and not repair:
-        raise click.UsageError("--dry-run and --yes go with --repair", click.get_current_context())
+        raise click.UsageError("--dry-run and --yes go with --repair")
 
-    async def task() -> FsckReport:
-        # A file is rehearsed on in a copy; in a database the transaction of a rehearsal is rolled back.
-        is_copied = dry_run and not log.is_url
+    # A file is rehearsed on in a copy; in a database the transaction of a rehearsal is rolled back.
+    is_copied = dry_run and not log.is_url
+    try:
         async with opened(log, read_only=not repair or is_copied) as opened_log:
             with Progress("checking", await _count(opened_log), is_shown=not out.is_strict) as progress:
-                return await opened_log.fsck(
+                report = await opened_log.fsck(
                     repair=repair,
                     dry_run=dry_run,
                     set_aside_max=None if yes else _ASIDE_MAX,
                     on_progress=progress.at,
                     on_phase=progress.begin,
                 )
-
-    try:
-        report = run(task)
     except RepairRefused as error:
         error.hint = (
             f"`gossiplog sync --heal {log} OTHER` fetches what is damaged from another replica and keeps them; "
@@ -153,7 +151,8 @@ def _show(report: FsckReport, out: Output) -> None:
     help="The application's apply function, imported from the current folder or the path.",
 )
 @output_options()
-def replay(log: str, apply_name: str | None, out: Output) -> None:
+@in_trio
+async def replay(log: str, apply_name: str | None, out: Output) -> None:
     """Run the application over every entry again.
 
     Its apply function gets all entries in causal order, to build its tables anew.
@@ -166,19 +165,17 @@ def replay(log: str, apply_name: str | None, out: Output) -> None:
     """
     application = load_application(apply_name) if apply_name else None
 
-    async def task() -> tuple[int, int]:
-        async with opened(log, read_only=application is None) as opened_log:
-            with Progress("replaying", await opened_log.count(), is_shown=not out.is_strict) as progress:
-                if application is not None:
-                    (rebuilt,) = await opened_log.rebuild(application, on_progress=progress.at)
-                    return rebuilt.entries, rebuilt.set_aside
+    async with opened(log, read_only=application is None) as opened_log:
+        with Progress("replaying", await opened_log.count(), is_shown=not out.is_strict) as progress:
+            if application is not None:
+                (rebuilt,) = await opened_log.rebuild(application, on_progress=progress.at)
+                count, set_aside = rebuilt.entries, rebuilt.set_aside
+            else:
                 async for entry in opened_log.iterate():
                     # Decoding is what would fail.
                     assert entry.message is not None
                     progress.step()
-                return progress.done, 0
-
-    count, set_aside = run(task)
+                count, set_aside = progress.done, 0
     aside = f", {set_aside:,} of them set aside: `gossiplog quarantine ls {log}` says why" if set_aside else ""
     record = {"count": count, "setAside": set_aside, "apply": apply_name and clean(apply_name)}
     out.tell(record, f"{counted(count, 'entry', 'entries')} replayed{aside}")

@@ -17,7 +17,7 @@ from ..exits import ExitCode, worst
 from ..options import LOG_OR_SHELF, Location, log_argument, output_options
 from ..output import Column, Listing, Output, clean, counted
 from ..rows import RowOutput
-from ..session import is_in_bucket, opened, run
+from ..session import in_trio, is_in_bucket, opened
 
 
 @click.command()
@@ -31,7 +31,8 @@ from ..session import is_in_bucket, opened, run
 @click.option("--founder", "founders", metavar="DID", multiple=True, help="A founder of a log that keeps its own members; repeatable.")
 @click.option("--k", type=click.IntRange(1, 16), metavar="N", help="How many founders remove a member together.  [default: more than half]")
 @output_options()
-def init(log: Location, topic: str, founders: tuple[str, ...], k: int | None, out: Output) -> None:
+@in_trio
+async def init(log: Location, topic: str, founders: tuple[str, ...], k: int | None, out: Output) -> None:
     """Create an empty log.
 
     A log has one topic, which every signature covers: entries cannot be passed off as another topic's. If the log exists with the same
@@ -48,34 +49,32 @@ def init(log: Location, topic: str, founders: tuple[str, ...], k: int | None, ou
       gossiplog init 'postgresql://db.example.com/app?log=notes' --topic example.com#notes
     """
     if k is not None and not founders:
-        raise click.UsageError("--k is for a log with founders", click.get_current_context())
+        raise click.UsageError("--k is for a log with founders")
     policy = Policy(founders, k or 0) if founders else None
     if not is_topic(topic):
         raise click.BadParameter(f"{topic!r} is not a topic: letters, digits, '.' and '-', at most 128 characters", param_hint="--topic")
 
-    async def exists() -> bool:
-        if not log.is_url:
-            return Path(log).exists() and Path(log).stat().st_size > 0
-        try:
-            async with opened(log):
-                return True
-        except LogNotFound:
-            return False
+    existed = await _exists(log)
+    async with opened(log, read_only=False, create=True, topic=topic, policy=policy) as opened_log:
+        record = {"log": log, "topic": opened_log.topic, "created": not existed}
+    out.tell(record, f"{'already there' if existed else 'created'}: {log}, topic {clean(topic)}")
 
-    async def task() -> None:
-        existed = await exists()
-        async with opened(log, read_only=False, create=True, topic=topic, policy=policy) as opened_log:
-            record = {"log": log, "topic": opened_log.topic, "created": not existed}
-        shown = f"{'already there' if existed else 'created'}: {log}, topic {clean(topic)}"
-        out.tell(record, shown)
 
-    run(task)
+async def _exists(log: Location) -> bool:
+    if not log.is_url:
+        return Path(log).exists() and Path(log).stat().st_size > 0
+    try:
+        async with opened(log):
+            return True
+    except LogNotFound:
+        return False
 
 
 @click.command()
 @click.argument("log", metavar="LOG", type=LOG_OR_SHELF)
 @output_options()
-def stat(log: Location, out: Output) -> int:
+@in_trio
+async def stat(log: Location, out: Output) -> int:
     """Show a log's topic, size, heads and root.
 
     Two replicas hold the same entries exactly when their roots are equal. For a bucket, it shows what the publishers' checkpoints say,
@@ -90,10 +89,8 @@ def stat(log: Location, out: Output) -> int:
       gossiplog stat documents
     """
     if is_in_bucket(log):
-        return run(lambda: _stat_bucket(log, out))
-    if log.is_shelf:
-        return run(lambda: _stat_shelf(log, out))
-    return run(lambda: _stat(log, None, out))
+        return await _stat_bucket(log, out)
+    return await (_stat_shelf(log, out) if log.is_shelf else _stat(log, None, out))
 
 
 async def _stat(log: Location, topic: str | None, out: Output) -> int:
@@ -188,7 +185,8 @@ async def _stat_bucket(place: str, out: Output) -> int:
 @log_argument
 @click.option("--dry-run", is_flag=True, help="Only show what would be applied.")
 @output_options()
-def migrate(log: Location, dry_run: bool, out: Output) -> None:
+@in_trio
+async def migrate(log: Location, dry_run: bool, out: Output) -> None:
     """Migrate a log to this version's schema.
 
     Writing commands do it by themselves; this one can show it first, and serves logs that are otherwise only read. It is one transaction,
@@ -203,19 +201,10 @@ def migrate(log: Location, dry_run: bool, out: Output) -> None:
 
     version, pending = pending_migrations(log.full)
 
-    async def apply() -> None:
-        async with opened(log, read_only=False):
+    if not (pending and dry_run):
+        # An old schema is the only thing that this command passes over; anything else that is wrong with the file is said here.
+        async with opened(log, read_only=not pending):
             pass
-
-    async def check() -> None:
-        async with opened(log):
-            pass
-
-    if not pending:
-        # An old schema is the only thing that this command passes over; whatever else is wrong with the file is said here.
-        run(check)
-    elif not dry_run:
-        run(apply)
     record = {"log": log, "schema": version, "pending": pending, "applied": bool(pending) and not dry_run}
     if out.is_json:
         out.record(record)

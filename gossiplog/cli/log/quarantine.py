@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -10,8 +9,8 @@ import click
 from ..entries import ID_CHARACTERS
 from ..exits import ExitCode, Failure
 from ..options import log_argument, output_options
-from ..output import Column, Listing, Output, clean
-from ..session import load_application, opened, run
+from ..output import Column, Listing, Output, clean, utc
+from ..session import in_trio, load_application, opened, with_log
 
 if TYPE_CHECKING:
     from ...gossip_log import GossipLog
@@ -36,7 +35,8 @@ def quarantine() -> None:
 @quarantine.command("ls")
 @log_argument
 @output_options(quiet="Print only ids.")
-def ls(log: str, out: Output) -> None:
+@with_log
+async def ls(log: GossipLog, out: Output) -> None:
     """List entries without effect, with the rule and the reason.
 
     \b
@@ -45,22 +45,15 @@ def ls(log: str, out: Output) -> None:
     """
     from ...entry.message_id import encode_id
 
-    async def task() -> None:
-        async with opened(log) as opened_log:
-            with Listing(out, _COLUMNS, empty="nothing is in quarantine") as listing:
-                async for held in opened_log.quarantine():
-                    id = encode_id(held.key)
-                    since = datetime.datetime.fromtimestamp(held.since, datetime.UTC).isoformat(timespec="seconds")
-                    record = {"id": id, "rule": held.rule, "reason": held.reason, "since": held.since}
-                    listing.add(record, (id[:ID_CHARACTERS], held.rule, since, clean(held.reason)), id=id)
-                async for aside in opened_log.set_aside():
-                    id, rule = encode_id(aside.key), f"apply of {aside.application}"
-                    since = datetime.datetime.fromtimestamp(aside.since, datetime.UTC).isoformat(timespec="seconds")
-                    record = {"id": id, "rule": "apply", "application": aside.application, "kind": aside.kind, "reason": aside.reason}
-                    reason = f"{aside.kind}: {aside.reason}"
-                    listing.add({**record, "since": aside.since}, (id[:ID_CHARACTERS], rule, since, clean(reason)), id=id)
-
-    run(task)
+    with Listing(out, _COLUMNS, empty="nothing is in quarantine") as listing:
+        async for held in log.quarantine():
+            id = encode_id(held.key)
+            record = {"id": id, "rule": held.rule, "reason": held.reason, "since": held.since}
+            listing.add(record, (id[:ID_CHARACTERS], held.rule, utc(held.since), clean(held.reason)), id=id)
+        async for aside in log.set_aside():
+            id, rule, reason = encode_id(aside.key), f"apply of {aside.application}", f"{aside.kind}: {aside.reason}"
+            record = {"id": id, "rule": "apply", "application": aside.application, "kind": aside.kind, "reason": aside.reason}
+            listing.add({**record, "since": aside.since}, (id[:ID_CHARACTERS], rule, utc(aside.since), clean(reason)), id=id)
 
 
 @quarantine.command("retry")
@@ -68,7 +61,8 @@ def ls(log: str, out: Output) -> None:
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--apply", "apply_name", metavar="MODULE:FUNCTION", help="The application, or its apply function, to try again with.")
 @output_options()
-def retry(log: str, ids: tuple[str, ...], apply_name: str | None, out: Output) -> int:
+@in_trio
+async def retry(log: str, ids: tuple[str, ...], apply_name: str | None, out: Output) -> int:
     """Try entries again: those named, or all.
 
     Entries kept out of the log enter it if they are valid and their ancestors are there. With --apply and no ID, the application gets its
@@ -83,26 +77,23 @@ def retry(log: str, ids: tuple[str, ...], apply_name: str | None, out: Output) -
 
     application = load_application(apply_name) if apply_name else None
 
-    async def task() -> int:
-        refused = 0
-        columns = (Column("id", style="yellow"), Column("verdict"), Column("reason"))
-        async with opened(log, read_only=False, app=application) as opened_log:
-            chosen = [await _resolve(opened_log, prefix) for prefix in ids] if ids else None
-            with Listing(out, columns, empty="nothing is in quarantine") as listing:
-                async for held, verdict in opened_log.retrying(chosen):
-                    id = encode_id(held.key)
-                    refused += not verdict.accepted
-                    record = {"id": id, "accepted": verdict.accepted, "rule": verdict.rule, "reason": verdict.reason}
-                    shown = "accepted" if verdict.accepted else "refused"
-                    listing.add(record, (id[:ID_CHARACTERS], shown, clean(verdict.reason or "")))
-                for tried in await opened_log.retry_set_aside() if application is not None and chosen is None else ():
-                    refused += tried.set_aside
-                    record = {"application": tried.application, "applied": tried.entries, "setAside": tried.set_aside}
-                    cells = (tried.application, f"{tried.entries:,} applied", f"{tried.set_aside:,} of them set aside")
-                    listing.add(record, cells)
-        return ExitCode.FAILED if refused else ExitCode.DONE
-
-    return run(task)
+    refused = 0
+    columns = (Column("id", style="yellow"), Column("verdict"), Column("reason"))
+    async with opened(log, read_only=False, app=application) as opened_log:
+        chosen = [await _resolve(opened_log, prefix) for prefix in ids] if ids else None
+        with Listing(out, columns, empty="nothing is in quarantine") as listing:
+            async for held, verdict in opened_log.retrying(chosen):
+                id = encode_id(held.key)
+                refused += not verdict.accepted
+                record = {"id": id, "accepted": verdict.accepted, "rule": verdict.rule, "reason": verdict.reason}
+                shown = "accepted" if verdict.accepted else "refused"
+                listing.add(record, (id[:ID_CHARACTERS], shown, clean(verdict.reason or "")))
+            for tried in await opened_log.retry_set_aside() if application is not None and chosen is None else ():
+                refused += tried.set_aside
+                record = {"application": tried.application, "applied": tried.entries, "setAside": tried.set_aside}
+                cells = (tried.application, f"{tried.entries:,} applied", f"{tried.set_aside:,} of them set aside")
+                listing.add(record, cells)
+    return ExitCode.FAILED if refused else ExitCode.DONE
 
 
 async def _resolve(log: GossipLog, prefix: str) -> str:

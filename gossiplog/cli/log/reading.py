@@ -14,10 +14,11 @@ from ...errors import DamagedLog, DecodeError
 from ..entries import ENTRY_COLUMNS, add_entry, payload_text
 from ..options import id_argument, log_argument, output_options
 from ..output import Listing, Output, clean, counted
-from ..session import opened, resolve, run
+from ..session import in_trio, opened, resolve, with_log
 
 if TYPE_CHECKING:
     from ...entry.message import Entry
+    from ...gossip_log import GossipLog
 
 
 @click.command("log")
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 @click.option("--author", metavar="DID", help="Only entries of this did, or of dids that end like this.")
 @click.option("--follow", is_flag=True, help="Show entries in the order of arrival, and wait for more from any process.")
 @output_options(quiet="Print only ids.")
-def log(
+@in_trio
+async def log(
     log: str, after: str | None, before: str | None, limit: int | None, reverse: bool, author: str | None, follow: bool, out: Output
 ) -> None:
     """List entries in causal order.
@@ -47,32 +49,29 @@ def log(
       gossiplog log app.db --follow
     """
     if follow and reverse:
-        raise click.UsageError("--follow goes forward; it cannot be combined with --reverse", click.get_current_context())
+        raise click.UsageError("--follow goes forward; it cannot be combined with --reverse")
 
-    async def task() -> None:
-        async with opened(log) as opened_log, contextlib.AsyncExitStack() as stack:
-            damaged = 0
-            low = await resolve(opened_log, after) if after else None
-            high = await resolve(opened_log, before) if before else None
-            entries: AsyncIterator[Entry]
-            if follow:
-                arriving = await stack.enter_async_context(opened_log.subscribe())
-                wanted = (entry async for entry in arriving if (low is None or entry.id > low) and (high is None or entry.id < high))
-                entries = await stack.enter_async_context(contextlib.aclosing(wanted))
-            else:
-                entries = opened_log.iterate(after=low, before=high, reverse=reverse, limit=limit if author is None else None)
-            with Listing(out, ENTRY_COLUMNS, empty="no entries", is_live=follow) as listing:
-                async for entry in entries:
-                    if author is not None and not _is_by(entry, author):
-                        continue
-                    damaged += not add_entry(listing, out, entry)
-                    if listing.count == limit:
-                        break
-            if damaged:
-                hint = f"`gossiplog fsck {log}` says what else is affected"
-                raise DamagedLog(f"{counted(damaged, 'entry', 'entries')} of {log} left out, being damaged", hint=hint)
-
-    run(task)
+    async with opened(log) as opened_log, contextlib.AsyncExitStack() as stack:
+        damaged = 0
+        low = await resolve(opened_log, after) if after else None
+        high = await resolve(opened_log, before) if before else None
+        entries: AsyncIterator[Entry]
+        if follow:
+            arriving = await stack.enter_async_context(opened_log.subscribe())
+            wanted = (entry async for entry in arriving if (low is None or entry.id > low) and (high is None or entry.id < high))
+            entries = await stack.enter_async_context(contextlib.aclosing(wanted))
+        else:
+            entries = opened_log.iterate(after=low, before=high, reverse=reverse, limit=limit if author is None else None)
+        with Listing(out, ENTRY_COLUMNS, empty="no entries", is_live=follow) as listing:
+            async for entry in entries:
+                if author is not None and not _is_by(entry, author):
+                    continue
+                damaged += not add_entry(listing, out, entry)
+                if listing.count == limit:
+                    break
+        if damaged:
+            hint = f"`gossiplog fsck {log}` says what else is affected"
+            raise DamagedLog(f"{counted(damaged, 'entry', 'entries')} of {log} left out, being damaged", hint=hint)
 
 
 def _is_by(entry: Entry, author: str) -> bool:
@@ -88,7 +87,8 @@ def _is_by(entry: Entry, author: str) -> bool:
 @id_argument
 @click.option("--hex", "is_hex", is_flag=True, help="Print the bytes that are stored and hashed, as hexadecimal.")
 @output_options()
-def show(log: str, entry_id: str, is_hex: bool, out: Output) -> None:
+@with_log
+async def show(log: GossipLog, entry_id: str, is_hex: bool, out: Output) -> None:
     """Show one entry whole.
 
     \b
@@ -96,23 +96,18 @@ def show(log: str, entry_id: str, is_hex: bool, out: Output) -> None:
       gossiplog show app.db 0g5k
       gossiplog show app.db 0g5k --hex | gossiplog verify --values -
     """
-
-    async def task() -> None:
-        async with opened(log) as opened_log:
-            entry = await opened_log.get(await resolve(opened_log, entry_id))
-            if is_hex:
-                out.line(entry.value.hex())
-                return
-            try:
-                if out.is_json:
-                    out.raw(entry_to_line(entry))
-                else:
-                    out.fields({}, _fields(entry, out))
-            except DecodeError as error:
-                what = add_foreign(f"entry {entry.id} is damaged: {error}", entry.value)
-                raise DecodeError(what, hint=f"`gossiplog show {log} {entry_id} --hex` prints its bytes") from None
-
-    run(task)
+    entry = await log.get(await resolve(log, entry_id))
+    if is_hex:
+        out.line(entry.value.hex())
+        return
+    try:
+        if out.is_json:
+            out.raw(entry_to_line(entry))
+        else:
+            out.fields({}, _fields(entry, out))
+    except DecodeError as error:
+        what = add_foreign(f"entry {entry.id} is damaged: {error}", entry.value)
+        raise DecodeError(what, hint=f"`gossiplog show {log.location} {entry_id} --hex` prints its bytes") from None
 
 
 def _fields(entry: Entry, out: Output) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from ..exits import ExitCode, Failure
 from ..options import LOG, Location, log_argument, output_options
 from ..output import Output, clean, counted
 from ..progress import Progress
-from ..session import opened, run
+from ..session import in_trio, opened
 
 if TYPE_CHECKING:
     from ...replica.salvaging import SalvageReport
@@ -32,7 +32,8 @@ _TOPIC_ENTRIES = 100
 @click.argument("target", metavar="TARGET", type=LOG)
 @click.option("--topic", metavar="T", help="The log's topic, if the file has lost it and its entries have several.")
 @output_options()
-def salvage(log: Location, target: Location, topic: str | None, out: Output) -> int:
+@in_trio
+async def salvage(log: Location, target: Location, topic: str | None, out: Output) -> int:
     """Save what can be read of a damaged log.
 
     Copies every entry that is readable anywhere in the file, and valid by its hash and its signature, into TARGET, which is created if
@@ -49,10 +50,10 @@ def salvage(log: Location, target: Location, topic: str | None, out: Output) -> 
       gossiplog sync saved.db wss://hub.example.com/app.example.com
     """
     if log.is_same(target):
-        raise click.UsageError("LOG and TARGET are the same", click.get_current_context())
+        raise click.UsageError("LOG and TARGET are the same")
     if not log.is_url and not Path(log).is_file() and not _has_wal_alone(Path(log)):
         raise Failure(f"no file {log}", kind="log-not-found")
-    report = run(lambda: salvage_log(log, target, topic, out))
+    report = await salvage_log(log, target, topic, out)
     shown_missing = [(f"  {id}", "") for id in report.missing[:_SHOWN]] if not out.is_json else []
     check = report.target
     assert check is not None
@@ -167,5 +168,5 @@ def _choose_topic(log: Location, wanted: str | None, stored: str | None, topics:
     if not topics:
         raise Failure(f"there is no entry in {log}", code=ExitCode.INTEGRITY, kind="damaged-log")
     if len(topics) > 1:
-        raise Failure(f"{log} has entries of several topics: {names}", hint="say which with --topic", code=ExitCode.USAGE, kind="usage")
+        raise Failure(f"{log} has entries of several topics: {names}", hint="say which with --topic", code=ExitCode.USAGE)
     return next(iter(topics))

@@ -7,6 +7,7 @@ import gzip
 import os
 import sys
 from collections.abc import AsyncGenerator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -16,10 +17,10 @@ from ...archive import BLOCK_BYTES_MAX, ArchiveFormat, ArchiveSource, Record, ca
 from ...errors import DamagedLog, DecodeError, StoreError
 from ...tasks.pages import bounded
 from ..exits import ExitCode, Failure
-from ..options import DURABILITIES, LOG, Location, archive_options, log_argument, output_options
+from ..options import LOG, Location, archive_options, durability_option, log_argument, output_options
 from ..output import Output, clean, counted
 from ..progress import Progress
-from ..session import damage_hint, is_in_bucket, opened, resolve, run
+from ..session import damage_hint, in_trio, is_in_bucket, opened, resolve, run
 
 if TYPE_CHECKING:
     from ...entry.message import Entry
@@ -64,7 +65,7 @@ def export(log: str, output: str, columns: str | None, range_: str | None, out: 
     """
     is_parquet = output.lower().endswith(".parquet")
     if columns is not None and not is_parquet:
-        raise click.UsageError("--columns is for Parquet", click.get_current_context())
+        raise click.UsageError("--columns is for Parquet")
     kind = ArchiveFormat.JSONL if output == "-" else format_of_name(output)
     if kind not in (ArchiveFormat.JSONL, ArchiveFormat.CAR) and not is_parquet:
         raise click.BadParameter(f"{output} ends neither in .jsonl nor in .car (nor .gz after them), nor in .parquet", param_hint="-o")
@@ -74,35 +75,37 @@ def export(log: str, output: str, columns: str | None, range_: str | None, out: 
             raise Failure("of a bucket only Parquet can be written, and the whole log", hint="`gossiplog clone` makes a log of it")
         return _export_bucket(log, output, columns, out)
 
-    async def task() -> int:
-        async with opened(log) as opened_log:
-            low, high = await _bounds(opened_log, range_)
-            moment = await opened_log.moment()
-            total = moment.count if range_ is None else None
-            with Progress("exporting", total, is_shown=not out.is_strict and output != "-") as progress, _sink(output) as file:
-                if is_parquet:
-                    await _write_parquet(opened_log, moment, low, high, columns, file, progress)
-                    return progress.done
-                if kind is ArchiveFormat.CAR:
+    run(partial(_export_log, log, output, kind, columns, range_, out))
+    return ExitCode.DONE
+
+
+async def _export_log(log: str, output: str, kind: ArchiveFormat | None, columns: str | None, range_: str | None, out: Output) -> None:
+    """Write a log's entries in this format, or without one as Parquet."""
+    async with opened(log) as opened_log:
+        low, high = await _bounds(opened_log, range_)
+        moment = await opened_log.moment()
+        total = moment.count if range_ is None else None
+        with Progress("exporting", total, is_shown=not out.is_strict and output != "-") as progress, _sink(output) as file:
+            if kind is None:
+                await _write_parquet(opened_log, moment, low, high, columns, file, progress)
+            else:
+                is_car = kind is ArchiveFormat.CAR
+                if is_car:
                     file.write(car_header(await _roots(opened_log, moment, low, high)))
                 async with contextlib.aclosing(_entries(opened_log, moment, low, high)) as entries:
                     async for entry in entries:
-                        file.write(car_block(entry.value) if kind is ArchiveFormat.CAR else entry_to_line(entry) + b"\n")
+                        file.write(car_block(entry.value) if is_car else entry_to_line(entry) + b"\n")
                         progress.step()
-                return progress.done
-
-    count = run(task)
     if output != "-":
-        _tell_written(output, count, out)
-    return ExitCode.DONE
+        _tell_written(output, progress.done, out)
 
 
 def _export_bucket(place: str, output: str, columns: str | None, out: Output) -> int:
     """Write what a bucket's publishers have as a Parquet file; what is missing or damaged there is named, and the exit code is 3 then."""
-    from ...arrow import EXPORT_COLUMNS, ParquetFile, arrow_schema
+    from ...arrow import ParquetFile, arrow_schema
     from ...bucket.table import bucket_to_arrow
 
-    names = EXPORT_COLUMNS if columns is None else tuple(name.strip() for name in columns.split(","))
+    names = _names(columns)
     schema, count, failed = arrow_schema(names), 0, 0
     reader: Any = bucket_to_arrow(place, [*dict.fromkeys([*names, "place", "fault"])], proves=True)
     with Progress("exporting", None, is_shown=not out.is_strict) as progress, _sink(output) as file, ParquetFile(file, schema) as parquet:  # type: ignore[arg-type]
@@ -149,14 +152,20 @@ async def _write_parquet(
     """Write the entries after `low` up to and including `high` as a Parquet file."""
     import trio
 
-    from ...arrow import EXPORT_COLUMNS, ParquetFile, arrow_schema
+    from ...arrow import ParquetFile, arrow_schema
 
-    names = EXPORT_COLUMNS if columns is None else tuple(name.strip() for name in columns.split(","))
+    names = _names(columns)
     before = None if high is None else _id_after(high)
     with ParquetFile(file, arrow_schema(names)) as parquet:
         async for batch in log.to_arrow(names, after=low, before=before, moment=moment):
             await trio.to_thread.run_sync(parquet.add, batch)
             progress.step(batch.num_rows)
+
+
+def _names(columns: str | None) -> tuple[str, ...]:
+    from ...arrow import EXPORT_COLUMNS
+
+    return EXPORT_COLUMNS if columns is None else tuple(name.strip() for name in columns.split(","))
 
 
 def _id_after(id: str) -> str | None:
@@ -213,10 +222,11 @@ def _sink(output: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
 @click.command("import")
 @log_argument
 @click.argument("file", metavar="FILE")
-@click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What an imported entry survives.")
+@durability_option
 @archive_options
 @output_options()
-def import_(log: str, file: str, durability: str, expanded_bytes_max: int, out: Output) -> int:
+@in_trio
+async def import_(log: str, file: str, durability: str, expanded_bytes_max: int, out: Output) -> int:
     """Add the entries of a file.
 
     The file may be .jsonl, .car or .hex, plain or with .gz; '-' is stdin. Every entry is verified as if a stranger had sent it. Good
@@ -229,20 +239,16 @@ def import_(log: str, file: str, durability: str, expanded_bytes_max: int, out: 
       ssh host gossiplog export app.db -o - | gossiplog import app.db -
     """
 
-    async def task() -> _Tally:
-        tally = _Tally(out)
-        with (
-            ArchiveSource.open(file, expanded_bytes_max=expanded_bytes_max) as source,
-            Progress("importing", source.size or None, is_shown=not out.is_strict) as progress,
-        ):
-            async with opened(log, read_only=False, durability=durability) as opened_log:
-                for batch in _batches(source.records()):
-                    await _insert(opened_log, batch, tally)
-                    progress.at(source.position)
-                await _insert_orphans(opened_log, tally)
-        return tally
-
-    tally = run(task)
+    tally = _Tally(out)
+    with (
+        ArchiveSource.open(file, expanded_bytes_max=expanded_bytes_max) as source,
+        Progress("importing", source.size or None, is_shown=not out.is_strict) as progress,
+    ):
+        async with opened(log, read_only=False, durability=durability) as opened_log:
+            for batch in _batches(source.records()):
+                await _insert(opened_log, batch, tally)
+                progress.at(source.position)
+            await _insert_orphans(opened_log, tally)
     record = {"added": tally.added, "known": tally.known, "failed": tally.failed}
     out.tell(record, f"{tally.added:,} added, {tally.known:,} known already, {tally.failed:,} failed")
     return ExitCode.INTEGRITY if tally.failed else ExitCode.DONE
@@ -326,9 +332,10 @@ _SHOWN = 20
 @click.command()
 @log_argument
 @click.argument("target", metavar="TARGET", type=LOG)
-@click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What a copied entry survives.")
+@durability_option
 @output_options()
-def copy(log: Location, target: Location, durability: str, out: Output) -> int:
+@in_trio
+async def copy(log: Location, target: Location, durability: str, out: Output) -> int:
     """Copy a log, byte for byte.
 
     Copies between files and servers in any direction; TARGET is created if necessary. Entries keep the order in which LOG got them; the
@@ -341,42 +348,39 @@ def copy(log: Location, target: Location, durability: str, out: Output) -> int:
       gossiplog copy 'postgresql://db.example.com/app?log=app' backup.db
     """
     if log.is_same(target):
-        raise click.UsageError("LOG and TARGET are the same", click.get_current_context())
+        raise click.UsageError("LOG and TARGET are the same")
 
-    async def task() -> ExitCode:
-        async with (
-            opened(log) as source,
-            opened(target, read_only=False, create=True, topic=source.topic, durability=durability) as copied,
-        ):
-            with Progress("copying", await source.count(), is_shown=not out.is_strict) as progress:
-                try:
-                    report = await copied.copy_from(source, on_progress=progress.at)
-                except (DamagedLog, DecodeError) as error:
-                    message = f"after {progress.done:,} entries: {error}"
-                    raise Failure(message, hint=damage_hint(log), code=ExitCode.INTEGRITY, kind="damaged-log") from error
-                except StoreError as error:
-                    hint = f"what was copied is kept; repeat the command to go on{f'; {error.hint}' if error.hint else ''}"
-                    message = f"after {counted(progress.done, 'entry', 'entries')}: {error}"
-                    raise Failure(message, hint=hint, code=ExitCode.INCOMPLETE, kind="storage") from error
-        for id, reason in report.refused[:_SHOWN] if not out.is_json else ():
-            out.note(clean(f"{id} was left out: {reason}"))
-        record = {
-            "added": report.entries,
-            "known": report.known,
-            "failed": report.failed,
-            "quarantined": report.quarantined,
-            "cursors": report.cursors,
-            "equal": report.is_equal,
-            "refused": [{"id": id, "reason": reason} for id, reason in report.refused],
-        }
-        cursors = "not copied: TARGET has its entries in another order" if report.cursors is None else f"{report.cursors:,}"
-        shown = [
-            ("entries", f"{counted(report.entries, 'entry', 'entries')} added, {report.known:,} known already, {report.failed:,} failed"),
-            ("quarantine", f"{report.quarantined:,}"),
-            ("cursors", cursors),
-            ("roots", "equal" if report.is_equal else "differ: one of the two has entries that the other does not"),
-        ]
-        out.fields(record, shown)
-        return ExitCode.INTEGRITY if report.failed else ExitCode.DONE
-
-    return run(task)
+    async with (
+        opened(log) as source,
+        opened(target, read_only=False, create=True, topic=source.topic, durability=durability) as copied,
+    ):
+        with Progress("copying", await source.count(), is_shown=not out.is_strict) as progress:
+            try:
+                report = await copied.copy_from(source, on_progress=progress.at)
+            except (DamagedLog, DecodeError) as error:
+                message = f"after {progress.done:,} entries: {error}"
+                raise Failure(message, hint=damage_hint(log), code=ExitCode.INTEGRITY, kind="damaged-log") from error
+            except StoreError as error:
+                hint = f"what was copied is kept; repeat the command to go on{f'; {error.hint}' if error.hint else ''}"
+                message = f"after {counted(progress.done, 'entry', 'entries')}: {error}"
+                raise Failure(message, hint=hint, code=ExitCode.INCOMPLETE, kind="storage") from error
+    for id, reason in report.refused[:_SHOWN] if not out.is_json else ():
+        out.note(clean(f"{id} was left out: {reason}"))
+    record = {
+        "added": report.entries,
+        "known": report.known,
+        "failed": report.failed,
+        "quarantined": report.quarantined,
+        "cursors": report.cursors,
+        "equal": report.is_equal,
+        "refused": [{"id": id, "reason": reason} for id, reason in report.refused],
+    }
+    cursors = "not copied: TARGET has its entries in another order" if report.cursors is None else f"{report.cursors:,}"
+    shown = [
+        ("entries", f"{counted(report.entries, 'entry', 'entries')} added, {report.known:,} known already, {report.failed:,} failed"),
+        ("quarantine", f"{report.quarantined:,}"),
+        ("cursors", cursors),
+        ("roots", "equal" if report.is_equal else "differ: one of the two has entries that the other does not"),
+    ]
+    out.fields(record, shown)
+    return ExitCode.INTEGRITY if report.failed else ExitCode.DONE

@@ -19,7 +19,7 @@ from ..exits import ExitCode
 from ..options import LOG, Location, archive_options, output_options, processors
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
-from ..session import is_in_bucket, opened, run
+from ..session import in_trio, is_in_bucket, opened
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
@@ -69,7 +69,8 @@ class Item:
 @click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="How many processes; one per core otherwise.")
 @archive_options
 @output_options()
-def verify(
+@in_trio
+async def verify(
     log: str | None,
     values: str | None,
     topic: str | None,
@@ -96,35 +97,29 @@ def verify(
     """
     path = values if values is not None else log
     if path is None or (values is not None and log is not None):
-        raise click.UsageError("give either a LOG or FILE, or --values FILE", click.get_current_context())
+        raise click.UsageError("give either a LOG or FILE, or --values FILE")
     jobs = jobs or processors()
 
-    async def task() -> tuple[int, int]:
-        if values is None and is_in_bucket(path):
-            with VerifyPool(jobs, topic) as pool:
-                return await _print(_check_file_parents(pool.verify(_chunks_of_bucket(path, topic))), None, out)
-        if values is None and _is_log(path):
-            async with opened(path) as opened_log:
-                total = await opened_log.count()
-                with VerifyPool(jobs if total > _INLINE_MAX else 1, opened_log.topic) as pool:
-                    return await _print(verify_log(opened_log, pool), total, out)
+    if values is None and is_in_bucket(path):
+        with VerifyPool(jobs, topic) as pool:
+            count, failed = await _print(_check_file_parents(pool.verify(_chunks_of_bucket(path, topic))), None, out)
+    elif values is None and _is_log(path):
+        async with opened(path) as opened_log:
+            total = await opened_log.count()
+            with VerifyPool(jobs if total > _INLINE_MAX else 1, opened_log.topic) as pool:
+                count, failed = await _print(verify_log(opened_log, pool), total, out)
+    else:
         kind = ArchiveFormat.HEX if values is not None else None
         with ArchiveSource.open(path, format=kind, expanded_bytes_max=expanded_bytes_max) as source:
             is_large = source.size == 0 or source.size > 250 * _INLINE_MAX
             with VerifyPool(jobs if is_large else 1, topic) as pool:
                 findings = pool.verify(_chunks_of_file(source))
                 is_whole = source.format is not ArchiveFormat.HEX and not partial
-                return await _print(_check_file_parents(findings) if is_whole else findings, None, out)
-
-    count, failed = run(task)
+                count, failed = await _print(_check_file_parents(findings) if is_whole else findings, None, out)
     if failed:
         out.note(f"{failed:,} of {count:,} failed")
         return ExitCode.INTEGRITY
-    summary = f"{counted(count, 'entry', 'entries')}, all valid"
-    if out.is_json:
-        out.note(summary)
-    else:
-        out.line(summary)
+    (out.note if out.is_json else out.line)(f"{counted(count, 'entry', 'entries')}, all valid")
     return ExitCode.DONE
 
 

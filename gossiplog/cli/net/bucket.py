@@ -14,13 +14,14 @@ from ...archive import entry_to_line
 from ...errors import DecodeError
 from ..entries import payload_text
 from ..exits import ExitCode, Failure
-from ..options import DURABILITIES, Location, id_argument, key_option, log_argument, output_options, witness_option
+from ..options import Location, durability_option, id_argument, key_option, log_argument, output_options, witness_option
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
-from ..session import opened, resolve, run
+from ..session import in_trio, opened, resolve, with_log
 
 if TYPE_CHECKING:
     from ...bucket import Exchanged, Published, Taken
+    from ...gossip_log import GossipLog
 
 _SHOWN = 20
 
@@ -36,7 +37,8 @@ _publisher_option = click.option("--publisher", metavar="DID", help="Only what t
 @click.option("--again", is_flag=True, help="Write everything once more, to replace lost or damaged files.")
 @witness_option
 @output_options()
-def publish(
+@in_trio
+async def publish(
     log: Location, place: str, key_name: str | None, every: float | None, again: bool, witnesses: tuple[str, ...], out: Output
 ) -> None:
     """Publish a log in a bucket.
@@ -51,38 +53,32 @@ def publish(
       gossiplog publish app.db /mnt/share/app
       gossiplog publish app.db /srv/www/app --every 10
     """
+    import trio
+
     from ...keyring import Keyring
 
     signer = Keyring.from_environment().choose(key_name)
-
-    async def task() -> None:
-        import trio
-
-        is_again = again
-        async with opened(log) as opened_log:
-            while True:
-                with Progress("publishing", await opened_log.count(), is_shown=not out.is_strict) as progress:
-                    published = await opened_log.publish(place, signer=signer, again=is_again, witnesses=witnesses, on_progress=progress.at)
-                if every is None or published.objects:
-                    _report_published(published, out)
-                if every is None:
-                    return
-                out.flush()
-                is_again = False
-                await trio.sleep(every)
-
-    run(task)
+    async with opened(log) as opened_log:
+        while True:
+            with Progress("publishing", await opened_log.count(), is_shown=not out.is_strict) as progress:
+                published = await opened_log.publish(place, signer=signer, again=again, witnesses=witnesses, on_progress=progress.at)
+            if every is None or published.objects:
+                _report_published(published, out)
+            if every is None:
+                return
+            out.flush()
+            again = False
+            await trio.sleep(every)
 
 
 @click.command()
 @_place_argument
 @log_argument
 @click.option("--topic", metavar="T", help="The log's topic, if logs of several topics are published.")
-@click.option(
-    "--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What an entry that is taken survives."
-)
+@durability_option
 @output_options()
-def clone(place: str, log: Location, topic: str | None, durability: str, out: Output) -> int:
+@in_trio
+async def clone(place: str, log: Location, topic: str | None, durability: str, out: Output) -> int:
     """Make a log from a bucket.
 
     Takes the entries of all publishers below URL. Each byte is verified before it is used: the checkpoint by its signature, tiles and
@@ -95,13 +91,11 @@ def clone(place: str, log: Location, topic: str | None, durability: str, out: Ou
     """
     from ...bucket import look, open_storage
 
-    async def task() -> Exchanged:
-        chosen = topic or (await look(open_storage(place))).topic
-        async with opened(log, read_only=False, create=True, topic=chosen, durability=durability) as opened_log:
-            with Progress("cloning", is_shown=not out.is_strict) as progress:
-                return await opened_log.sync(place, on_progress=progress.at)
-
-    return _report_exchanged(run(task), log, out)
+    chosen = topic or (await look(open_storage(place))).topic
+    async with opened(log, read_only=False, create=True, topic=chosen, durability=durability) as opened_log:
+        with Progress("cloning", is_shown=not out.is_strict) as progress:
+            done = await opened_log.sync(place, on_progress=progress.at)
+    return _report_exchanged(done, log, out)
 
 
 async def exchange_with(
@@ -131,7 +125,8 @@ async def exchange_with(
 @_place_argument
 @_publisher_option
 @output_options()
-def checkpoint(place: str, publisher: str | None, out: Output) -> int:
+@in_trio
+async def checkpoint(place: str, publisher: str | None, out: Output) -> int:
     """Show the checkpoints in a bucket.
 
     Shows for each publisher how many entries it has published, and the root of the tree over them, signed by its key. Signatures are
@@ -146,7 +141,7 @@ def checkpoint(place: str, publisher: str | None, out: Output) -> int:
     is_valid = True
     columns = [Column("publisher"), Column("generation", is_right=True), Column("entries", is_right=True), Column("root")]
     with Listing(out, columns, empty="nothing is published there") as listing:
-        for name, note, found in run(lambda: read_checkpoints(open_storage(place, publisher))):
+        for name, note, found in await read_checkpoints(open_storage(place, publisher)):
             if isinstance(found, str):
                 is_valid = False
                 listing.add({"publisher": f"did:key:{name}", "valid": False, "reason": found}, [f"did:key:{name}", "", "", clean(found)])
@@ -171,7 +166,8 @@ def checkpoint(place: str, publisher: str | None, out: Output) -> int:
 @click.option("--from", "place", metavar="URL", help="The bucket that holds it; by default those that LOG was published to.")
 @_publisher_option
 @output_options()
-def prove(log: Location, entry_id: str, output: str, place: str | None, publisher: str | None, out: Output) -> None:
+@with_log
+async def prove(log: GossipLog, entry_id: str, output: str, place: str | None, publisher: str | None, out: Output) -> None:
     """Prove that an entry is in a published log.
 
     FILE has the entry, the publisher's newest checkpoint with its signatures, and the hashes between the two, so it can be checked without
@@ -182,13 +178,8 @@ def prove(log: Location, entry_id: str, output: str, place: str | None, publishe
       gossiplog prove app.db 0g5k -o said.tlog-proof
       gossiplog check said.tlog-proof
     """
-
-    async def task() -> tuple[str, bytes]:
-        async with opened(log) as opened_log:
-            id = await resolve(opened_log, entry_id)
-            return id, await opened_log.prove(id, place, publisher=publisher)
-
-    id, proof = run(task)
+    id = await resolve(log, entry_id)
+    proof = await log.prove(id, place, publisher=publisher)
     Path(output).write_bytes(proof)
     out.fields({"id": id, "file": output, "bytes": len(proof)}, [("entry", id), ("file", f"{output}, {len(proof):,} bytes")])
 

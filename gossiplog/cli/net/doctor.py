@@ -10,7 +10,7 @@ import click
 
 from ..asking import Asker, certificate_of
 from ..exits import ExitCode, Failure
-from ..options import Location, client_tls, output_options, read_token, token_option
+from ..options import Location, client_tls, output_options, read_token, tls_ca_option, token_option
 from ..output import Column, Listing, Output, clean
 from ..posting import is_server_url
 from ..session import opened, run
@@ -26,7 +26,7 @@ _HAS_EXPIRED = 10
 
 @click.command()
 @click.argument("place", metavar="LOG|URL")
-@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when asking a wss:// server.")
+@tls_ca_option
 @token_option
 @output_options(quiet="Print only the names of the checks that found something.")
 def doctor(place: str, tls_ca: str | None, token_file: str | None, out: Output) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,8 +11,8 @@ import click
 
 from ..asking import Asker
 from ..exits import Failure
-from ..options import client_tls, output_options, read_token, token_option
-from ..output import Column, Listing, Output, clean
+from ..options import client_tls, output_options, read_token, tls_ca_option, token_option
+from ..output import Column, Listing, Output, clean, utc
 
 WATCH_S = 1.0
 _MORE = ("peering", "backoff_s", "topics", "syncing", "queue", "traffic")
@@ -36,7 +35,7 @@ _COLUMNS = (
 
 @click.command()
 @click.argument("url", metavar="URL")
-@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when asking a wss:// server.")
+@tls_ca_option
 @token_option
 @click.option("--watch", "is_watching", is_flag=True, help="Ask again every second, and redraw, until Ctrl-C.")
 @output_options(quiet="Print only the peers.")
@@ -91,7 +90,7 @@ def _cells(link: Mapping[str, Any]) -> tuple[str, ...]:
         clean(str(link.get("kind", ""))),
         "" if "outbound" not in link else "dialled" if link["outbound"] else "accepted",
         clean(str(link.get("peering", ""))) if link.get("kind") == "mesh" else "",
-        "" if since is None else datetime.datetime.fromtimestamp(since, datetime.UTC).isoformat(timespec="seconds"),
+        "" if since is None else utc(since),
         *(f"{counts[name]:,}" if name in counts else "" for name in ("received", "pushed", "syncs")),
         f"{link['queuedBytes']:,}" if "queuedBytes" in link else "",
         _score(link.get("score")),
@@ -126,7 +125,6 @@ def _troubles(more: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
         tries = f"{dial['tries']:,} tries" if dial["tries"] != 1 else "1 try"
         yield {"dial": dial}, clean(f"cannot reach {dial['address']}: {dial['reason']} ({tries})")
     for ban in more.get("bans", ()):
-        until = datetime.datetime.fromtimestamp(ban["until"], datetime.UTC).isoformat(timespec="seconds")
-        yield {"ban": ban}, clean(f"banned until {until}: {ban['peer']}: {ban['reason']}")
+        yield {"ban": ban}, clean(f"banned until {utc(ban['until'])}: {ban['peer']}: {ban['reason']}")
     for refused in more.get("refused", ()):
         yield {"refused": refused}, clean(f"messages refused of {refused['peer']}: {refused['reason']}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import gc
 import logging
@@ -12,24 +13,25 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ...errors import GossipLogError
 from ...pubsub.params import MESH_PARAMS
 from ..configured import ConfiguredCommand, config_option, read_config, source_of
-from ..exits import ExitCode, Failure
+from ..exits import ExitCode, misused
 from ..journal import LOG_FORMATS, write_journal
 from ..options import (
-    DURABILITIES,
     LOG,
     Location,
     client_tls,
     complete_key,
+    durability_option,
     output_options,
     read_identity,
     read_token,
+    tls_ca_option,
     token_option,
     witness_option,
 )
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
     from ...net.ground.access import Access
     from .serving import GlassOptions, MeshOptions, Serving
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 _FILES_WANTED = 16_384
@@ -70,120 +71,24 @@ def _read_hosts(context: click.Context, option: click.Parameter, values: tuple[s
     return values
 
 
-def glass_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options; the command gets a `GlassOptions` named `glass`."""
+def _grouped(name: str, *options: Callable[[Any], Any]) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Add options that a command gets together: `glass` is the `GlassOptions` of `serving`, whose fields have their names."""
 
-    @functools.wraps(command)
-    def run(
-        *args: Any,
-        dashboard: bool,
-        dashboard_append: bool,
-        dashboard_watch: tuple[str, ...],
-        facts: str | None,
-        key_name: str | None,
-        **options: Any,
-    ) -> R:
-        from .serving import GlassOptions
+    def decorate(command: Callable[..., R]) -> Callable[..., R]:
+        @functools.wraps(command)
+        def run(*args: Any, **values: Any) -> R:
+            from . import serving
 
-        return command(*args, glass=GlassOptions(dashboard, dashboard_append, dashboard_watch, facts, key_name), **options)
+            kind = getattr(serving, f"{name.title()}Options")
+            fields = {field.name: values.pop(field.name) for field in dataclasses.fields(kind)}
+            return command(*args, **{name: kind(**fields)}, **values)
 
-    options = (
-        click.option("--dashboard", is_flag=True, help="Serve a page at / that shows the log, its network, and what happens."),
-        click.option("--dashboard-append", is_flag=True, help="Let the page append, signed by --key; else it only looks."),
-        click.option(
-            "--key",
-            "key_name",
-            metavar="NAME",
-            shell_complete=complete_key,
-            help="The keyring's key: signs the page's appends and --publish's checkpoints, and lets us in at hubs.",
-        ),
-        click.option("--dashboard-watch", metavar="URL", multiple=True, help="Show this server on the page as well; repeatable."),
-        click.option("--facts", metavar="FILE", type=click.Path(dir_okay=False), help="Append all facts to this file, as JSON lines."),
-    )
-    decorated: Callable[..., R] = run
-    for option in reversed(options):
-        decorated = option(decorated)
-    return decorated
+        decorated: Callable[..., R] = run
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
 
-
-def mesh_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options; the command gets a `MeshOptions` named `mesh`."""
-
-    @functools.wraps(command)
-    def run(
-        *args: Any,
-        p2p: tuple[str, ...],
-        bootstrap: tuple[str, ...],
-        announce: tuple[str, ...],
-        peer_key: str | None,
-        router: str,
-        peers: int,
-        mesh_params: str | None,
-        dial_from: str | None,
-        **options: Any,
-    ) -> R:
-        from .serving import MeshOptions
-
-        return command(*args, mesh=MeshOptions(p2p, bootstrap, announce, peer_key, router, peers, mesh_params, dial_from), **options)
-
-    options = (
-        click.option("--p2p", metavar="MULTIADDR", multiple=True, help="Be a peer among servers, and listen here; repeatable."),
-        click.option("--bootstrap", metavar="MULTIADDR", multiple=True, help="A peer to find the others through; repeatable."),
-        click.option("--announce", metavar="MULTIADDR", multiple=True, help="Announce this address instead of our own; repeatable."),
-        click.option("--peer-key", type=click.Path(dir_okay=False), help="Our key among peers; made if missing.  [default: LOG.peer.pem]"),
-        click.option("--router", type=click.Choice(tuple(MESH_PARAMS)), default="gossipsub", show_default=True, help="How entries spread."),
-        click.option("--peers", type=click.IntRange(min=1), default=16, show_default=True, metavar="N", help="Connections to keep."),
-        click.option(
-            "--mesh-params",
-            type=click.Path(dir_okay=False),
-            help="TOML with the router's parameters that differ from the defaults, peer scores included.",
-        ),
-        click.option(
-            "--dial-from", metavar="ADDRESS", callback=check_address, help="Dial peers and hubs from this address of the machine."
-        ),
-        click.option(
-            "--mesh-params-help",
-            type=click.Choice(tuple(MESH_PARAMS)),
-            is_eager=True,
-            expose_value=False,
-            callback=_print_params,
-            help="Print a router's parameters with their defaults, as a file for --mesh-params.",
-        ),
-    )
-    decorated: Callable[..., R] = run
-    for option in reversed(options):
-        decorated = option(decorated)
-    return decorated
-
-
-def bucket_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options; the command gets them as `bucket`: URLs, seconds, witnesses."""
-
-    @functools.wraps(command)
-    def run(*args: Any, publish: tuple[str, ...], publish_every: float, witnesses: tuple[str, ...], **options: Any) -> R:
-        return command(*args, bucket=(publish, publish_every, witnesses), **options)
-
-    options = (
-        click.option(
-            "--publish",
-            metavar="URL",
-            multiple=True,
-            help="Publish in this bucket, and take what others publish; repeatable. Signed by --key.",
-        ),
-        click.option(
-            "--publish-every",
-            type=click.FloatRange(min=0.1),
-            default=5.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="How often buckets are looked at.",
-        ),
-        witness_option,
-    )
-    decorated: Callable[..., R] = run
-    for option in reversed(options):
-        decorated = option(decorated)
-    return decorated
+    return decorate
 
 
 def check_address(context: click.Context, option: click.Parameter, value: Any) -> Any:
@@ -224,7 +129,7 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
     "--tls-cert", type=click.Path(dir_okay=False), help="The server's certificate, with its chain, in PEM: serve wss:// and https://."
 )
 @click.option("--tls-key", type=click.Path(dir_okay=False), help="Its private key in PEM; needed unless the certificate's file has it.")
-@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when connecting to a wss:// hub.")
+@tls_ca_option
 @click.option(
     "--origin",
     "origins",
@@ -256,11 +161,67 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
 @click.option("--app", "apps", metavar="MODULE:OBJECT", multiple=True, help="Run this Application, or apply function, here; repeatable.")
 @click.option("--authorize", metavar="MODULE:FUNCTION", help="The logs' access rule, which decides whose entries they hold.")
 @token_option
-@mesh_options
-@glass_options
-@bucket_options
+@_grouped(
+    "mesh",
+    click.option("--p2p", "listen", metavar="MULTIADDR", multiple=True, help="Be a peer among servers, and listen here; repeatable."),
+    click.option("--bootstrap", metavar="MULTIADDR", multiple=True, help="A peer to find the others through; repeatable."),
+    click.option("--announce", metavar="MULTIADDR", multiple=True, help="Announce this address instead of our own; repeatable."),
+    click.option(
+        "--peer-key", "key_file", type=click.Path(dir_okay=False), help="Our key among peers; made if missing.  [default: LOG.peer.pem]"
+    ),
+    click.option("--router", type=click.Choice(tuple(MESH_PARAMS)), default="gossipsub", show_default=True, help="How entries spread."),
+    click.option("--peers", "target", type=click.IntRange(min=1), default=16, show_default=True, metavar="N", help="Connections to keep."),
+    click.option(
+        "--mesh-params",
+        "params_file",
+        type=click.Path(dir_okay=False),
+        help="TOML with the router's parameters that differ from the defaults, peer scores included.",
+    ),
+    click.option("--dial-from", metavar="ADDRESS", callback=check_address, help="Dial peers and hubs from this address of the machine."),
+)
+@click.option(
+    "--mesh-params-help",
+    type=click.Choice(tuple(MESH_PARAMS)),
+    is_eager=True,
+    expose_value=False,
+    callback=_print_params,
+    help="Print a router's parameters with their defaults, as a file for --mesh-params.",
+)
+@_grouped(
+    "glass",
+    click.option("--dashboard", is_flag=True, help="Serve a page at / that shows the log, its network, and what happens."),
+    click.option("--dashboard-append", "may_append", is_flag=True, help="Let the page append, signed by --key; else it only looks."),
+    click.option(
+        "--key",
+        "key_name",
+        metavar="NAME",
+        shell_complete=complete_key,
+        help="The keyring's key: signs the page's appends and --publish's checkpoints, and lets us in at hubs.",
+    ),
+    click.option("--dashboard-watch", "watched", metavar="URL", multiple=True, help="Show this server on the page as well; repeatable."),
+    click.option(
+        "--facts", "facts_file", metavar="FILE", type=click.Path(dir_okay=False), help="Append all facts to this file, as JSON lines."
+    ),
+)
+@click.option(
+    "--publish",
+    "places",
+    metavar="URL",
+    multiple=True,
+    help="Publish in this bucket, and take what others publish; repeatable. Signed by --key.",
+)
+@click.option(
+    "--publish-every",
+    "every_s",
+    type=click.FloatRange(min=0.1),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often buckets are looked at.",
+)
+@witness_option
 @click.option("--no-api", is_flag=True, help="Serve only WebSocket, no HTTP.")
-@click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What a received entry survives.")
+@durability_option
 @click.option("-v", "--verbose", "is_verbose", is_flag=True, help="Log everything, such as each attempt to connect and each lost stream.")
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True, help="How to log, on stderr.")
 @config_option
@@ -297,7 +258,9 @@ def serve(
     check: bool,
     mesh: MeshOptions,
     glass: GlassOptions,
-    bucket: tuple[tuple[str, ...], float, tuple[str, ...]],
+    places: tuple[str, ...],
+    every_s: float,
+    witnesses: tuple[str, ...],
     out: Output,
 ) -> int:
     """Put logs on the network, until Ctrl-C.
@@ -349,7 +312,6 @@ def serve(
         if hub_url(hub) is None:
             raise click.UsageError(f"--connect {hub}: a hub has a URL, ws://HOST:PORT or wss://…")
     token = read_token(token_file)
-    places, every_s, witnesses = bucket
     if (len(logs) > 1 or folder is not None) and any("{topic}" not in place for place in places):
         raise click.UsageError("--publish: several logs have a place each, with {topic} in the URL")
     plan = ServePlan(
@@ -478,12 +440,9 @@ def _server_tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["http/1.1"])
-    try:
+    hint = "both files are PEM, the key without a password and belonging to the certificate"
+    with misused(f"cannot use the certificate {cert}", hint=hint, kind="tls"):
         context.load_cert_chain(cert, key)
-    except (OSError, ssl.SSLError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        hint = "both files are PEM, the key without a password and belonging to the certificate"
-        raise Failure(f"cannot use the certificate {cert}: {reason}", hint=hint, code=ExitCode.USAGE, kind="tls") from None
     return context
 
 

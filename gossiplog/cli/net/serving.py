@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import trio
 
-from ...errors import DecodeError, GossipLogError, LocalProtocolError, ReadOnlyLog
+from ...errors import GossipLogError, LocalProtocolError, ReadOnlyLog
 from ...pubsub.params import MESH_PARAMS
 from ..configured import configurable, source_of
-from ..exits import ExitCode, Failure
+from ..exits import ExitCode, Failure, misused
 from ..options import Location
 from ..output import Output, counted
 from ..session import opened
@@ -64,15 +64,11 @@ class GlassOptions:
             raise click.UsageError("--key needs --dashboard-append, --connect or --publish: nothing else is signed here")
         self.signer()
         for url in self.watched:
-            try:
+            with misused("--dashboard-watch"):
                 parse_server_url(url)
-            except LocalProtocolError as error:
-                raise click.UsageError(f"--dashboard-watch: {error}; {error.hint}") from None
         if self.facts_file is not None:
-            try:
+            with misused(f"--facts {self.facts_file}"):
                 Path(self.facts_file).open("ab").close()
-            except OSError as error:
-                raise Failure(f"--facts {self.facts_file}: {error.strerror}", code=ExitCode.USAGE, kind="usage") from None
 
     def signer(self) -> Signer | None:
         """Load the key that signs what the page appends; None if it may not.
@@ -151,7 +147,7 @@ class MeshOptions:
             raise click.UsageError("a peer whose log is not a file needs --peer-key FILE")
         if self.key_file is None and not Path(path).exists():
             hint = "give one with --peer-key FILE; it is made if missing"
-            raise Failure("a log that is not a file has no place for its peer's key", hint=hint, code=ExitCode.USAGE, kind="usage")
+            raise Failure("a log that is not a file has no place for its peer's key", hint=hint, code=ExitCode.USAGE)
         key = PeerKey.load_or_create(Path(self.key_file or f"{path}.peer.pem"))
         config = MeshConfig(
             listen=_read("--p2p", self.listen),
@@ -456,24 +452,19 @@ def _read_params(router: str, file: str | None) -> GossipsubParams | EpisubParam
 
     if file is None:
         return MESH_PARAMS[router]
-    try:
+    hint = f"`gossiplog serve --mesh-params-help {router}` prints every parameter with its default"
+    with misused(f"--mesh-params {file}", hint=hint):
         params = overlaid(MESH_PARAMS[router], read_toml(file), "")
         if not params.is_validating:
             raise LocalProtocolError("is_validating: False, but a log validates what it passes on")
-    except (OSError, ValueError, RecursionError, LocalProtocolError) as error:
-        reason = getattr(error, "strerror", None) or error
-        hint = f"`gossiplog serve --mesh-params-help {router}` prints every parameter with its default"
-        raise Failure(f"--mesh-params {file}: {reason}", hint=hint, code=ExitCode.USAGE, kind="usage") from None
     return params
 
 
 def _read(option: str, texts: tuple[str, ...]) -> tuple[Address, ...]:
     from ...net.libp2p import Address
 
-    try:
+    hint = "such as /dns4/peer.example.com/tcp/4001/p2p/12D3Koo…, /ip4/203.0.113.7/tcp/4001/ws or /dns4/peer.example.com/tcp/443/wss"
+    if option == "--p2p":
+        hint = "such as /ip4/0.0.0.0/tcp/4001, or /ip4/0.0.0.0/tcp/4001/ws"
+    with misused(option, hint=hint):
         return tuple(Address.parse(text) for text in texts)
-    except DecodeError as error:
-        hint = "such as /dns4/peer.example.com/tcp/4001/p2p/12D3Koo…, /ip4/203.0.113.7/tcp/4001/ws or /dns4/peer.example.com/tcp/443/wss"
-        if option == "--p2p":
-            hint = "such as /ip4/0.0.0.0/tcp/4001, or /ip4/0.0.0.0/tcp/4001/ws"
-        raise Failure(f"{option}: {error}", hint=hint, code=ExitCode.USAGE, kind="usage") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,24 +14,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...entry.validation import Rule
-from ...errors import LocalProtocolError, LogNotFound, ProtocolNotSupported, StoreError, SyncAborted, TopicMismatch
-from ..exits import ExitCode, Failure, worst
+from ...errors import LogNotFound, ProtocolNotSupported, StoreError, SyncAborted, TopicMismatch
+from ..exits import ExitCode, Failure, misused, worst
 from ..journal import LOG_FORMATS, write_journal
 from ..log.heal import Healing
 from ..options import (
-    DURABILITIES,
     LOG_OR_SHELF,
     Location,
     client_tls,
+    durability_option,
     exchange_key_option,
     output_options,
     read_identity,
     read_token,
+    tls_ca_option,
     token_option,
 )
 from ..output import Output, counted
 from ..progress import Progress
-from ..session import opened, run
+from ..session import opened, run, wait_for_signal
 from .bucket import exchange_with
 
 if TYPE_CHECKING:
@@ -61,10 +61,8 @@ def hub_url(text: str, token: str | None = None, identity: Signer | None = None)
         return None
     from ...net.hub.client import parse_url
 
-    try:
+    with misused(""):
         return parse_url(text, token=token, identity=identity)
-    except LocalProtocolError as error:
-        raise Failure(str(error), hint=error.hint, code=ExitCode.USAGE, kind="usage") from None
 
 
 async def sync_hub(
@@ -140,7 +138,7 @@ async def rehearse_hub(log: GossipLog, hub: HubUrl, *, pulls: bool, pushes: bool
         done = await exchange(log, hub, pulls=pulls, pushes=pushes, tls=tls, is_rehearsal=True)
     except ProtocolNotSupported:
         message = f"{hub.url} cannot say beforehand what would be moved"
-        raise Failure(message, hint="it does not reconcile; only a sync shows it", code=ExitCode.USAGE, kind="usage") from None
+        raise Failure(message, hint="it does not reconcile; only a sync shows it", code=ExitCode.USAGE) from None
     found = done.rehearsal
     assert found is not None
     mean = await _mean_value_bytes(log)
@@ -169,14 +167,10 @@ async def _mean_value_bytes(log: GossipLog) -> float:
 
 async def follow_hub(log: GossipLog, hub: HubUrl, *, tls: ssl.SSLContext | None, out: Output) -> int:
     """Stay connected to a hub until Ctrl-C."""
-    import trio
-
     from ...net.hub.client import connect
 
     async with connect(log, hub.url, tls=tls, headers=dict(hub.headers), identity=hub.identity):
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            out.note(f"following {hub.url}; Ctrl-C ends it")
-            await anext(signals)
+        await wait_for_signal(tell=lambda: out.note(f"following {hub.url}; Ctrl-C ends it"))
     return ExitCode.DONE
 
 
@@ -207,13 +201,13 @@ def left_out_record(result: SyncResult) -> dict[str, object] | None:
 @click.option("--all", "is_all", is_flag=True, help="LOG is a folder or a database of logs: sync each of them.")
 @click.option("--create", "creates", is_flag=True, help="With --all: create logs that one side lacks.")
 @click.option("--follow", is_flag=True, help="With a hub: stay connected, and exchange what is new as it comes, until Ctrl-C.")
-@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when connecting to a wss:// hub.")
+@tls_ca_option
 @token_option
 @exchange_key_option
 @click.option(
     "--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True, help="With --follow: how to log, on stderr."
 )
-@click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What a received entry survives.")
+@durability_option
 @output_options()
 def sync(
     log: Location,

@@ -94,6 +94,6 @@ async def topics_in_bucket(place: str) -> set[str]:
 
     before, _, after = place.partition("{topic}")
     if after.strip("/") or not before.endswith("/"):
-        raise Failure(f"{place}: expected {{topic}} at the end, after a slash", code=ExitCode.USAGE, kind="usage")
+        raise Failure(f"{place}: expected {{topic}} at the end, after a slash", code=ExitCode.USAGE)
     folders, _ = await open_storage(before).list("")
     return {topic for topic in map(unquote, folders) if is_topic(topic) and quote(topic, safe="") in folders}

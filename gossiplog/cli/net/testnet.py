@@ -19,7 +19,7 @@ from ..exits import ExitCode
 from ..options import output_options
 from ..output import Output
 from ..progress import Progress
-from ..session import run
+from ..session import run, wait_for_signal
 from .serve import SIGNALS
 
 if TYPE_CHECKING:
@@ -218,12 +218,8 @@ def _tell(out: Output, record: dict[str, Any]) -> None:
 
 
 async def _end_at_signal(scope: Any) -> None:
-    import trio
-
-    with trio.open_signal_receiver(*SIGNALS) as signals:
-        async for _ in signals:
-            scope.cancel()
-            return
+    await wait_for_signal(*SIGNALS)
+    scope.cancel()
 
 
 def _begin(out: Output, network: Testnet, url: str) -> None:

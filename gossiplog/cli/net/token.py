@@ -8,7 +8,7 @@ import click
 
 from ...errors import NotAuthorised
 from ..exits import ExitCode, Failure
-from ..options import client_tls, identity_option, output_options
+from ..options import client_tls, identity_option, output_options, tls_ca_option
 from ..output import Output
 from ..session import run
 from .sync import hub_url
@@ -18,7 +18,7 @@ from .sync import hub_url
 @click.argument("name", metavar="[NAME]", default="client")
 @click.option("--for", "url", metavar="URL", help="Get a token from this server, which lets in --key's did.")
 @identity_option
-@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when asking a wss:// server.")
+@tls_ca_option
 @output_options(quiet="Print only the token.")
 def token(name: str, url: str | None, key_name: str | None, tls_ca: str | None, out: Output) -> None:
     """Make a token that lets a client into a server.
@@ -58,7 +58,7 @@ def _fetch(url: str, key_name: str | None, tls_ca: str | None, out: Output) -> N
     identity = Keyring.from_environment().choose(key_name)
     hub = hub_url(url, identity=identity)
     if hub is None or hub.identity is None:
-        raise Failure(f"{url!r} is no URL of a server, or has a token", code=ExitCode.USAGE, kind="usage")
+        raise Failure(f"{url!r} is no URL of a server, or has a token", code=ExitCode.USAGE)
     made = run(partial(fetch_token, hub, client_tls(tls_ca)))
     if made is None:
         raise NotAuthorised(f"{hub.url} gives no tokens to dids", hint="its rules name none, or it serves no HTTP")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,15 +9,15 @@ import click
 
 from ..asking import Asker
 from ..exits import ExitCode, Failure
-from ..options import client_tls, output_options, read_token, token_option
-from ..output import Output, clean
+from ..options import client_tls, output_options, read_token, tls_ca_option, token_option
+from ..output import Output, clean, utc
 
 
 @click.command()
 @click.argument("url", metavar="URL")
 @click.argument("entry", metavar="ENTRY")
 @click.argument("peer", metavar="[PEER]", required=False)
-@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when asking a wss:// server.")
+@tls_ca_option
 @token_option
 @click.option("--peer-token-file", type=click.Path(dir_okay=False), help="A file with the token that PEER wants, if that is a URL.")
 @output_options(quiet="Print only the cause.")
@@ -44,7 +43,7 @@ def why(
 
     if not is_id(entry):
         hint = "an entry that is not there cannot be found by a beginning: give all 32 characters of 0-9 and a-v"
-        raise Failure(f"{entry!r} is not an id", hint=hint, code=ExitCode.USAGE, kind="usage")
+        raise Failure(f"{entry!r} is not an id", hint=hint, code=ExitCode.USAGE)
     tls, token = client_tls(tls_ca), read_token(token_file)
     here = Asker(url, tls, token)
     if peer is not None and "://" in peer and not _is_linked(here, peer):
@@ -99,14 +98,10 @@ def _show(answer: Mapping[str, Any], out: Output) -> None:
     since = answer.get("since")
     way = [_step(step) for step in answer.get("way", [])]
     shown = [("state", clean(state)), ("cause", clean(cause)), ("why", clean(str(answer["text"])))]
-    shown += [] if since is None else [("since", _time(float(since)))]
+    shown += [] if since is None else [("since", utc(float(since), "milliseconds"))]
     out.fields(answer, [*shown, *(("way", step) for step in way)])
 
 
 def _step(step: Mapping[str, Any]) -> str:
     said = [str(step[name]) for name in ("kind", "type", "way", "rule", "reason") if name in step]
-    return clean(f"{_time(float(step['time_s']))}  {' '.join(said)}" + (f"  {step['peer']}" if "peer" in step else ""))
-
-
-def _time(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="milliseconds")
+    return clean(f"{utc(float(step['time_s']), 'milliseconds')}  {' '.join(said)}" + (f"  {step['peer']}" if "peer" in step else ""))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 from functools import partial
 from pathlib import Path
 
 import click
 
 from ...errors import DecodeError
-from ..exits import ExitCode
 from ..journal import write_journal
 from ..options import key_option, output_options
 from ..output import Output
-from ..session import run
+from ..session import in_trio, wait_for_signal
 
 
 @click.command()
@@ -26,7 +24,8 @@ from ..session import run
 @click.option("--listen", default="127.0.0.1:8090", show_default=True, metavar="HOST:PORT", help="Where to serve HTTP.")
 @click.option("--host", "hosts", metavar="NAME", multiple=True, help="A name under which it answers, beside addresses; repeatable.")
 @output_options(quiet="Log only problems.")
-def witness(
+@in_trio
+async def witness(
     folder: str,
     name: str,
     key_name: str | None,
@@ -36,7 +35,7 @@ def witness(
     listen: str,
     hosts: tuple[str, ...],
     out: Output,
-) -> int:
+) -> None:
     """Cosign checkpoints of published logs, until Ctrl-C.
 
     A witness signs, with the time, a checkpoint that extends the last one of the same log that it signed, and never another. What it has
@@ -74,19 +73,11 @@ def witness(
     found = Cosigner(Path(folder), name, signer, logs=keys, publishers=None if anybody else names)
     write_journal("text", is_quiet=out.is_quiet, is_verbose=False)
 
-    async def task() -> int:
-        import trio
-
-        limits = HubLimits(hosts=frozenset(hosts))
-        with found.locked():
-            async with serve([], listen, limits=limits, make_http=partial(make_witness_http, found)) as hub:
-                urls = [f"http://{host if ':' not in host else f'[{host}]'}:{port}" for host, port in hub.addresses]
-                record = {"witness": name, "key": str(found.key), "urls": urls}
-                out.fields(record, [("key", str(found.key)), *(("--witness", f"{url}#{found.key}") for url in urls)])
-                out.flush()
-                with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                    async for _ in signals:
-                        break
-        return ExitCode.DONE
-
-    return run(task)
+    limits = HubLimits(hosts=frozenset(hosts))
+    with found.locked():
+        async with serve([], listen, limits=limits, make_http=partial(make_witness_http, found)) as hub:
+            urls = [f"http://{host if ':' not in host else f'[{host}]'}:{port}" for host, port in hub.addresses]
+            record = {"witness": name, "key": str(found.key), "urls": urls}
+            out.fields(record, [("key", str(found.key)), *(("--witness", f"{url}#{found.key}") for url in urls)])
+            out.flush()
+            await wait_for_signal()
