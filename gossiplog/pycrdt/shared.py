@@ -4,6 +4,9 @@ Theory of operation: a mirror, which is a document of Yjs that nobody edits, has
 comes, from an editor or from the log, is applied to the mirror, and the mirror says what of it was new. So what came from the log is never
 written to it again, and what was written is not handed to the editor again, with no account of where anything came from.
 
+What was applied to the mirror stays in it, even what has become void since: Yjs takes nothing back. So a snapshot is made of the entries
+that it stands for, and not of the mirror.
+
 Invariants: the mirror has what each entry in `_standing` has, so a snapshot may stand for them; what of it is not in the log is in
 `_unsent`.
 
@@ -19,8 +22,9 @@ from logging import Logger
 from typing import Any
 
 import anyio
-from pycrdt import Doc, TransactionEvent, merge_updates
+from pycrdt import Doc, TransactionEvent, get_update, merge_updates
 
+from ..access import is_control
 from ..entry.message import Entry
 from ..errors import GossipLogError
 from ..kit import Documents, compose
@@ -58,8 +62,7 @@ class SharedDoc:
     async def following(self, hand_out: Callable[[bytes], Awaitable[None]]) -> AsyncIterator[None]:
         """Load the document, and hand out what others write from then on. At the end, what is on its way still gets to the log."""
         async with self._log.subscribe(from_now=True) as entries:
-            for id in await self._documents.ids(self._log, self._name):
-                await self._take(await self._log.get(id))
+            await self._load()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow, entries, hand_out)
                 try:
@@ -88,10 +91,31 @@ class SharedDoc:
             except BaseException:
                 self._unsent = taken + self._unsent
                 raise
-            state = self.mirror.get_update()
-            if len(self._standing) > min(_STANDING_MAX + len(state) // 1024, REPLACED_MAX):
-                replaced = [*self._standing][:REPLACED_MAX]
-                self._stands(await self._append(state, replaces=replaced), replaced)
+            if len(self._standing) > min(_STANDING_MAX + len(self.mirror.get_update()) // 1024, REPLACED_MAX):
+                replaced = [id for id in await self._documents.ids(self._log, self._name) if id in self._standing][:REPLACED_MAX]
+                self._stands(await self._append(await self._state_of(replaced), replaces=replaced), replaced)
+
+    async def _state_of(self, ids: list[str]) -> bytes:
+        """Return what these entries make together, with what of it Yjs does not show as it builds on something void."""
+        doc: Doc[Any] = Doc()
+        updates = []
+        for id in ids:
+            edit = self._documents.edit_of(await self._log.get(id))
+            update = None if edit is None else await self._documents.update_of(self._log, edit)
+            if update is not None:
+                doc.apply_update(update)
+                updates.append(update)
+        return merge_updates(doc.get_update(), get_update(merge_updates(*updates), doc.get_state()))
+
+    async def _load(self) -> list[bytes]:
+        """Take what the log has and the mirror has not; return what is new."""
+        ids = await self._documents.ids(self._log, self._name)
+        gone = self._standing.keys() - set(ids)
+        if gone and (void := await self._log.find_void(sorted(gone))):
+            self._logger.warning("document %r: shown until it is loaded again, though void: %s", self._name, ", ".join(void))
+        self._standing = {id: None for id in ids if id in self._standing}
+        new = [id for id in ids if id not in self._standing]
+        return [update for id in new for update in await self._take(await self._log.get(id))]
 
     async def _end(self) -> None:
         with anyio.move_on_after(_FLUSH_S, shield=True) as patience:
@@ -108,7 +132,8 @@ class SharedDoc:
 
     async def _follow(self, entries: Any, hand_out: Callable[[bytes], Awaitable[None]]) -> None:
         async for entry in entries:
-            for update in await self._take(entry):
+            # After something about members, earlier edits may count again.
+            for update in await (self._load() if self._log.has_members and is_control(entry) else self._take(entry)):
                 await hand_out(update)
 
     async def _take(self, entry: Entry) -> list[bytes]:

@@ -325,6 +325,87 @@ async def test_members_who_read_change_nothing() -> None:
         assert str(text_of(room.ydoc)) == "again by a writer "
 
 
+async def test_a_snapshot_after_a_removal_brings_back_nothing_void_and_loses_nothing_that_builds_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Yjs cannot take back what a room shows. So what a snapshot says comes from the log, and not from the room."""
+    monkeypatch.setattr(shared, "_STANDING_MAX", 4)
+    anna, ben, carl = SIGNERS[:3]
+    async with (
+        gossiplog.open(":memory:", topic=TOPIC, signer=anna, policy=Policy([anna.did]), app=APPLICATION) as log,
+        gossiplog.open(":memory:", topic=log.topic, signer=ben, app=APPLICATION) as bens,
+        gossiplog.open(":memory:", topic=log.topic, signer=carl, app=APPLICATION) as carls,
+        gossiplog.open(":memory:", topic=log.topic, app=APPLICATION) as reads,
+    ):
+        place = (await log.grant(ben.did)).id
+        await log.grant(carl.did)
+        begun: Doc[Any] = Doc()
+        async with provide(log, "plan")(begun) as provider:
+            await provider.synced.wait()
+            text_of(begun).insert(0, "start")
+            await until_edits(log, 1)
+        for other in (bens, carls):
+            await other.sync(log)
+        await log.revoke(place)
+        shown, written, open_room = Doc[Any](), Doc[Any](), AsyncExitStack()
+        async with provide(bens, "plan")(written) as provider:
+            await provider.synced.wait()
+            text_of(written).insert(5, "[void]")
+            await until_edits(bens, 2)
+        void = (await DOCUMENTS.ids(bens, "plan"))[1]
+        async with open_room:
+            provider = await open_room.enter_async_context(provide(carls, "plan")(shown))
+            await provider.synced.wait()
+            await carls.sync(bens)
+            await until_says(shown, "[void]")
+            text_of(shown).insert(len(text_of(shown)), " upon it")
+            await until_edits(carls, 3)
+            await carls.sync(log)
+            assert not (await carls.standing(void)).counts
+            # Others write elsewhere in the text, and what this room writes next makes a snapshot.
+            begun = Doc()
+            async with provide(log, "plan")(begun) as provider:
+                await provider.synced.wait()
+                for number in range(3):
+                    text_of(begun).insert(0, f"{number} ")
+                    await until_edits(log, 2 + number)
+            await carls.sync(log)
+            await until_says(shown, "2 1 0 start[void] upon it")
+            text_of(shown).insert(len(text_of(shown)), "!")
+            await until_edits(carls, 1, most=3)
+        edits = [edit for edit in [DOCUMENTS.edit_of(entry) async for entry in carls.iterate()] if edit is not None]
+        assert any(edit.replaces for edit in edits), "a snapshot was made"
+        assert void not in [id for edit in edits for id in edit.replaces]
+        await log.sync(carls)
+        await reads.sync(log)
+        for replica in (log, carls, reads):
+            assert await text_in(replica) == "2 1 0 start"
+        # What was written upon the void one is shown where that counts again, and rooms that are open show both.
+        anew = Doc[Any]()
+        async with provide(reads, "plan")(anew) as provider:
+            await provider.synced.wait()
+            await log.admit([void])
+            await reads.sync(log)
+            await until_says(anew, "2 1 0 start[void] upon it!")
+        await carls.sync(log)
+        for replica in (log, carls, reads):
+            assert await text_in(replica) == "2 1 0 start[void] upon it!"
+
+
+async def until_edits(log: Any, count: int, *, most: int = 100) -> None:
+    with trio.fail_after(20):
+        while not count <= len(await DOCUMENTS.ids(log, "plan")) <= most:
+            await trio.sleep(0.01)
+
+
+async def text_in(log: Any) -> str:
+    """What somebody sees who opens the document now."""
+    doc: Doc[Any] = Doc()
+    async with provide(log, "plan")(doc) as provider:
+        await provider.synced.wait()
+    return str(text_of(doc))
+
+
 async def test_edits_without_an_effect_are_followed_by_nobody() -> None:
     async with open_log() as log, open_log(author=1, app=None) as other:
         doc: Doc[Any] = Doc()
