@@ -83,12 +83,12 @@ class Judge:
 
 
 @cache
-def found(name: str, signers: tuple[Ed25519Signer, ...], role: str = "write") -> list[Entry]:
-    """Make the policy of the first of these signers, and grants to the others, each the parent of the next."""
-    policy = Policy((signers[0].did,), salt=bytes(16))
+def found(name: str, signers: tuple[Ed25519Signer, ...], role: str = "write", founders: tuple[int, ...] = (0,)) -> list[Entry]:
+    """Make the policy of some of these signers, and grants by the first to those who are no founders, each the parent of the next."""
+    policy = Policy(tuple(signers[number].did for number in founders), salt=bytes(16))
     topic = policy.topic(name)
     entries = [policy.entry(topic)]
-    for signer in signers[1:]:
+    for signer in (signer for number, signer in enumerate(signers) if number not in founders):
         parents = [entries[-1].key]
         said = pcf.encode(encode_said(Grant(signer.did, role, signers[0].did)))
         entries.append(sign_entry(signers[0], topic, next_clock(parents), parents, said))

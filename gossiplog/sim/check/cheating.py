@@ -1,6 +1,7 @@
 """Members in simulated replicas: what the founder says of them, how they cheat, and what must hold of their standings.
 
-Replica 0 founds the log, and lets in all others as admins. It removes some of them again, honest ones too, who may not have heard of it.
+Replica 0 founds the log, in half of the seeds with the next one and a Byzantine one, and lets in all others as admins. Correct founders
+remove some of them again, alone or by votes, honest ones too, who may not have heard of it. Some leave.
 Byzantine ones sign upon whatever parents suit them: they backdate, use a second key, grant and remove in both directions, leave, admit, and
 flood with policies. Upon which the others build, who cannot know better.
 
@@ -31,10 +32,12 @@ _UPON_MAX = 3
 
 
 def random_said(rng: random.Random, state: MemoryState, founder: str, dids: Sequence[str]) -> bytes:
-    """Have the founder let in or remove somebody."""
+    """Have a founder let in or remove one of these, or a member leave."""
     members = _read_members(state)
     did = rng.choice(dids)
     nodes = [node.name for node in members.nodes.values() if node.did == did and not members.bars_of_node(node)]
+    if dids == [founder]:
+        return pcf.encode(encode_said(Revoke(nodes[-1], nodes[-1])) if nodes else "left")
     if not nodes:
         return pcf.encode(encode_said(Grant(did, "admin", founder)))
     adopt = tuple(node.name for node in members.nodes.values() if node.path[-2:-1] == (nodes[-1],)) if rng.random() < 0.3 else ()

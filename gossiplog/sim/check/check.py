@@ -66,7 +66,11 @@ BURST_MAX = 12
 """The most appends during that time. Several come at once, so they share commits, and some commits fail because of one append."""
 ELSEWHERE_MAX = 8
 MEMBERS_MAX = 12
-"""The most that a founder says of members."""
+"""The most that founders say of members."""
+FOUNDERS_SHARE = 0.5
+"""The share of logs with members that have three founders, of whom two remove a member together."""
+LEAVING_SHARE = 0.1
+"""Of what is said of members: somebody leaves."""
 POISON_SHARE = 0.3
 """The share of answers on which their authors' own applications raise."""
 LATE_CLIENTS = 0.5
@@ -163,7 +167,9 @@ class _Run:
         self.world = SimWorld(seed, LinkFaults())
         correct, total = plan.servers + plan.clients, plan.servers + plan.clients + plan.byzantine
         signers = tuple(signer_of(seed, number) for number in range(total + plan.has_guest))
-        founding = tuple(found(TOPIC, signers, "admin")) if plan.has_members else ()
+        # Correct founders are the first replicas; where there are three, the last of them is Byzantine.
+        self.founders = (0, 1, correct) if random.Random(f"founders {seed}").random() < FOUNDERS_SHARE else (0,)
+        founding = tuple(found(TOPIC, signers, "admin", self.founders)) if plan.has_members else ()
         self.watch.genuine.update({entry.key: entry.value for entry in founding})
         validator = Validator(founding[0].topic if founding else TOPIC)
         params = draw_params(plan, rng)
@@ -391,7 +397,7 @@ class _Run:
                 self.world.at(0.5 + (self.plan.active_s - 0.5) * rng.random(), replica.append_elsewhere, payloads)
 
     def _plan_members(self) -> None:
-        """Have the founder remove others, honest ones too, and let them in again."""
+        """Have founders remove others, honest ones too, and let them in again; some leave."""
         rng, plan = random.Random(f"members {self.seed}"), self.plan
         dids = [replica.signer.did for replica in (*self.byzantine, *self.replicas[1:])]
         for _ in range(rng.randint(3, MEMBERS_MAX) if plan.has_members else 0):
@@ -400,9 +406,11 @@ class _Run:
             self.world.at(1.0 + (plan.active_s - 1.0) * rng.random(), self._say_of_members, rng, among)
 
     def _say_of_members(self, rng: random.Random, dids: Sequence[str]) -> None:
-        founder = self.replicas[0]
-        if founder.is_up and founder.log.membership is not None:
-            founder.append([random_said(rng, founder.state, founder.signer.did, dids)])
+        leaves = rng.random() < LEAVING_SHARE
+        says = rng.choice(self.replicas[1:] if leaves else self.replicas[: max(1, len(self.founders) - 1)])
+        if says.is_up and says.log.membership is not None:
+            did = says.signer.did
+            says.append([random_said(rng, says.state, did, [did] if leaves else [each for each in dids if each != did])])
 
     def _plan_wrong_sketches(self) -> None:
         """Have the sketches of some replicas name an entry that their logs do not have."""
