@@ -39,4 +39,5 @@ class Standing:
     def to_record(self) -> dict[str, Any]:
         """Return it as the page and the command line show it."""
         record = asdict(self)
-        return {**record, "revokedBy": record.pop("revoked_by"), "reason": self.reason}
+        revoked_by = record.pop("revoked_by")
+        return {**record, "revokedBy": revoked_by, "reason": self.reason}

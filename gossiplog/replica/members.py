@@ -47,7 +47,8 @@ class LogMember:
     def to_record(self) -> dict[str, Any]:
         """Return it as the page and the command line show it."""
         record = asdict(self)
-        return {**record, "held": self.is_held, "removedBy": record.pop("removed_by")}
+        removed_by = record.pop("removed_by")
+        return {**record, "held": self.is_held, "removedBy": removed_by}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,8 @@ class AccessRecord:
     def to_record(self) -> dict[str, Any]:
         """Return it as the command line shows it."""
         record = asdict(self)
-        return {**record, "of": record.pop("names"), "counts": not self.revoked_by, "revokedBy": record.pop("revoked_by")}
+        names, revoked_by = record.pop("names"), record.pop("revoked_by")
+        return {**record, "of": names, "counts": not self.revoked_by, "revokedBy": revoked_by}
 
 
 def list_controls(membership: Membership | None) -> Plan[list[AccessRecord]]:

@@ -40,11 +40,16 @@ def test_a_member_is_let_in_and_removed(cli: Run) -> None:
     assert revoked["keep"] == []
     void = cli("access", "check", "team.db", entry, code=7).record
     assert (void["counts"], void["revokedBy"]) == (False, [revoked["id"]])
-    assert [each["held"] for each in cli("access", "show", "team.db").lines] == [True, False]
+    shown = cli("access", "show", "team.db").lines
+    assert [each["held"] for each in shown] == [True, False]
+    assert all(each.keys() == {"node", "did", "role", "person", "path", "held", "removedBy"} for each in shown)
     assert cli("access", "show", "-q", "team.db").out.split() == [DIDS["alice"]]
     cli("access", "admit", "team.db", entry[:12], "--key", "alice")
-    assert cli("access", "check", "team.db", entry).record["counts"] is True
-    assert [each["kind"] for each in cli("access", "log", "team.db").lines] == ["grant", "revoke", "admit"]
+    checked = cli("access", "check", "team.db", entry).record
+    assert checked["counts"] is True
+    said = cli("access", "log", "team.db").lines
+    assert [each["kind"] for each in said] == ["grant", "revoke", "admit"]
+    assert not {"names", "revoked_by"} & {name for each in (checked, *said) for name in each}
     assert "removed by" in cli("access", "show", "team.db", "--table").out
 
 

@@ -70,6 +70,7 @@ def test_places_that_are_no_bucket_are_named(cli: Run, app: str, folder: Path) -
     for words in (("publish", app, app), ("clone", "nothing", "b.db"), ("publish", app, "ftp://example.com")):
         assert cli(*words, "--json", code=1).error["hint"]
     cli("sync", app, "share/", "--dry-run", code=2)
+    assert "bucket ends in /" in cli("sync", app, "share", "--key", "alice", "--json", code=2).err
     cli("init", "other.db", "--topic", f"other.{TOPIC}")
     cli("publish", app, "share")
     assert "share has" not in cli("publish", "other.db", "share", code=1).out

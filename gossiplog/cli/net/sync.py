@@ -306,7 +306,11 @@ def _chosen(context: click.Context, wish: _Wish, reach: _Reach) -> Callable[[], 
     identity = read_identity(reach.key_name)
     hub = None if other.is_url else hub_url(other, None if identity else read_token(reach.token_file), identity)
     if hub is None and (reach.is_needed or identity is not None):
-        raise click.UsageError("--follow, --tls-ca, --token-file and --key are for a hub, at a ws:// or wss:// URL", context)
+        raise click.UsageError(
+            f"{other} is no hub, at a ws:// or wss:// URL, as --follow, --tls-ca and --token-file want, and no bucket, as --key may; "
+            "the path of a new bucket ends in /",
+            context,
+        )
     if hub is not None and reach.log_format is not None and (is_dry or not (wish.pulls and wish.pushes)):
         raise click.UsageError("under --follow there is no --dry-run, and no direction", context)
     if wish.healing is not None and (is_dry or reach.log_format is not None or not wish.pulls):
