@@ -67,12 +67,15 @@ class _Visit:
 
     Attributes:
         request: What it says before its body.
+        root: Where the application is mounted, with a proxy's prefix.
+        path: What it asks for below that.
     """
 
     scope: Scope
     receive: Receive
     send: Send
     request: HttpRequest
+    root: str
     path: str
 
     async def refuse(self, refusal: Refusal) -> None:
@@ -164,6 +167,8 @@ class Mounted:
         query = visit.request.target.partition("?")[2].encode("latin-1")
         host, port = visit.scope.get("server") or ("", 0)
         inner = {name: visit.scope[name] for name in _KEPT if name in visit.scope} | {
+            "path": visit.root + visit.path,
+            "root_path": visit.root,
             "query_string": query,
             "client": (client, 0),
             "server": (host, port or 0),
@@ -262,20 +267,36 @@ async def refuse_as_closed(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 _CLOSED = Refusal(_BUSY, "the log is closed")
-_KEPT = ("type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "root_path", "headers")
+_KEPT = ("type", "asgi", "http_version", "method", "scheme", "raw_path", "headers")
 """Of a scope. What the application around put there is none of ours."""
+
+
+def _split(scope: Scope) -> tuple[str, str]:
+    """Return where this application is mounted, a proxy's prefix included, and the path below that.
+
+    By the specification `path` begins with `root_path`. Under hypercorn and below `FastAPI(root_path=…)` it lacks the proxy's prefix, which
+    Starlette's mounts repeat in `app_root_path`. Channels of Django gives what is left of the path.
+    """
+    root, path = scope.get("root_path", "").rstrip("/"), scope["path"]
+    prefixes = (root, root.removeprefix(scope.get("app_root_path", "").rstrip("/")))
+    found = [path, *(path[len(prefix) :] for prefix in prefixes if f"{path}/".startswith(f"{prefix}/"))]
+    if "path_remaining" in scope:
+        found.append(f"/{scope['path_remaining']}")
+    # The innermost of several mounts counts.
+    below = min(found, key=len) or "/"
+    mounted_at = path.removesuffix(below)
+    return root if root.endswith(mounted_at) else mounted_at, below
 
 
 def _visit(scope: Scope, receive: Receive, send: Send) -> _Visit:
     headers = tuple((bytes(name).lower(), bytes(value)) for name, value in scope["headers"])
-    root, path = scope.get("root_path", ""), scope["path"]
-    below = path[len(root) :] if root and path.startswith(root) else path
+    root, below = _split(scope)
     target, token = take_token(f"{below}?{scope.get('query_string', b'').decode('latin-1')}".removesuffix("?"))
     host = next((value.decode("latin-1") for name, value in headers if name in (b"host", b":authority")), None)
     found = find_token(headers)
     is_upgrade = scope["type"] == "websocket"
     request = HttpRequest(target, host, headers, is_upgrade=is_upgrade, token=token if found is None else found)
-    return _Visit(scope, receive, send, request, below or "/")
+    return _Visit(scope, receive, send, request, root, below)
 
 
 async def _send_in_time(send: Send, message: Any) -> None:

@@ -337,6 +337,58 @@ async def _serve_in_trio(app: ASGIApp, config: Config, over: trio.Event, task_st
     await hypercorn.trio.serve(app, config, shutdown_trigger=over.wait, task_status=task_status)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("{}", {}),
+        ("/log{}", {"root_path": "/log"}),
+        ("/log{}", {"root_path": "/log/"}),
+        ("/test.example{}", {"root_path": "/test.example"}),
+        ("{}", {"root_path": "/test.example"}),
+        ("/proxy/log{}", {"root_path": "/proxy/log", "app_root_path": "/proxy"}),
+        ("/log{}", {"root_path": "/proxy/log", "app_root_path": "/proxy"}),
+        ("/log{}", {"root_path": "/log/log", "app_root_path": "/log"}),
+        ("/log/log{}", {"root_path": "/log/log", "app_root_path": "/log"}),
+        ("{}", {"root_path": "/proxy"}),
+        ("/log{}", {"path_remaining": True}),
+        ("/proxy/log{}", {"root_path": "/proxy", "path_remaining": True}),
+    ],
+)
+def test_where_it_is_mounted_is_found_by_each_convention(path: str, more: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with aio_log(1, "test.example.com") as log, aio_log(1, "b.example") as other:
+            app = gossiplog.asgi(log, other)
+            for below in ("/", "/test.example.com/api/heads"):
+                scope = a_scope(**{**more, "path": path.format(below)})
+                if "path_remaining" in more:
+                    scope["path_remaining"] = below[1:]
+                sent: list[Any] = []
+
+                async def send(message: Any, sent: list[Any] = sent) -> None:
+                    sent.append(message)
+
+                await app(scope, asyncio.Event().wait, send)
+                assert sent[0]["status"] == 200, (scope, sent)
+
+    asyncio.run(main())
+
+
+async def test_a_log_below_two_prefixes_of_hypercorns_is_found() -> None:
+    config = Config()
+    config.bind, config.graceful_timeout, config.root_path = ["127.0.0.1:0"], 1, "/proxy"
+    over = trio.Event()
+    with trio.fail_after(PATIENCE_S):
+        async with memory_log(1) as log, memory_log(1, topic="b.example") as other, memory_log(2) as client, trio.open_nursery() as nursery:
+            bound: list[str] = await nursery.start(_serve_in_trio, mounted(log, other), config, over)
+            async with client.connect(bound[0].replace("http://", "ws://") + f"/log/{TOPIC}") as link, httpx.AsyncClient() as http:
+                await link.wait_connected()
+                await until_has(log, [await client.append(1)])
+                assert (await http.get(f"{bound[0]}/log/{TOPIC}/api/heads")).status_code == 200
+                # As a browser is told, which knows the proxy only.
+                assert (await http.get(f"{bound[0]}/log/readyz/")).headers["location"].endswith("/proxy/log/readyz")
+            over.set()
+
+
 def test_a_log_of_the_other_world_is_refused_by_name() -> None:
     async def in_trio() -> Any:
         async with memory_log(1) as log:
