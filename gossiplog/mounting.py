@@ -22,6 +22,7 @@ from .portal.waiting import Facade, inner_of
 from .replica.log import Replica
 from .shelves import Shelf
 from .web.glass import GlassSettings
+from .web.http.asgi import SEND_S
 from .web.mounted import Known, Mounted, known_from, refuse_as_closed
 
 __all__ = ["Who", "asgi"]
@@ -105,7 +106,7 @@ class _Application:
             await self._mounted.serve(scope, receive, send, known)
 
         try:
-            await serve_across(self._facade, serve, receive, forward)
+            await serve_across(self._facade, serve, receive, forward, SEND_S)
         except ClosedError:
             # What has begun ends here, which the server tells the client.
             if not has_begun:

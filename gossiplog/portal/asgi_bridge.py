@@ -40,12 +40,14 @@ async def serve_across(
     serve: Callable[[Callable[[], Awaitable[Message]], Sender], Awaitable[None]],
     receive: Callable[[], Awaitable[Message]],
     send: Callable[[Message], Awaitable[None]],
+    message_s: float,
 ) -> None:
     """Serve a connection of asyncio's in trio; return when it is over.
 
     Args:
         facade: Stands for what serves it. The service ends with that.
         serve: Serves it, in trio, by the `receive` and `send` that it is given.
+        message_s: How many seconds the client has for each message that is left when the service has ended; what it does not read is lost.
     """
     bridge = _Bridge(facade._thread, asyncio.get_running_loop())
     reading = asyncio.create_task(bridge.read(receive))
@@ -53,7 +55,12 @@ async def serve_across(
     try:
         await call_of(facade, partial(serve, bridge.receive, Sender(bridge))).wait_in_asyncio()
         bridge.finish()
-        await writing
+        written = -1
+        while not writing.done() and written != bridge.written:
+            written = bridge.written
+            await asyncio.wait([writing], timeout=message_s)
+        if writing.done():
+            await writing
     finally:
         for task in (reading, writing):
             task.cancel()
@@ -85,7 +92,11 @@ class Sender:
 
 
 class _Bridge:
-    """Both queues, and who waits at them."""
+    """Both queues, and who waits at them.
+
+    Attributes:
+        written: Bytes that asyncio ever wrote.
+    """
 
     def __init__(self, thread: TrioThread, loop: asyncio.AbstractEventLoop) -> None:
         self._thread = thread
@@ -97,9 +108,9 @@ class _Bridge:
         self._is_reader_asleep = False
         self._arrived = trio.lowlevel.ParkingLot()
         self._is_receiver_asleep = False
-        # Out: what trio sends, bytes that it ever put there, bytes that asyncio ever wrote.
+        # Out: what trio sends, bytes that it ever put there.
         self._outbox: deque[Message] = deque()
-        self._put = self._written = 0
+        self._put = self.written = 0
         self._due = asyncio.Event()
         self._is_writer_asleep = False
         self._room_out = trio.lowlevel.ParkingLot()
@@ -147,8 +158,8 @@ class _Bridge:
                         # So the specification has servers say that the client has gone.
                         return
                     raise
-                self._written += _size(message)
-                if self._put - self._written <= _WINDOW_BYTES:
+                self.written += _size(message)
+                if self._put - self.written <= _WINDOW_BYTES:
                     self._wake_sender()
             if self._is_finished:
                 return
@@ -186,7 +197,7 @@ class _Bridge:
 
     def put_out(self, message: Message) -> bool:
         """Put a message out if there is room for it, or if nobody will ever read it."""
-        if self._put - self._written > _WINDOW_BYTES and not self._is_broken:
+        if self._put - self.written > _WINDOW_BYTES and not self._is_broken:
             return False
         self._put += _size(message)
         self._outbox.append(message)
@@ -198,7 +209,7 @@ class _Bridge:
     async def wait_for_room(self) -> None:
         """Wait until something was written, or never will be."""
         self._is_sender_asleep = True
-        if self._put - self._written > _WINDOW_BYTES and not self._is_broken:
+        if self._put - self.written > _WINDOW_BYTES and not self._is_broken:
             await self._room_out.park()
 
     def check(self) -> None:

@@ -281,6 +281,34 @@ def test_a_client_that_does_not_read_is_dropped_and_holds_nobody_up() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+def test_a_connection_that_nobody_reads_is_given_up(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gossiplog.mounting.SEND_S", 0.05)
+    monkeypatch.setattr("gossiplog.web.mounted.SEND_S", 0.05)
+
+    async def main() -> None:
+        async with aio_log(1) as log:
+            received = [{"type": "websocket.connect"}, {"type": "websocket.receive", "text": "no log's"}]
+
+            async def receive() -> Any:
+                return received.pop(0) if kind == "websocket" and received else await asyncio.Event().wait()
+
+            async def send(message: Any) -> None:
+                if message["type"] != "http.response.start":
+                    await asyncio.Event().wait()
+
+            events = asyncio.create_task(gossiplog.asgi(log)(a_scope(type=kind, path="/api/events"), receive, send))
+            while not events.done():
+                await asyncio.wait_for(log.append("x" * 60_000), PATIENCE_S)
+            await events
+
+    async def in_time() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await main()
+
+    asyncio.run(in_time())
+
+
 def test_the_end_of_the_log_ends_its_connections_and_leaves_the_application() -> None:
     async def main() -> None:
         async with aio_log(2) as client:
