@@ -73,7 +73,10 @@ class InsertBatch:
 
 @dataclass(slots=True)
 class EntryForeseen:
-    """An entry is passed on before it is stored; what follows does that. For whoever watches."""
+    """An entry is passed on before it is stored: it is valid, new, and has its parents here, so only our own disk can keep it out.
+
+    What follows passes it on, and its `EntryDecided` comes later. See `CertainEntries`.
+    """
 
     entry: InsertEntry
     found: Entry
@@ -81,7 +84,7 @@ class EntryForeseen:
 
 @dataclass(slots=True)
 class EntryDecided:
-    """This became of an entry that was pushed or gossiped; what follows from it comes after. For whoever watches or waits."""
+    """This became of an entry that was pushed or gossiped; what follows from it comes after."""
 
     entry: InsertEntry
     verdict: Verdict
@@ -99,7 +102,7 @@ class BatchDecided:
 class EntriesAppended:
     """Entries are new in the log that no peer brought: our own appends, those of other processes, what was posted or imported.
 
-    What follows from it comes after. For whoever watches.
+    They are committed, as durably as the log promises, and in order, parents first. What follows from it comes after.
     """
 
     entries: Sequence[Entry]

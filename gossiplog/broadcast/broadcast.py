@@ -14,7 +14,7 @@ an entry stands in the list before what follows from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from random import Random
 
 from ..pubsub.events import TimerFired
@@ -29,8 +29,7 @@ from .wanted_syncs import SYNC_TIMER
 LOG_TIMERS = frozenset((LEARN_TIMER, PUSH_TIMER, AGAIN_TIMER, SYNC_TIMER))
 """The timers of a log's machine; any other that it asks for is the router's."""
 
-_HANDOVERS = (InsertEntry, EntryForeseen, EntryDecided, EntriesAppended)
-"""What one of the two machines says and the other has to hear."""
+_TO_SPREADING = (EntryForeseen, EntryDecided, EntriesAppended)
 _OF_INTAKE = (events.BatchVerified, events.BatchInserted, events.EntriesCommitted, events.BatchBrought)
 
 
@@ -85,19 +84,11 @@ class Broadcast:
         while under_way:
             for action in under_way[-1]:
                 out.append(action)
-                if isinstance(action, _HANDOVERS):
-                    under_way.append(iter(self._hand_over(action, now)))
+                if isinstance(action, InsertEntry):
+                    under_way.append(iter(self.intake.handle(action, now)))
+                    break
+                if isinstance(action, _TO_SPREADING):
+                    under_way.append(iter(self.spreading.handle(action, now)))
                     break
             else:
                 under_way.pop()
-
-    def _hand_over(self, action: InsertEntry | EntryForeseen | EntryDecided | EntriesAppended, now: float) -> Sequence[Action]:
-        match action:
-            case InsertEntry():
-                return self.intake.handle(action, now)
-            case EntryForeseen(entry, found):
-                return self.spreading.handle(events.Foreseen(entry.token, found), now)
-            case EntryDecided(entry, verdict):
-                return self.spreading.handle(events.Inserted(entry.token, verdict), now)
-            case EntriesAppended(entries):
-                return self.spreading.handle(events.Appended(entries), now)

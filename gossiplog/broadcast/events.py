@@ -1,4 +1,4 @@
-"""What may happen to a broadcast machine: the arguments of `Broadcast.handle`; and what its intake tells its spreading.
+"""What may happen to a broadcast machine: the arguments of `Broadcast.handle`.
 
 What the router asks of a log (`Validate`, `AnotherSource`) is handed on as it is. An event that no longer makes sense
 (the peer has gone, the token is unknown) changes nothing.
@@ -101,36 +101,6 @@ class PushChanged:
 
     peer: PeerId
     has_push: bool
-
-
-@dataclass(slots=True)
-class Appended:
-    """From the intake: entries are committed, as durably as the log promises, that no peer brought. See `EntriesAppended`.
-
-    Attributes:
-        entries: In their order, parents first.
-    """
-
-    entries: Sequence[Entry]
-
-
-@dataclass(slots=True)
-class Foreseen:
-    """From the intake: an `InsertEntry` is under way whose verdict is certain but for our own disk: valid, new, and the parents are here.
-
-    The entry is passed on at once. Its `Inserted` follows, as it does where nothing was foreseen. See `CertainEntries`.
-    """
-
-    token: int
-    entry: Entry
-
-
-@dataclass(slots=True)
-class Inserted:
-    """From the intake: the verdict about an `InsertEntry`."""
-
-    token: int
-    verdict: Verdict
 
 
 @dataclass(slots=True)
@@ -272,7 +242,7 @@ class SyncServed:
     peer: PeerId
 
 
-OutsideEvent: TypeAlias = (
+SpreadingEvent: TypeAlias = (
     Validate
     | AnotherSource
     | TimerFired
@@ -290,8 +260,6 @@ OutsideEvent: TypeAlias = (
     | SyncFinished
     | SyncServed
 )
-"""What happens outside, and is not the intake's."""
-SpreadingEvent: TypeAlias = OutsideEvent | Appended | Foreseen | Inserted
-"""What the spreading machine is told."""
-Event: TypeAlias = OutsideEvent | BatchBrought | BatchVerified | BatchInserted | EntriesCommitted
+"""What the spreading is told of the outside."""
+Event: TypeAlias = SpreadingEvent | BatchBrought | BatchVerified | BatchInserted | EntriesCommitted
 """What a driver tells."""

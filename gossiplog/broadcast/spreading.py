@@ -9,14 +9,15 @@
     own entries published, pushed to WebSocket clients and to the hubs whose client we are
 
 **Theory of operation.** Two ways carry an entry: pubsub among peers of a mesh, decided by the router, and push streams between clients and
-hubs. What comes by either becomes a `Pending` and an `InsertEntry`; the intake answers with `Inserted`, and with `Foreseen` before that if
-nothing can go wrong any more. The first of the two that allows it passes the entry on, by both ways, to all but those who brought it.
-Neither way is reliable, so every peer is told our heads when something may have passed it by: when its stream opens, after a push was
+hubs. What comes by either becomes a `Pending` and an `InsertEntry`. The intake answers with `EntryDecided`, and with `EntryForeseen` before
+that if nothing can go wrong any more. The first of the two that allows it passes the entry on, by both ways, to all but those who brought
+it. Neither way is reliable, so every peer is told our heads when something may have passed it by: when its stream opens, after a push was
 dropped, after a sync, and some time after a change. Heads that we lack, orphans and what our disk refused are fetched by a sync with
-whoever named them. So an entry arrives if any path of peers leads to it; the fast ways only make it arrive sooner.
+the peer that named them. So an entry arrives if any path of peers leads to it; the fast ways only make it arrive sooner.
 
 **Invariants.**
-1. An `InsertEntry` has one `Pending` until its `Inserted`; what the router asked about it is answered once, then or when it is foreseen.
+1. An `InsertEntry` has one `Pending` until its `EntryDecided`. The router's question about it is answered once, then or when the entry is
+   foreseen.
 2. An entry is passed on at most once by each way, and never back to a peer that is known to have brought it since its stream was opened.
 3. Nothing is passed on that was neither foreseen nor accepted and new; what was foreseen and then failed is followed by our heads.
 4. Whoever brings what no replica may accept is blamed for each piece of it, also after it has left, and nobody else is. Faults of our own
@@ -36,7 +37,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from random import Random
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from ..entry.message import Entry
 from ..entry.validation import LATER, Outcome, Rule, Verdict
@@ -51,7 +52,7 @@ from ..sync.result import Ending
 from ..sync.rpc import Insert, Update
 from ..sync.wire import UnknownMessage, decode_event, encode_event
 from . import events
-from .actions import Ban, ClosePush, PushRefused, SpreadingAction, Unwelcome
+from .actions import Ban, ClosePush, EntriesAppended, EntryDecided, EntryForeseen, PushRefused, SpreadingAction, Unwelcome
 from .allowance import Bringer
 from .offences import BROKEN_STREAMS_MAX, OFFENCES_MAX, RejectedIds
 from .orphans import ORPHANS_MAX, OUT_FOR_GOOD, Orphan, Orphans
@@ -66,6 +67,8 @@ PUBLISHED_BYTES_MAX = 56 * 1024 - 256
 """The largest message that is published: with its topic it fits a frame that every implementation takes (`WireLimits.out_bytes_max`)."""
 PUBLISHED_MAX = 200
 """New entries at a time that are published one by one; more, as an import brings, are told by an update of our heads."""
+Told: TypeAlias = events.SpreadingEvent | EntryForeseen | EntryDecided | EntriesAppended
+"""What happens outside, and what the intake says."""
 _OUTCOMES = {outcome: PubsubOutcome(outcome.value) for outcome in Outcome}
 
 
@@ -125,7 +128,7 @@ class Spreading:
         # The latest heads of each peer that our log has not been asked about.
         self._heads_check = HeadsCheck(self.rejected, ask, self._on_lacking)
 
-    def handle(self, event: events.SpreadingEvent, now: float) -> list[SpreadingAction]:
+    def handle(self, event: Told, now: float) -> list[SpreadingAction]:
         """Take one event and say what is to be done. Raises nothing, whatever a peer sent.
 
         Args:
@@ -133,8 +136,8 @@ class Spreading:
         """
         self._now = self._wanted_syncs.now = self._pushes.now = now
         self._out = []
-        if type(event) is events.Inserted:
-            self._on_inserted(event)
+        if type(event) is EntryDecided:
+            self._on_decided(event.entry.token, event.verdict)
         elif type(event) is Validate:
             self._on_validate(event)
         else:
@@ -172,13 +175,13 @@ class Spreading:
 
     # The turn
 
-    def _on_event(self, event: events.SpreadingEvent) -> None:
+    def _on_event(self, event: Told) -> None:
         match event:
             case events.LogAnswered(token, answer):
                 self._questions.on_answered(token, answer)
             case TimerFired(token):
                 self._on_timer(token)
-            case events.Appended(entries):
+            case EntriesAppended(entries):
                 self._on_appended(entries)
             case events.PushReceived(peer, data):
                 self._on_push_received(peer, data)
@@ -190,8 +193,8 @@ class Spreading:
                 self._on_disconnected(peer)
             case events.PushChanged() | events.PushOpened() | events.PushClosed() | events.PushDropped():
                 self._on_push_stream(event)
-            case events.Foreseen():
-                self._on_foreseen(event)
+            case EntryForeseen(entry, found):
+                self._on_foreseen(entry.token, found)
             case events.Misbehaved():
                 self._on_misbehaved(event)
             case events.SyncServed(peer):
@@ -208,7 +211,7 @@ class Spreading:
                 key = self.orphans.key_in(message_id)
                 if key is not None:
                     self._want(source, [key])
-            case Validate() | events.Inserted():  # pragma: no cover - taken by `handle`
+            case Validate() | EntryDecided():  # pragma: no cover - taken by `handle`
                 raise AssertionError(event)
             case _:  # pragma: no cover - mypy proves it
                 assert_never(event)
@@ -332,24 +335,23 @@ class Spreading:
         opened = self._pushes.opened
         self._pending.insert(event, Pending(source, event.key, message.id, self._bringer(source), opened, message.id, is_usual=is_usual))
 
-    def _on_foreseen(self, event: events.Foreseen) -> None:
-        pending = self._pending.get(event.token)
-        if pending is None or pending.is_spread or len(event.entry.value) > PUBLISHED_BYTES_MAX - 64:
+    def _on_foreseen(self, token: int, entry: Entry) -> None:
+        pending = self._pending.get(token)
+        if pending is None or pending.is_spread or len(entry.value) > PUBLISHED_BYTES_MAX - 64:
             # A large one may have to travel by heads, which are those of the log as it is stored.
             return
         if len(self._peers) < 2:
             # There is nobody yet to pass it on to.
             return
-        self._pending.note_spread(event.token, self._pushes.opened)
-        self._spread(pending, event.entry, self._pending.sources(event.entry.key))
+        self._pending.note_spread(token, self._pushes.opened)
+        self._spread(pending, entry, self._pending.sources(entry.key))
         if pending.message_id is not None and pending.is_usual:
             self._route(Validated(pending.message_id, PubsubOutcome.ACCEPT))
 
-    def _on_inserted(self, event: events.Inserted) -> None:
-        pending = self._pending.pop(event.token)
+    def _on_decided(self, token: int, verdict: Verdict) -> None:
+        pending = self._pending.pop(token)
         if pending is None:
             return
-        verdict = event.verdict
         if pending.pusher is not None:
             pending.pusher.pushed -= 1
         if pending.is_retried:

@@ -5,19 +5,9 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from gossiplog.broadcast.actions import AskLog, InsertEntry, Push, StartSync
+from gossiplog.broadcast.actions import AskLog, EntriesAppended, EntryDecided, InsertEntry, Push, StartSync
 from gossiplog.broadcast.broadcast import LOG_TIMERS
-from gossiplog.broadcast.events import (
-    Appended,
-    Connected,
-    Inserted,
-    LogAnswered,
-    PeerKind,
-    PushOpened,
-    PushReceived,
-    StartBroadcast,
-    SyncFinished,
-)
+from gossiplog.broadcast.events import Connected, LogAnswered, PeerKind, PushOpened, PushReceived, StartBroadcast, SyncFinished
 from gossiplog.broadcast.shared_router import SharedRouter
 from gossiplog.broadcast.spreading import Spreading
 from gossiplog.codec import pcf
@@ -134,7 +124,7 @@ class Harness:
         return self.machine.handle(LogAnswered(action.token, self.log.run(action.plan)), self.now)
 
     def verdict(self, action: InsertEntry) -> list[Any]:
-        return self.machine.handle(Inserted(action.token, self.log.take(action.key, action.value)), self.now)
+        return self.machine.handle(EntryDecided(action, self.log.take(action.key, action.value)), self.now)
 
     def connect(self, peer: str, kind: PeerKind = PeerKind.MESH, *, outbound: bool = False, push: bool = True) -> list[Any]:
         self.tell(Connected(peer, kind, outbound, PROTOCOL if kind is PeerKind.MESH else None))
@@ -144,7 +134,7 @@ class Harness:
 
     def append(self, payload: Any = "mine") -> Entry:
         entry = self.log.append(payload)
-        self.tell(Appended([entry]))
+        self.tell(EntriesAppended([entry]))
         return entry
 
     def receive(self, peer: str, data: bytes | Entry) -> list[Any]:

@@ -2,8 +2,8 @@ from random import Random
 
 from broadcast_support import BOB, FRUITFUL, TOPIC, Harness, Log, chain, forged, insert_of, message_of
 
-from gossiplog.broadcast.actions import InsertEntry, Push, StartSync, Unwelcome
-from gossiplog.broadcast.events import Appended, Connected, Disconnected, Inserted, LogAnswered, PeerKind, PushReceived
+from gossiplog.broadcast.actions import EntriesAppended, EntryDecided, InsertEntry, Push, StartSync, Unwelcome
+from gossiplog.broadcast.events import Connected, Disconnected, LogAnswered, PeerKind, PushReceived
 from gossiplog.codec.varint import encode_varint
 from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Verdict
@@ -48,7 +48,7 @@ def test_published_message_is_a_bare_event_with_the_hash_of_its_data_for_an_id()
 def test_several_appends_are_published_in_their_order():
     node = harness("a")
     entries = [node.log.append(number) for number in range(3)]
-    node.tell(Appended(entries))
+    node.tell(EntriesAppended(entries))
     assert [action.rpc.messages[0].data for action in node.of(SendRpc)] == [insert_of(entry) for entry in entries]
 
 
@@ -58,7 +58,7 @@ def test_new_entry_is_inserted_before_it_is_forwarded():
     (entry,) = chain(1)
     (insert,) = node.receive("a", entry)
     assert isinstance(insert, InsertEntry) and (insert.key, insert.value, insert.source) == (entry.key, entry.value, "a")
-    node.tell(Inserted(insert.token, node.log.take(insert.key, insert.value)))
+    node.tell(EntryDecided(insert, node.log.take(insert.key, insert.value)))
     assert node.forwarded_to() == ["b", "c"]
     assert len(node.of(Deliver)) == 1
 
@@ -86,7 +86,7 @@ def test_entry_that_our_disk_refused_is_fetched_again_and_nobody_blamed():
     (entry,) = chain(1)
     (insert,) = node.receive("a", entry)
     node.holds = False
-    node.tell(Inserted(insert.token, Verdict(Outcome.IGNORE, "storage", "disk full", entry)))
+    node.tell(EntryDecided(insert, Verdict(Outcome.IGNORE, "storage", "disk full", entry)))
     assert node.started() == ["a"]
     assert node.sizes()["offenders"] == 0
 
@@ -96,7 +96,7 @@ def test_quarantined_entry_is_neither_forwarded_nor_fetched():
     node.holds = True
     (entry,) = chain(1)
     (insert,) = node.receive("a", entry)
-    node.tell(Inserted(insert.token, Verdict(Outcome.IGNORE, "quarantined", "no", entry)))
+    node.tell(EntryDecided(insert, Verdict(Outcome.IGNORE, "quarantined", "no", entry)))
     assert node.actions == []
 
 
@@ -105,7 +105,7 @@ def test_orphan_of_a_peer_that_has_left_starts_no_sync():
     node.holds = True
     (insert,) = node.receive("a", chain(2)[1])
     node.tell(Disconnected("a"))
-    node.tell(Inserted(insert.token, node.log.take(insert.key, insert.value)))
+    node.tell(EntryDecided(insert, node.log.take(insert.key, insert.value)))
     assert node.started() == []
 
 
@@ -196,8 +196,8 @@ def test_verdict_that_comes_twice_changes_nothing():
     node.holds = True
     (insert,) = node.receive("a", chain(1)[0])
     verdict = node.log.take(insert.key, insert.value)
-    node.tell(Inserted(insert.token, verdict))
-    assert node.tell(Inserted(insert.token, verdict)) == []
+    node.tell(EntryDecided(insert, verdict))
+    assert node.tell(EntryDecided(insert, verdict)) == []
     assert node.tell(LogAnswered(99, [])) == []
 
 

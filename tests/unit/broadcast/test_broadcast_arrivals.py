@@ -3,9 +3,9 @@
 import pytest
 from broadcast_support import ALICE, BOB, Harness, chain
 
-from gossiplog.broadcast.actions import InsertEntry
+from gossiplog.broadcast.actions import EntriesAppended, EntryDecided, EntryForeseen, InsertEntry
 from gossiplog.broadcast.allowance import Bringer
-from gossiplog.broadcast.events import Appended, Disconnected, Foreseen, Inserted, PeerKind
+from gossiplog.broadcast.events import Disconnected, PeerKind
 from gossiplog.broadcast.pending import ARRIVALS_MAX, SOURCES_MAX, Arrival, Pending, PendingInserts
 from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Rule, Verdict
@@ -24,18 +24,18 @@ def hub() -> Harness:
     return node
 
 
-def inserting(node: Harness) -> int:
+def inserting(node: Harness) -> InsertEntry:
     (action,) = node.of(InsertEntry)
-    return int(action.token)
+    return action
 
 
-def decide(node: Harness, token: int, entry: Entry, what: str) -> dict[str, list[object]]:
+def decide(node: Harness, insert: InsertEntry, entry: Entry, what: str) -> dict[str, list[object]]:
     verdicts = {
         KNOWN: Verdict(Outcome.ACCEPT, entry=entry),
         NEW: Verdict(Outcome.ACCEPT, entry=entry, is_new=True),
         FULL: Verdict(Outcome.IGNORE, Rule.STORAGE, "the disk is full", entry),
     }
-    node.tell(Inserted(token, verdicts[what]))
+    node.tell(EntryDecided(insert, verdicts[what]))
     return node.pushed()
 
 
@@ -56,16 +56,16 @@ def test_retried_orphan_that_was_passed_on_is_not_pushed_again_when_a_sync_store
     hub.push("a", child)
     hub.log.insert(parent)
     hub.holds = True
-    hub.tell(Appended([parent]))
-    token = inserting(hub)
-    hub.tell(Foreseen(token, child))
+    hub.tell(EntriesAppended([parent]))
+    insert = inserting(hub)
+    hub.tell(EntryForeseen(insert, child))
     assert hub.pushed() == {"b": [child.key], "source": [child.key]}
     if is_early:
-        assert decide(hub, token, child, KNOWN) == {}
+        assert decide(hub, insert, child, KNOWN) == {}
     # Whom its push did not reach hears of it by our heads.
     assert sync(hub, child) == {"a": [[child.key]], "b": [[child.key]]}
     if not is_early:
-        assert decide(hub, token, child, KNOWN) == {}
+        assert decide(hub, insert, child, KNOWN) == {}
 
 
 @pytest.mark.parametrize("is_early", [False, True])
@@ -73,25 +73,25 @@ def test_entry_that_a_sync_stored_first_goes_to_nobody_who_pushed_it(hub: Harnes
     first, second = chain(2)
     hub.holds = True
     hub.push("a", first)
-    token = inserting(hub)
+    insert = inserting(hub)
     if is_early:
-        assert decide(hub, token, first, KNOWN) == {}
+        assert decide(hub, insert, first, KNOWN) == {}
     assert sync(hub, first, second) == {"a": [second.key], "b": [first.key, second.key]}
     if not is_early:
-        assert decide(hub, token, first, KNOWN) == {}
+        assert decide(hub, insert, first, KNOWN) == {}
 
 
 def test_entry_that_is_posted_to_us_while_it_is_inserted_is_passed_on_once(hub: Harness) -> None:
     first, second = chain(1)[0], chain(1, signer=ALICE)[0]
     hub.holds = True
     hub.push("a", first)
-    hub.tell(Foreseen(inserting(hub), first))
+    hub.tell(EntryForeseen(inserting(hub), first))
     hub.push("b", second)
     hub.holds = False
     hub.log.insert(first)
-    hub.tell(Appended([first]))
+    hub.tell(EntriesAppended([first]))
     assert hub.pushed() == {peer: [[first.key]] for peer in ("a", "b", "source")}
-    hub.tell(Appended([second]))
+    hub.tell(EntriesAppended([second]))
     assert hub.pushed() == {"a": [second.key], "source": [second.key]}
 
 
@@ -100,20 +100,20 @@ def test_entry_that_was_passed_on_and_not_stored_is_told_by_our_heads_once_it_is
     (entry,) = chain(1)
     hub.holds = True
     hub.push("a", entry)
-    token = inserting(hub)
-    hub.tell(Foreseen(token, entry))
+    insert = inserting(hub)
+    hub.tell(EntryForeseen(insert, entry))
     assert hub.pushed() == {"b": [entry.key], "source": [entry.key]}
-    assert decide(hub, token, entry, FULL) == {}
+    assert decide(hub, insert, entry, FULL) == {}
     if by_sync:
         # Peers that have it start nothing.
         assert sync(hub, entry) == {"a": [[entry.key]], "b": [[entry.key]]}
         return
     hub.push("b", entry)
-    token = inserting(hub)
+    insert = inserting(hub)
     hub.log.insert(entry)
     hub.holds = False
     # Both others brought it.
-    assert decide(hub, token, entry, NEW) == {"source": [[entry.key]]}
+    assert decide(hub, insert, entry, NEW) == {"source": [[entry.key]]}
 
 
 def test_arrivals_are_bounded_and_so_are_their_sources() -> None:
@@ -132,13 +132,13 @@ def test_stream_that_was_opened_between_passing_on_and_storing_is_told_our_heads
     (entry,) = chain(1)
     hub.holds = True
     hub.push("a", entry)
-    token = inserting(hub)
-    hub.tell(Foreseen(token, entry))
+    insert = inserting(hub)
+    hub.tell(EntryForeseen(insert, entry))
     hub.holds = False
     hub.connect("late", PeerKind.CLIENT)
     assert hub.pushed() == {"late": [[]]}
     hub.log.insert(entry)
-    assert decide(hub, token, entry, NEW) == {"late": [[entry.key]]}
+    assert decide(hub, insert, entry, NEW) == {"late": [[entry.key]]}
 
 
 def test_orphan_goes_to_nobody_who_brought_it_when_it_is_tried_again(hub: Harness) -> None:
@@ -146,7 +146,7 @@ def test_orphan_goes_to_nobody_who_brought_it_when_it_is_tried_again(hub: Harnes
     hub.push("a", child)
     hub.push("b", child)
     hub.log.insert(parent)
-    hub.tell(Appended([parent]))
+    hub.tell(EntriesAppended([parent]))
     assert hub.pushed() == {"a": [parent.key], "b": [parent.key], "source": [parent.key, child.key]}
 
 
@@ -156,7 +156,7 @@ def test_who_crashed_and_came_back_since_it_brought_an_entry_is_sent_it(hub: Har
     parent, entry = chain(2)
     hub.holds = way != "orphan"
     hub.push("a", entry)
-    token = 0 if way == "orphan" else inserting(hub)
+    insert = None if way == "orphan" else inserting(hub)
     hub.tell(Disconnected("a"))
     hub.holds = False
     hub.connect("a", PeerKind.CLIENT)
@@ -165,10 +165,10 @@ def test_who_crashed_and_came_back_since_it_brought_an_entry_is_sent_it(hub: Har
         hub.push("a", entry)
     hub.log.insert(parent)
     if way == "orphan":
-        hub.tell(Appended([parent]))
+        hub.tell(EntriesAppended([parent]))
         assert hub.pushed() == {peer: [parent.key, entry.key] for peer in ("a", "b", "source")}
     elif way == "by a sync":
         assert sync(hub, entry) == {"a": [entry.key], "b": [entry.key]}
     else:
         rest = {} if way == "pushed again" else {"a": [entry.key]}
-        assert decide(hub, token, entry, NEW) == {"b": [entry.key], "source": [entry.key], **rest}
+        assert decide(hub, insert, entry, NEW) == {"b": [entry.key], "source": [entry.key], **rest}

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossiplog.broadcast import certain_entries as foresight_module
-from gossiplog.broadcast.actions import InsertEntry
+from gossiplog.broadcast.actions import EntryDecided, EntryForeseen, InsertEntry
 from gossiplog.broadcast.certain_entries import CertainEntries
-from gossiplog.broadcast.events import Foreseen, Inserted, PeerKind
+from gossiplog.broadcast.events import PeerKind
 from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Rule, Verdict
 from gossiplog.log.requests import ReadHeads, ReadLeaves
@@ -23,9 +23,9 @@ def node() -> Harness:
     return node
 
 
-def inserting(node: Harness) -> int:
+def inserting(node: Harness) -> InsertEntry:
     (action,) = node.of(InsertEntry)
-    return int(action.token)
+    return action
 
 
 def accepted(entry: Entry) -> Verdict:
@@ -35,12 +35,12 @@ def accepted(entry: Entry) -> Verdict:
 def test_foreseen_message_is_forwarded_and_pushed_before_it_is_stored_and_only_once(node: Harness) -> None:
     (entry,) = chain(1)
     node.receive("mesh", entry)
-    token = inserting(node)
+    insert = inserting(node)
     assert node.forwarded_to() == [] and node.pushed() == {}
-    node.tell(Foreseen(token, entry))
+    node.tell(EntryForeseen(insert, entry))
     assert node.forwarded_to() == ["other"]
     assert node.pushed() == {"browser": [entry.key]}
-    for event in (Foreseen(token, entry), Inserted(token, accepted(entry)), Foreseen(token, entry)):
+    for event in (EntryForeseen(insert, entry), EntryDecided(insert, accepted(entry)), EntryForeseen(insert, entry)):
         node.tell(event)
         assert node.forwarded_to() == [] and node.pushed() == {}
 
@@ -48,12 +48,12 @@ def test_foreseen_message_is_forwarded_and_pushed_before_it_is_stored_and_only_o
 def test_foreseen_push_is_published_and_does_not_go_back(node: Harness) -> None:
     (entry,) = chain(1)
     node.push("browser", entry)
-    token = inserting(node)
-    node.tell(Foreseen(token, entry))
+    insert = inserting(node)
+    node.tell(EntryForeseen(insert, entry))
     assert node.forwarded_to() == ["mesh", "other"]
     assert node.pushed() == {}
     assert node.sizes()["pushed_per_peer"] == 1
-    node.tell(Inserted(token, accepted(entry)))
+    node.tell(EntryDecided(insert, accepted(entry)))
     assert node.actions == []
     assert node.sizes()["pushed_per_peer"] == 0
 
@@ -62,21 +62,21 @@ def test_foreseen_entry_in_an_odd_wrapping_is_passed_on_in_the_usual_one(node: H
     (entry,) = chain(1)
     odd = insert_of(entry) + b"\x1a\x00"
     node.receive("mesh", odd)
-    token = inserting(node)
-    node.tell(Foreseen(token, entry))
+    insert = inserting(node)
+    node.tell(EntryForeseen(insert, entry))
     # As something new of its own, so that its source, who may have it in that form alone, gets it too.
     assert node.forwarded_to() == ["mesh", "other"]
-    node.tell(Inserted(token, accepted(entry)))
+    node.tell(EntryDecided(insert, accepted(entry)))
     assert node.forwarded_to() == []
 
 
 def test_entry_that_was_passed_on_and_not_stored_is_asked_for_again(node: Harness) -> None:
     (entry,) = chain(1)
     node.receive("mesh", entry)
-    token = inserting(node)
-    node.tell(Foreseen(token, entry))
+    insert = inserting(node)
+    node.tell(EntryForeseen(insert, entry))
     node.holds = False
-    node.tell(Inserted(token, Verdict(Outcome.IGNORE, Rule.STORAGE, "the disk is full", entry)))
+    node.tell(EntryDecided(insert, Verdict(Outcome.IGNORE, Rule.STORAGE, "the disk is full", entry)))
     assert node.started() == ["mesh"]
     assert node.machine.state().offences == {}
 

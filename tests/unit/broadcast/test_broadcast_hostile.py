@@ -4,7 +4,8 @@ from random import Random
 import pytest
 from broadcast_support import TOPIC, Harness, chain, forged, insert_of, message_of
 
-from gossiplog.broadcast.events import Connected, Disconnected, Inserted, LogAnswered, PeerKind, PushClosed, PushDropped, PushOpened
+from gossiplog.broadcast.actions import EntryDecided, InsertEntry
+from gossiplog.broadcast.events import Connected, Disconnected, LogAnswered, PeerKind, PushClosed, PushDropped, PushOpened
 from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.pubsub.events import RpcReceived, SendFailed, TimerFired
@@ -58,7 +59,10 @@ def event_of(random: Random, node: Harness) -> object:
             return ("finish", peer, SyncResult(ending=random.choice(list(Ending)), entries=entries, rejected_keys=(random.randbytes(20),)))
         case 11:
             return random.choice(
-                (LogAnswered(random.randrange(99), []), Inserted(random.randrange(99), Verdict(Outcome.REJECT, "size", "big")))
+                (
+                    LogAnswered(random.randrange(99), []),
+                    EntryDecided(InsertEntry(random.randrange(99), b"", b"", peer), Verdict(Outcome.REJECT, "size", "big")),
+                )
             )
         case 12:
             return SendFailed(peer, Rpc())

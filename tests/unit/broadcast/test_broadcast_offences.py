@@ -5,9 +5,9 @@ from random import Random
 import pytest
 from broadcast_support import Harness, chain, forged
 
-from gossiplog.broadcast.actions import Ban, InsertEntry, PushRefused, StartSync, Unwelcome
+from gossiplog.broadcast.actions import Ban, EntryDecided, InsertEntry, PushRefused, StartSync, Unwelcome
 from gossiplog.broadcast.allowance import Bringer
-from gossiplog.broadcast.events import Connected, Disconnected, Inserted, Misbehaved, PeerKind, PushOpened
+from gossiplog.broadcast.events import Connected, Disconnected, Misbehaved, PeerKind, PushOpened
 from gossiplog.broadcast.offences import BROKEN_STREAMS_MAX
 from gossiplog.broadcast.wanted_syncs import SYNC_TIMER
 from gossiplog.codec.varint import encode_varint
@@ -72,7 +72,7 @@ def test_leaving_before_the_verdict_saves_nobody():
         (insert,) = node.push(f"c{number}", forged(entry))
         node.holds = False
         node.tell(Disconnected(f"c{number}"))
-        node.tell(Inserted(insert.token, Verdict(Outcome.REJECT, "signature", "it does not verify", entry)))
+        node.tell(EntryDecided(insert, Verdict(Outcome.REJECT, "signature", "it does not verify", entry)))
     assert node.of(Ban)[0].origin == ORIGIN
 
 
@@ -113,7 +113,7 @@ def test_what_is_unwelcome_is_no_offence_and_is_not_forwarded(rule: str):
             inserts = give("mesh" if give == node.receive else "a", entry)
             node.holds = False
             for insert in inserts:
-                node.tell(Inserted(insert.token, Verdict(Outcome.IGNORE, rule, "no", entry)))
+                node.tell(EntryDecided(insert, Verdict(Outcome.IGNORE, rule, "no", entry)))
                 assert not node.of(Ban) and node.forwarded_to() == [] and node.pushed() == {}
     assert node.machine.state().offences == {}
 

@@ -1,8 +1,8 @@
 import pytest
 from broadcast_support import BOB, FRUITFUL, TOPIC, Harness, chain, forged, insert_of, message_of
 
-from gossiplog.broadcast.actions import InsertEntry
-from gossiplog.broadcast.events import Appended, Disconnected, Inserted, PeerKind
+from gossiplog.broadcast.actions import EntriesAppended, EntryDecided, InsertEntry
+from gossiplog.broadcast.events import Disconnected, PeerKind
 from gossiplog.broadcast.orphans import ORPHANS_BYTES_MAX, ORPHANS_MAX, PEER_BYTES_MAX, PEER_ORPHANS_MAX
 from gossiplog.codec import pcf
 from gossiplog.entry.message import Entry
@@ -92,7 +92,7 @@ def test_child_is_taken_when_its_parent_is_posted_to_us():
     parent, child = chain(2)
     node.receive("a", child)
     node.log.insert(parent)
-    node.tell(Appended([parent]))
+    node.tell(EntriesAppended([parent]))
     assert has(node, child) and held(node) == 0
 
 
@@ -102,9 +102,9 @@ def test_child_and_parent_of_one_burst_need_no_sync():
     parent, child = chain(2)
     first, second = node.tell(RpcReceived("a", Rpc((message_of(insert_of(child)), message_of(insert_of(parent))))))
     node.holds = False
-    node.tell(Inserted(first.token, node.log.take(first.key, first.value)))
+    node.tell(EntryDecided(first, node.log.take(first.key, first.value)))
     assert node.actions == []
-    node.tell(Inserted(second.token, node.log.take(second.key, second.value)))
+    node.tell(EntryDecided(second, node.log.take(second.key, second.value)))
     assert node.started() == []
     assert has(node, parent, child)
 
@@ -117,7 +117,7 @@ def test_parent_that_is_stored_while_the_child_is_judged_is_found():
     verdict = node.log.take(insert.key, insert.value)
     node.log.insert(parent)
     node.holds = False
-    node.tell(Inserted(insert.token, verdict))
+    node.tell(EntryDecided(insert, verdict))
     assert node.started() == []
     assert has(node, child)
 
@@ -131,9 +131,9 @@ def test_sync_is_wanted_when_what_came_under_the_parents_key_was_not_the_parent(
     wrong = Entry(parent.key, forged(parent).value if is_forged else chain(1, start="other")[0].value)
     (second,) = node.receive("b", insert_of(wrong))
     node.holds = False
-    node.tell(Inserted(first.token, node.log.take(first.key, first.value)))
+    node.tell(EntryDecided(first, node.log.take(first.key, first.value)))
     assert node.started() == []
-    node.tell(Inserted(second.token, node.log.take(second.key, second.value)))
+    node.tell(EntryDecided(second, node.log.take(second.key, second.value)))
     assert node.started() == ["a"]
     node.receive("a", parent)
     assert has(node, child)
@@ -183,10 +183,10 @@ def test_orphan_that_our_disk_refuses_when_it_is_tried_again_is_synced_for():
     node.finish("b")
     node.holds = True
     (insert,) = node.receive("a", parent)
-    actions = node.tell(Inserted(insert.token, node.log.take(insert.key, insert.value)))
+    actions = node.tell(EntryDecided(insert, node.log.take(insert.key, insert.value)))
     (again,) = (action for action in actions if type(action) is InsertEntry)
     node.holds = False
-    node.tell(Inserted(again.token, Verdict(Outcome.IGNORE, "storage", "disk full", child)))
+    node.tell(EntryDecided(again, Verdict(Outcome.IGNORE, "storage", "disk full", child)))
     assert node.started() == ["b"] and held(node) == 0
 
 
@@ -233,13 +233,13 @@ def test_orphans_that_are_being_tried_again_count_as_kept():
     assert held(node) == ORPHANS_MAX
     node.holds = True
     (insert,) = node.receive("e", parent)
-    again = node.tell(Inserted(insert.token, node.log.take(insert.key, insert.value)))
+    again = node.tell(EntryDecided(insert, node.log.take(insert.key, insert.value)))
     again = [action for action in again if type(action) is InsertEntry]
     assert len(again) == ORPHANS_MAX == held(node)
     (late,) = [action for action in node.receive("e", orphan("late")) if type(action) is InsertEntry]
-    node.tell(Inserted(late.token, node.log.take(late.key, late.value)))
+    node.tell(EntryDecided(late, node.log.take(late.key, late.value)))
     assert held(node) == ORPHANS_MAX
     node.holds = False
     for action in again:
-        node.tell(Inserted(action.token, node.log.take(action.key, action.value)))
+        node.tell(EntryDecided(action, node.log.take(action.key, action.value)))
     assert held(node) == 0

@@ -1,18 +1,8 @@
 import pytest
 from broadcast_support import BOB, FRUITFUL, TOPIC, Harness, Log, chain, forged, insert_of
 
-from gossiplog.broadcast.actions import ClosePush, OpenPush
-from gossiplog.broadcast.events import (
-    Appended,
-    Connected,
-    Disconnected,
-    Inserted,
-    PeerKind,
-    PushClosed,
-    PushDropped,
-    PushOpened,
-    SyncServed,
-)
+from gossiplog.broadcast.actions import ClosePush, EntriesAppended, EntryDecided, OpenPush
+from gossiplog.broadcast.events import Connected, Disconnected, PeerKind, PushClosed, PushDropped, PushOpened, SyncServed
 from gossiplog.codec.clock import encode_clock
 from gossiplog.entry.signing import sign_entry
 from gossiplog.log.requests import ReadHeads
@@ -253,7 +243,7 @@ def test_entry_too_large_for_a_push_is_told_by_our_heads():
     node = Harness()
     node.connect("browser", PeerKind.CLIENT)
     mine = node.log.insert(sign_entry(BOB, TOPIC, 1, [], b"\x5a" + (4_194_130).to_bytes(4, "big") + bytes(4_194_130))).entry
-    node.tell(Appended([mine]))
+    node.tell(EntriesAppended([mine]))
     assert 4_194_272 < len(mine.value) <= 4_194_294
     assert node.pushed() == {"browser": [[mine.key]]}
 
@@ -339,7 +329,7 @@ def test_pushes_that_come_faster_than_they_are_inserted_become_a_sync():
     question = next(action for action in inserts if hasattr(action, "plan"))
     assert [action.peer for action in node.answer(question)] == ["a"]
     for insert in inserts[:64]:
-        node.tell(Inserted(insert.token, node.log.take(insert.key, insert.value)))
+        node.tell(EntryDecided(insert, node.log.take(insert.key, insert.value)))
     assert node.sizes()["pushed_per_peer"] == 0
 
 
@@ -350,7 +340,7 @@ def test_verdicts_on_pushes_of_an_earlier_connection_do_not_count_for_the_next()
     (insert,) = node.push("a", chain(1)[0])
     node.tell(Disconnected("a"))
     node.connect("a")
-    node.tell(Inserted(insert.token, node.log.take(insert.key, insert.value)))
+    node.tell(EntryDecided(insert, node.log.take(insert.key, insert.value)))
     assert node.sizes()["pushed_per_peer"] == 0
 
 

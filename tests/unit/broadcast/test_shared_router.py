@@ -5,9 +5,9 @@ from typing import Any
 
 from broadcast_support import TOPIC, chain, forged, insert_of
 
-from gossiplog.broadcast.actions import Ban, InsertEntry
+from gossiplog.broadcast.actions import Ban, EntryDecided, InsertEntry
 from gossiplog.broadcast.broadcast import Broadcast
-from gossiplog.broadcast.events import Connected, Disconnected, Inserted, PeerKind, PubsubChanged, StartBroadcast
+from gossiplog.broadcast.events import Connected, Disconnected, PeerKind, PubsubChanged, StartBroadcast
 from gossiplog.broadcast.shared_router import SharedRouter
 from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.pubsub.actions import Connect, SendRpc, Validate
@@ -48,7 +48,7 @@ class Process:
                     for one in self.logs[topic].handle(action, 0.0):
                         if isinstance(one, InsertEntry):
                             verdict = Verdict(Outcome.REJECT, "signature", "planted", entry)
-                            out += self.logs[topic].spreading.handle(Inserted(one.token, verdict), 0.0)
+                            out += self.logs[topic].spreading.handle(EntryDecided(one, verdict), 0.0)
         return out
 
 
