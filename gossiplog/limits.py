@@ -1,9 +1,14 @@
-"""How often something may happen: a token bucket for what others do to us, an exponential back-off for what we do to them."""
+"""How often something may happen, and how much of it is kept: token buckets, back-offs, and tables whose oldest entry makes room."""
 
 import ipaddress
+from collections import OrderedDict
 from random import Random
+from typing import TypeVar
 
-__all__ = ["Backoff", "TokenBucket", "address_group"]
+__all__ = ["Backoff", "TokenBucket", "address_group", "keep_newest"]
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _IPV6_PREFIX = 64
 """What one household or machine has of IPv6 addresses."""
@@ -85,3 +90,11 @@ class Backoff:
     def reset(self) -> None:
         """Begin again at the shortest delay, after progress."""
         self._next_s = self._first_s
+
+
+def keep_newest(values: OrderedDict[K, V], key: K, value: V, size_max: int) -> None:
+    """Set a value as the newest; where there are too many then, the oldest is forgotten. O(1)."""
+    values[key] = value
+    values.move_to_end(key)
+    if len(values) > size_max:
+        values.popitem(last=False)

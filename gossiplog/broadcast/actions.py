@@ -35,7 +35,6 @@ class InsertEntry:
     Attributes:
         key: 20 bytes that it was sent under, unchecked.
         value: VALUE, unchecked.
-        bringer: The rules under which.
     """
 
     token: int

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 from ..entry.message import Entry
 from ..entry.validation import Outcome, Rule, Verdict
 from ..errors import DecodeError
+from ..limits import keep_newest
 
 METERS_MAX = 65_536
 MINUTE_S = 60.0
@@ -112,10 +113,8 @@ class _Meter:
 
     def take(self, name: str, amount: int, most: int, now: float) -> None:
         """Take so much, or give it back."""
-        self._levels[name] = min(most, self._left(name, most, now) - amount), now
-        self._levels.move_to_end(name)
-        if len(self._levels) > METERS_MAX:
-            self._levels.popitem(last=False)
+        level = min(most, self._left(name, most, now) - amount)
+        keep_newest(self._levels, name, (level, now), METERS_MAX)
 
     def _left(self, name: str, most: int, now: float) -> float:
         level, at = self._levels.get(name, (most, 0.0))
@@ -124,9 +123,6 @@ class _Meter:
 
 class Allowance:
     """What all clients of the listeners with the same rules may bring to one log.
-
-    Args:
-        rules: Asked at each entry.
 
     Attributes:
         is_counted: Everything in the log is counted that totals depend on. Until then nothing is taken where they are limited.
@@ -188,7 +184,6 @@ class Allowance:
         """Say why an entry is not taken now, and what it would have to wait for; None if it is taken. Charges nobody.
 
         Args:
-            entry: Verified, or not.
             address: Where it came from, as a group of addresses; None for a place that has no limit.
         """
         rules, did, size = self.rules, entry.envelope.did, len(entry.value)
@@ -294,10 +289,6 @@ class Bringer:
         """Refuse an entry before its signature is verified, which costs ten times as much. None where it may be taken.
 
         Nothing is believed of it: who says falsely whose entry it is has another's refusal for it, under its own key alone.
-
-        Args:
-            key: Under which it came.
-            value: VALUE.
         """
         if not self.may_push:
             return MAY_NOT_PUSH

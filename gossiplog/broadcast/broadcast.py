@@ -40,14 +40,7 @@ class Broadcast:
     order.
 
     Args:
-        shared: The router of all logs.
-        random: The only source of chance.
         tell_again_s: How long after a change everybody is told our heads once more, whether that is needed or not; infinity: never.
-
-    Attributes:
-        intake: How entries come in.
-        spreading: How they spread.
-        shared: The router of all logs.
     """
 
     def __init__(self, shared: SharedRouter, topic: str, random: Random, *, tell_again_s: float = TELL_AGAIN_S) -> None:

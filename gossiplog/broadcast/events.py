@@ -53,14 +53,11 @@ class Connected:
     """A peer's first connection is open.
 
     Attributes:
-        kind: What the connection is good for.
-        is_outbound: We dialled.
         protocol: The pubsub protocol that both speak; None without pubsub, as over a plain WebSocket.
         address: The remote IP address; None when it has none or is exempt from counting.
         has_push: It speaks our push protocol; False for a stranger who takes part in pubsub alone.
         origin: Where it came from, whatever it calls itself: an IPv4 address, the /64 of an IPv6 address; None where nothing is known.
         is_origin_shared: Others stand behind that, as behind loopback or a proxy: it is never banned.
-        bringer: The rules under which it brings entries.
     """
 
     peer: PeerId
@@ -85,11 +82,7 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class PubsubChanged:
-    """A connected peer of the mesh has begun with pubsub, or ended it. For the `SharedRouter`.
-
-    Attributes:
-        protocol: As in `Connected`.
-    """
+    """A connected peer of the mesh has begun with pubsub, or ended it. For the `SharedRouter`."""
 
     peer: PeerId
     protocol: str | None
@@ -111,7 +104,6 @@ class BatchBrought:
         ticket: For the answer, `BatchDecided`.
         way: `sync`, `reconcile` or `post`.
         entries: The key under which each came, 20 bytes, and its VALUE; unchecked. The keys are for whoever waits to compare.
-        bringer: The rules that they are under.
     """
 
     ticket: int
@@ -125,7 +117,6 @@ class BatchVerified:
     """The answer to a `VerifyBatch`.
 
     Attributes:
-        token: Of the question.
         verdicts: One for each value.
         next_max: How many entries the queue's next batch may have; None for as many as there are. See `LogTurns`.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from ..limits import TokenBucket
+from ..limits import TokenBucket, keep_newest
 from ..pubsub.types import PeerId
 from .peers import Peer
 
@@ -48,10 +48,7 @@ class RejectedIds:
 
     def add(self, id: bytes) -> None:
         """Remember an id. O(1)."""
-        self._ids[id] = None
-        self._ids.move_to_end(id)
-        if len(self._ids) > self.size_max:
-            self._ids.popitem(last=False)
+        keep_newest(self._ids, id, None, self.size_max)
 
 
 class Offences:
@@ -101,16 +98,12 @@ class Offences:
         if count >= self._offences_max:
             self.ban(name, now + self._ban_s, reason)
             return now + self._ban_s
-        self._counts[name] = (count, now)
-        if len(self._counts) > self.size_max:
-            self._counts.popitem(last=False)
+        keep_newest(self._counts, name, (count, now), self.size_max)
         return None
 
     def ban(self, name: str, until: float, reason: str) -> None:
         """Ban a name; the one that was banned the longest ago is forgotten if there are too many."""
-        self._banned[name] = until, reason
-        if len(self._banned) > self.size_max:
-            self._banned.popitem(last=False)
+        keep_newest(self._banned, name, (until, reason), self.size_max)
 
     def banned_until(self, name: str, now: float) -> float | None:
         """Say until when a name is banned, None if it is not."""
@@ -134,7 +127,6 @@ class Blame:
     no place that others stand behind, is it banned.
 
     Attributes:
-        peers: Offences by peer id.
         origins: Offences by origin; what is banned there is suspect.
         departed: Who has left, the latest last.
 
@@ -150,10 +142,6 @@ class Blame:
 
     def add(self, peer: Peer, others: Iterable[Peer], now: float, reason: str, number: int = 1) -> tuple[float | None, str | None]:
         """Count offences of a connected peer.
-
-        Args:
-            others: All who are connected.
-            number: The number of offences to add.
 
         Returns:
             Until when the peer is banned, None if it is not; and its origin, if that is banned with it.
@@ -173,9 +161,7 @@ class Blame:
 
     def on_left(self, peer: Peer) -> None:
         """Keep a peer that has left, in place of the one that left first."""
-        self.departed[peer.id] = peer
-        if len(self.departed) > DEPARTED_MAX:
-            self.departed.popitem(last=False)
+        keep_newest(self.departed, peer.id, peer, DEPARTED_MAX)
 
     def sizes(self) -> dict[str, int]:
         """Return how many are kept, by what for."""
@@ -199,8 +185,7 @@ class Blame:
         """
         if peer.origin is None or not self.is_suspect(peer, now):
             return 0, now
-        bucket = self._allowances.setdefault(peer.origin, TokenBucket(SLOWED_PER_S, SLOWED_PER_S, now))
-        if len(self._allowances) > ORIGINS_MAX:
-            self._allowances.popitem(last=False)
+        bucket = self._allowances.get(peer.origin) or TokenBucket(SLOWED_PER_S, SLOWED_PER_S, now)
+        keep_newest(self._allowances, peer.origin, bucket, ORIGINS_MAX)
         waiting = entries - bucket.take(entries, now)
         return waiting, bucket.ready_at(now)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ..entry.message import Entry
 from ..entry.validation import Rule
+from ..limits import keep_newest
 from ..pubsub.types import MessageId, PeerId
 from .allowance import Bringer
 from .wanted_syncs import Asker, missing
@@ -39,12 +40,9 @@ class Orphan:
     """One entry that waits.
 
     Attributes:
-        key: Its own, checked.
-        value: VALUE.
         digest: SHA-256 of the message that it came in.
         absent: Parents that have not come, as far as we know.
         size: What it counts for, in bytes.
-        bringer: The rules under which it was brought.
         opened: The value of `Pushes.opened` when it came.
         is_held: No sync is wanted for it yet, for its parents may be among what is being inserted.
     """
@@ -107,9 +105,7 @@ class Orphans:
 
     def remember(self, message_id: MessageId, key: bytes) -> None:
         """Note what was in a message that the router was told to ignore."""
-        self._messages[message_id] = key
-        if len(self._messages) > MESSAGES_MAX:
-            self._messages.popitem(last=False)
+        keep_newest(self._messages, message_id, key, MESSAGES_MAX)
 
     def key_in(self, message_id: MessageId) -> bytes | None:
         """Return the key of the orphan in such a message."""
@@ -137,7 +133,6 @@ class Orphans:
         """Take the outcome for any entry, after it has ceased to be one that is coming. O(1) if no orphan waits for it.
 
         Args:
-            key: The entry's.
             is_settled: It is stored, or out for good: nothing has to wait for it any longer.
         """
         children = self._children.get(key)

@@ -22,10 +22,6 @@ class Peer:
     """One connected peer.
 
     Attributes:
-        kind: What the connection is good for.
-        is_outbound: We dialled.
-        address: As in `Connected`.
-        is_push_open: A push stream stands.
         opened_at: The value of `Pushes.opened` since then.
         opens_push: It is ours to open.
         reopen_at: When we try again to open it; None while there is nothing to wait for.
@@ -33,13 +29,10 @@ class Peer:
         told_at: The value of `Pushes.changes` when it was last told our heads.
         settles_at: When it is told them once more, if there are others by then; None before that and afterwards.
         is_behind: A push was dropped: it has to be told our heads again.
-        origin: Where it came from; see `Connected`.
         is_origin_shared: Others stand behind that.
-        brought: New entries that it brought.
         pushed: Entries it pushed that are being inserted.
         is_checking: Our log is being asked about the heads in its last update.
         update: The update that came meanwhile; a later one takes its place, for heads stand for all before them.
-        bringer: The rules under which it brings entries.
         broken_streams: Streams on which it broke the protocol.
     """
 

@@ -23,9 +23,7 @@ class Pending(NamedTuple):
     """An `InsertEntry` that is under way.
 
     Attributes:
-        key: The key that it came under.
         digest: SHA-256 of the message it came in.
-        bringer: The rules under which it was brought.
         opened: The value of `Pushes.opened` when it came.
         message_id: The router's name for that message; None when the entry was pushed.
         pusher: The peer that pushed it; None when the router brought it.
@@ -69,9 +67,6 @@ class PendingInserts:
 
     A sync, or a signed entry that is posted to us, may store an entry first that is being inserted. The outcome of its insert then says
     that it is no news, before or after the sync ends. `take_arrival` tells whoever passes the entry on who has it already.
-
-    Args:
-        emit: Takes an action for the driver.
     """
 
     def __init__(self, emit: Callable[[SpreadingAction], None]) -> None:

@@ -49,8 +49,6 @@ class Pushes:
     be told heads older than what made us tell them. A push that was dropped is made good by an update: the peer will sync.
 
     Args:
-        peers: The connected peers, kept by the machine.
-        emit: Takes an action.
         random: For the times at which heads are told again.
         tell_again_s: How long after a change for the first time; infinity: never.
 

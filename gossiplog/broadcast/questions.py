@@ -14,11 +14,7 @@ from .wanted_syncs import Asker, missing
 
 
 class Questions:
-    """The questions that are not answered yet.
-
-    Args:
-        emit: Takes an action for the driver.
-    """
+    """The questions that are not answered yet."""
 
     def __init__(self, emit: Callable[[SpreadingAction], None]) -> None:
         self._emit = emit

@@ -97,8 +97,6 @@ class Spreading:
     """The machine; see the module's docstring. `Broadcast` has one, hands it what concerns it, and passes its actions on.
 
     Args:
-        shared: The router of all logs.
-        random: The only source of chance.
         tell_again_s: How long after a change everybody is told our heads once more, whether that is needed or not; infinity: never.
     """
 

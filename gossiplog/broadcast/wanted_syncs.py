@@ -72,7 +72,6 @@ class WantedSyncs:
     what is missing still: a sync for what came meanwhile is not begun, and its announcer is not blamed.
 
     Args:
-        random: For the delays of `SyncSchedule`.
         emit: Takes an action for the driver: a sync that is to start, or the timer.
 
     Attributes:

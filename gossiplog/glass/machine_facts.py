@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ..broadcast.actions import Action, Ban, ClosePush, EntriesAppended, EntryDecided, InsertBatch, InsertEntry, Push, Unwelcome
 from ..broadcast.events import Connected, Disconnected, Event, PushDropped, PushReceived, StartBroadcast
@@ -18,6 +18,7 @@ from ..entry.message import Entry
 from ..entry.message_id import encode_id
 from ..entry.validation import Rule, Verdict
 from ..errors import DecodeError
+from ..limits import keep_newest
 from ..pubsub.actions import Connect, SendRpc, SlowPeer, Validate
 from ..pubsub.events import ConnectFailed, RpcReceived
 from ..pubsub.rpc import Message, Rpc, TreeGraft, TreeIHave, TreePrune
@@ -114,8 +115,7 @@ class Witness:
             case InsertBatch(_, verdicts, "post"):
                 for verdict in verdicts:
                     if verdict.entry is not None:
-                        self._posted[verdict.entry.key] = True
-                        _bound(self._posted)
+                        keep_newest(self._posted, verdict.entry.key, True, _KNOWN_MAX)
             case SendRpc(peers, rpc, _):
                 self._on_sent(peers, rpc)
             case Ban(peer, _, reason, _):
@@ -147,8 +147,7 @@ class Witness:
             return
         key, came = found
         if verdict.rule == Rule.PARENTS and not verdict.accepted:
-            self._waiting[key] = came
-            _bound(self._waiting)
+            keep_newest(self._waiting, key, came, _KNOWN_MAX)
         verdict_fact(self._tell, verdict, key, came.peer, came.way)
 
     def _on_push(self, peer: PeerId, data: bytes) -> None:
@@ -212,8 +211,8 @@ class Witness:
             key = event.key if isinstance(event, Insert) else None
         except (DecodeError, UnknownMessage):
             pass
-        self._ids[message.id] = id = None if key is None else encode_id(key)
-        _bound(self._ids)
+        id = None if key is None else encode_id(key)
+        keep_newest(self._ids, message.id, id, _KNOWN_MAX)
         return id
 
     # What goes out
@@ -303,8 +302,3 @@ def verdict_fact(tell: TellFact, verdict: Verdict, key: bytes, peer: str | None,
 def short(reason: str | None) -> str | None:
     """Shorten a reason to the length that a fact may have; None without one."""
     return reason[:_REASON_CHARS_MAX] if reason else None
-
-
-def _bound(known: OrderedDict[Any, Any]) -> None:
-    if len(known) > _KNOWN_MAX:
-        known.popitem(last=False)

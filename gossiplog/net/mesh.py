@@ -66,14 +66,12 @@ class MeshConfig:
     Attributes:
         listen: Where; TCP and WebSocket may share a port. Empty: we only dial.
         announce: What others are told instead, behind a proxy or a translated address.
-        bootstrap: Peers to begin with.
         router: One of `ROUTERS`.
         params: Of the router, scores included; by default `MESH_PARAMS`.
         target: Connections to have; more are taken, up to `limits`.
         walk_s: Seconds between searches for peers once the target is reached.
         limits: Of connections, those that we dialled counted in all.
         tls: Verifies the servers that we dial with TLS; by default as the system does.
-        wire: Limits of pubsub's frames.
         source: Which of this machine's addresses to dial from; None lets the system choose.
     """
 
@@ -97,7 +95,6 @@ class _Served:
 
     Attributes:
         nursery: Ends with the connection.
-        present: Topics of which presence is spoken on it.
         uses: Cancels, and says when that is done, what each log does with it, by topic.
     """
 
@@ -111,11 +108,7 @@ class Mesh:
     """Made by `open_mesh` with its logs, or by `open_mesh_host` for those that come later.
 
     Attributes:
-        host: Its connections.
         pubsub: The router, which all logs share.
-        services: The logs that take part, by topic.
-        discovery: Whom it knows.
-        handlers: What its connections serve.
     """
 
     def __init__(self, pubsub: PubsubHost, discovery: Discovery) -> None:

@@ -25,7 +25,7 @@ from math import inf
 from typing import Any, TypeAlias, assert_never
 
 from ..errors import DecodeError
-from ..limits import TokenBucket
+from ..limits import TokenBucket, keep_newest
 from ..pubsub.types import PeerId
 from .messages import NAMES_MAX, Departed, Statement, decode_frame
 
@@ -364,10 +364,8 @@ class PresenceRoom:
 
     def _has_turn(self, peer: _Peer, key: bytes, now: float) -> bool:
         """Whether an author may state one more thing by this peer. Not by others: else whoever names an author could silence it."""
-        bucket = peer.authors.setdefault(key, TokenBucket(AUTHOR_PER_S, AUTHOR_BURST, now))
-        peer.authors.move_to_end(key)
-        if len(peer.authors) > (SESSIONS_OF_CLIENT_MAX if peer.entered.is_client else SESSIONS_MAX):
-            peer.authors.popitem(last=False)
+        bucket = peer.authors.get(key) or TokenBucket(AUTHOR_PER_S, AUTHOR_BURST, now)
+        keep_newest(peer.authors, key, bucket, SESSIONS_OF_CLIENT_MAX if peer.entered.is_client else SESSIONS_MAX)
         return bool(bucket.take(1, now))
 
     def _has_room(self, peer: _Peer, session: _Session | None) -> bool:
@@ -420,9 +418,7 @@ class PresenceRoom:
     def _drop(self, session: _Session) -> None:
         """End a session: nothing of it is true, and nothing that was said in it so far can come again."""
         del self._sessions[session.id]
-        self._marks[session.id] = session.seq
-        if len(self._marks) > MARKS_MAX:
-            self._marks.popitem(last=False)
+        keep_newest(self._marks, session.id, session.seq, MARKS_MAX)
         self._of_author[session.did].remove(session)
         if not self._of_author[session.did]:
             del self._of_author[session.did]

@@ -134,7 +134,6 @@ class PubSub(Hooks):
         name: As in `RouterState.router`.
         protocols: Spoken, the preferred first.
         now: Seconds, of the current turn.
-        out: The current turn's actions.
         topics: For each topic the connected peers that subscribe to it.
         joined: Our topics, an ordered set.
         pending: Messages under validation.

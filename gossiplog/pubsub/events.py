@@ -27,7 +27,6 @@ class PeerConnected:
 
     Attributes:
         protocol: The protocol id that both sides speak, one of `Router.protocols`.
-        is_outbound: We dialled.
         address: The remote IP address, counted for P6; None when it has none or is exempt.
     """
 

@@ -20,7 +20,6 @@ class Peer:
     """One connected peer.
 
     Attributes:
-        is_outbound: We dialled.
         topics: Those it subscribes to, in order; bounded by `topics_per_peer_max`.
         has_mesh: It knows meshes; else it is served as floodsub.
         has_px: It knows backoff and peer exchange.

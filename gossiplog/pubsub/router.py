@@ -45,7 +45,6 @@ class PeerState:
     """One connected peer.
 
     Attributes:
-        is_outbound: We dialled.
         topics: What it subscribes to, in the order it said so.
         score: Its score in parts; None if the router keeps no scores.
         dropped: RPCs that its queue had no room for, since it connected.

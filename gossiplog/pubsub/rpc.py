@@ -122,7 +122,6 @@ class Rpc:
     Attributes:
         messages: Published messages, pushed eagerly or served on request.
         subscriptions: Topics joined and left; all current topics on a new connection.
-        control: Mesh and gossip control, or None.
         overlay: Episub's membership and tree messages; empty with every other router.
         hops: With episub, how many links the `messages` will have crossed on arrival; 0 with every other router.
         is_test: It bears the test extension's message.
@@ -185,7 +184,6 @@ class Neighbor:
     """NEIGHBOR: establish an active link, or tell what links the sender has.
 
     Attributes:
-        kind: Request, acceptance or news.
         is_random: The link is meant to be one of the random ones (a join, or a sender with fewer than C_rand links).
         random_links: How many random links the sender has.
         peers: The sender's active view.
@@ -307,7 +305,6 @@ class Draft:
         Nor must extensions: they are said first or not at all. A DISCONNECT can answer a peer about any topic; only ours are kept.
 
         Args:
-            rpc: What was dropped.
             is_joined: Whether we are in a topic now.
         """
         for subscription in rpc.subscriptions:

@@ -78,7 +78,6 @@ def sync_steps(
 
     Args:
         source: What earlier syncs from this log have taught us.
-        client_limits: Bounds of the pulling side.
         server_limits: Bounds of the serving side; by default none of time or rate.
     """
     pull = machine.Pull(

@@ -181,14 +181,11 @@ class Pull:
     """One pull from one peer.
 
     Args:
-        source: What earlier pulls from this peer have taught us.
         speaks: What its connection speaks; it learns more.
-        dealings: What else runs between us and the peer.
         wishes: What it is for; where a stream of everything is to go on is the source's to say.
         may_reconcile: Whether a reconciliation may be tried: it gives as well as takes, which is not for everybody.
         first_answer_s: What the peer has for its first answer, if that is less than usual.
         resumption: How to go on after a session that ended early.
-        limits: Of a session by trees, for tests.
 
     Attributes:
         outcome: Of the reconciliation; None if there was none.

@@ -88,7 +88,6 @@ def reconcile(
     """Run the client's side of a session; the outcome is the generator's return value.
 
     Args:
-        source: What earlier sessions with this peer have taught us.
         outcome: Filled on the way, for whoever may have to end it; it is what is returned.
     """
     client = _Client(view, source, now, wishes, outcome or Reconciled())

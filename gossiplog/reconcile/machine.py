@@ -27,7 +27,6 @@ class Reconciliation(Generic[T]):
     """One session of either side.
 
     Args:
-        steps: From `reconcile` or `serve`.
         first_answer_s: What the other side has for its first message, if that is less than usual.
 
     Attributes:

@@ -40,7 +40,6 @@ class TopologySpec:
         kind: `random` (each node dials `connect` others), `ring`, `star`, `hubs` (all hubs are linked, every other node dials
             one), `full`, or `file`.
         connect: For `random`: how many others each node dials.
-        hubs: For `hubs`: the number of hubs.
         file: For `file`: a file with one link per line, two node numbers. The path is relative to the scenario's directory.
     """
 
@@ -165,7 +164,6 @@ class Kill:
     """Crash a share of the nodes at once.
 
     Attributes:
-        at_s: The time of the crash, in virtual seconds.
         share: The share of honest nodes that crash, chosen at random.
         restart_after_s: They restart after this time, with nothing in memory; 0: never.
         numbers: Crash these nodes instead of a share.
@@ -189,7 +187,6 @@ class Partition:
     Attributes:
         heal_s: When it ends. Links lost to it are dialled again within a second.
         share: The share of nodes on one of the two sides.
-        numbers: Put these nodes on one side instead of a share.
     """
 
     at_s: float = 10.0
@@ -209,7 +206,6 @@ class Churn:
 
     Attributes:
         rate_per_s: Crashes per second on average (a Poisson process).
-        downtime_s: How long a crashed node stays down.
     """
 
     at_s: float = 5.0

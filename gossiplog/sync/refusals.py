@@ -26,8 +26,6 @@ class Refused:
     Attributes:
         rule: Which rule of the hub's they break: `unwelcome`, `quota`, `access`, or one of validation's.
         reason: In words, of the latest of them.
-        ids: The first of them.
-        count: The number of such entries.
         taken: New entries that the hub has taken from this connection so far.
     """
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Generic, NamedTuple, TypeAlias, TypeVar, assert_never
 
-from ..limits import Backoff
+from ..limits import Backoff, keep_newest
 from .result import Ending, SyncResult
 from .source import Source
 
@@ -70,7 +70,6 @@ class BeginSession(NamedTuple):
     """Begin a session.
 
     Attributes:
-        source: What earlier ones with this peer have taught us.
         first_answer_s: Seconds within which the first answer must be there; None for no less than any other.
     """
 
@@ -275,10 +274,7 @@ class SyncSchedule:
         record.is_active, record.is_wanted = True, False
         self._active += 1
         self._starts += 1
-        self._turns[record.group] = self._starts
-        self._turns.move_to_end(record.group)
-        if len(self._turns) > self._peers_max:
-            self._turns.popitem(last=False)
+        keep_newest(self._turns, record.group, self._starts, self._peers_max)
         is_crowded = 2 * self._active > self._active_max
         return BeginSession(peer, record.source, CROWDED_ANSWER_S * 2 ** min(record.silences, 8) if is_crowded else None)
 

@@ -1,8 +1,10 @@
 """What one source of syncs has taught us: how much to ask for at once, and which keys it fails on."""
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from ..limits import keep_newest
 from ..tree.node import Node
 from .rpc import KEYS_MAX
 
@@ -58,9 +60,9 @@ class Source:
         self._suspects: frozenset[bytes] = frozenset()
         self._lone_failures = 0
         self.is_careful = False
-        self._aside: dict[bytes, _Aside] = {}
+        self._aside: OrderedDict[bytes, _Aside] = OrderedDict()
         # What the peer refused, and until when it is not offered again.
-        self._refused: dict[bytes, float] = {}
+        self._refused: OrderedDict[bytes, float] = OrderedDict()
         self.resume_after: bytes | None = None
         self._unsketched_until = 0.0
         self._unsketched_s = UNSKETCHED_FIRST_S
@@ -76,10 +78,7 @@ class Source:
 
     def set_aside(self, key: bytes, now: float, wait_s: float = RETRY_S) -> None:
         """Leave a key alone for a while, an hour unless told otherwise."""
-        self._aside.pop(key, None)
-        while len(self._aside) >= ASIDE_MAX:
-            del self._aside[next(iter(self._aside))]
-        self._aside[key] = _Aside(now + wait_s, wait_s)
+        keep_newest(self._aside, key, _Aside(now + wait_s, wait_s), ASIDE_MAX)
 
     @property
     def keys_held(self) -> int:
@@ -110,10 +109,7 @@ class Source:
 
     def set_refused(self, key: bytes, now: float) -> None:
         """Note that the peer left an entry out."""
-        self._refused.pop(key, None)
-        while len(self._refused) >= ASIDE_MAX:
-            del self._refused[next(iter(self._refused))]
-        self._refused[key] = now + RETRY_S
+        keep_newest(self._refused, key, now + RETRY_S, ASIDE_MAX)
 
     def request_size(self, leaves: Sequence[Node]) -> int:
         """How many of these leaves, from the first on, the next getValues should ask for; at least 1. O(answer)."""

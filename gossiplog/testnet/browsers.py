@@ -58,11 +58,7 @@ _HINT = (
 
 @dataclass
 class _Page:
-    """One page, as far as we know it.
-
-    Attributes:
-        hub: Name in facts of what it is connected with.
-    """
+    """One page, as far as we know it."""
 
     member: Member
     config: Mapping[str, str]

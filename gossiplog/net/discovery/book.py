@@ -12,7 +12,7 @@ from random import Random
 
 from ...codec import plain_json
 from ...errors import DecodeError
-from ...limits import Backoff
+from ...limits import Backoff, keep_newest
 from ...pubsub.types import PeerId
 from ..ground.journal import note
 from ..libp2p.addresses import Address, Teller, reach_of
@@ -26,7 +26,6 @@ class AddressBook:
     """Addresses by peer, and the back-off of peers that could not be reached: 1 to 300 s, with jitter.
 
     Args:
-        rng: For the jitter.
         size_max: The number of peers that it remembers at most.
     """
 
@@ -56,10 +55,7 @@ class AddressBook:
             usable = [*self._addresses.get(peer, ()), *usable]
         if not usable:
             return
-        self._addresses[peer] = tuple(dict.fromkeys(usable))[:ADDRESSES_MAX]
-        self._addresses.move_to_end(peer)
-        if len(self._addresses) > self.size_max:
-            self._addresses.popitem(last=False)
+        keep_newest(self._addresses, peer, tuple(dict.fromkeys(usable))[:ADDRESSES_MAX], self.size_max)
 
     def of(self, peer: PeerId) -> tuple[Address, ...]:
         """Return where a peer may listen, the likelier first; empty if nothing is known."""
@@ -72,10 +68,7 @@ class AddressBook:
     def on_reached(self, peer: PeerId, address: Address | None) -> None:
         """Note that a peer was reached, at this address if we dialled."""
         self._failed.pop(peer, None)
-        self._reached[peer] = None
-        self._reached.move_to_end(peer)
-        if len(self._reached) > self.size_max:
-            self._reached.popitem(last=False)
+        keep_newest(self._reached, peer, None, self.size_max)
         if address is not None:
             others = (known for known in self._addresses.get(peer, ()) if known != address.of(peer))
             self._addresses[peer] = (address.of(peer).told_by(None), *others)[:ADDRESSES_MAX]
@@ -88,9 +81,7 @@ class AddressBook:
     def on_failed(self, peer: PeerId, now: float) -> None:
         """Note that a peer could not be reached, or left us at once."""
         backoff, _ = self._failed.pop(peer, (Backoff(self._rng), 0.0))
-        self._failed[peer] = (backoff, now + backoff.next())
-        if len(self._failed) > self.size_max:
-            self._failed.popitem(last=False)
+        keep_newest(self._failed, peer, (backoff, now + backoff.next()), self.size_max)
 
     def may_try(self, peer: PeerId, now: float) -> bool:
         """Whether a peer's back-off is over."""

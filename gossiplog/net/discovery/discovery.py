@@ -55,14 +55,10 @@ class Discovery:
     """Keeps one host connected, which tells it of its connections; also the `Dialler` of the router.
 
     Args:
-        pubsub: Is told the answers that the router waits for.
         bootstrap: Addresses to begin with, with or without a peer id.
         target: Connections to have, inbound ones counted.
         walk_s: Seconds between searches once the target is reached.
         known_file: Where peers that were reached are remembered; None: nowhere.
-
-    Attributes:
-        book: The addresses of peers, and when to dial them again.
     """
 
     def __init__(

@@ -107,7 +107,6 @@ class Walk:
 
     Args:
         me: Left out of answers.
-        known: Where to begin.
     """
 
     def __init__(self, key: bytes, me: PeerId, known: Iterable[PeerId]) -> None:

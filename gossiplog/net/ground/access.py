@@ -47,7 +47,6 @@ class LogAccess:
         tokens: What those may who bring one, by its name.
         dids: What those may who prove that a did is theirs.
         allow: Whose entries are taken from clients; None for everybody's.
-        quota: How much clients may bring.
     """
 
     anonymous: Rights = ALL
@@ -63,7 +62,6 @@ class Access:
     Args:
         hashes: Of tokens, by name: `sha256:` and hexadecimal digits.
         default: The rules of logs that have none of their own.
-        logs: Rules by topic.
 
     Attributes:
         proofs: Gives out challenges, and tokens to those who sign one.
@@ -149,8 +147,6 @@ class Access:
         """Take what the members of a log may, beside what the rules say; None for a log that has none, or is served no longer.
 
         Args:
-            topic: The log's.
-            members: By did.
             removed: Who holds no node any more, each with the id of what removed it.
         """
         if members is None:

@@ -14,7 +14,7 @@ from enum import IntEnum
 
 import trio
 
-from ...limits import TokenBucket, address_group
+from ...limits import TokenBucket, address_group, keep_newest
 from ...pubsub.types import PeerId
 from .access import Access
 
@@ -41,7 +41,6 @@ class HubLimits:
         origins: Web pages that may connect and read, as browsers name them in `Origin`; `*` for all. None: no page reads answers of
             plain HTTP but our own, and pages may open WebSockets, on loopback those of this machine alone (`hub/http_names.py`). What is
             no browser sends no `Origin`, and may.
-        access: What clients may, by their token.
         hosts: Names that plain HTTP is answered under, beside addresses, `localhost`, and those of the origins; `*` for any.
         creatable: Patterns of the topics whose logs clients with the right `create` may create, where there is a shelf.
         creations_per_minute: Logs that one client may create: one did, or one token.
@@ -73,7 +72,6 @@ class Refused(Exception):
 
     Attributes:
         is_repeated: The same has been said to this address before, during this ban.
-        status: What HTTP calls it.
     """
 
     is_repeated = False
@@ -228,10 +226,7 @@ class Admission:
         return 1 if place.group is None else self._counts[place.group]
 
     def _note_delivery(self, group: str) -> None:
-        self._delivered[group] = None
-        self._delivered.move_to_end(group)
-        if len(self._delivered) > _DELIVERED_MAX:
-            self._delivered.popitem(last=False)
+        keep_newest(self._delivered, group, None, _DELIVERED_MAX)
 
     def ban(self, address: str, until: float) -> None:
         """Refuse an address or its network until a time of `trio.current_time`. Exempt ones never are: behind them there are others."""
@@ -294,10 +289,8 @@ class Forgeries:
     def count(self, address: str) -> None:
         """Note a forgery."""
         name = address_group(address)
-        self._until[name] = max(self._until.get(name, 0.0), trio.current_time()) + _DECAY_S
-        self._until.move_to_end(name)
-        if len(self._until) > _ADDRESSES_MAX:
-            self._until.popitem(last=False)
+        until = max(self._until.get(name, 0.0), trio.current_time()) + _DECAY_S
+        keep_newest(self._until, name, until, _ADDRESSES_MAX)
 
 
 # New keys from an address that a banned peer came from
@@ -331,17 +324,11 @@ class FreshKeys:
 
     def on_left(self, peer: PeerId) -> None:
         """A peer has gone that was here for long and was not banned; it may come back."""
-        self._known[peer] = None
-        self._known.move_to_end(peer)
-        if len(self._known) > _SIZE_MAX:
-            self._known.popitem(last=False)
+        keep_newest(self._known, peer, None, _SIZE_MAX)
 
     def on_banned(self, peer: PeerId, address: str, until: float, now: float) -> None:
         """A peer was banned; be wary of strangers from its address for as long."""
         self._known.pop(peer, None)
         group = address_group(address)
         bucket = self._wary[group][0] if group in self._wary else TokenBucket(_RATE, 1, now)
-        self._wary[group] = (bucket, until)
-        self._wary.move_to_end(group)
-        if len(self._wary) > _SIZE_MAX:
-            self._wary.popitem(last=False)
+        keep_newest(self._wary, group, (bucket, until), _SIZE_MAX)

@@ -96,10 +96,7 @@ class Address:
 
     Attributes:
         family: `ip4`, `ip6`, `dns`, `dns4` or `dns6`.
-        host: An IP address or a domain name.
         port: 0 … 65,535; 0 lets the system choose.
-        is_websocket: WebSocket over TCP, else TCP alone.
-        is_tls: TLS below the WebSocket.
         peer: Whose it is, if it says so.
         teller: Who told us of it; None for our operator. No part of what it is.
     """

@@ -10,12 +10,11 @@ from __future__ import annotations
 import socket
 from collections import OrderedDict
 from random import Random
-from typing import TypeVar
 
 import trio
 
 from ...errors import CannotConnect
-from ...limits import Backoff, TokenBucket, address_group
+from ...limits import Backoff, TokenBucket, address_group, keep_newest
 from .addresses import Address, reach_of
 
 _SIZE_MAX = 4_096
@@ -23,9 +22,6 @@ _HOST_RATE, _HOST_BURST = 0.1, 8
 """Dials in vain to one IP address, a second and at once. Of this machine's own there are many peers in tests, and nobody else."""
 _TELLER_RATE, _TELLER_BURST = 0.2, 16
 """Dials in vain that one teller may cause."""
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class DialGuard:
@@ -65,7 +61,7 @@ class DialGuard:
                 for taken in buckets[:number]:
                     taken.give_back(1)
                 raise CannotConnect("too many dials to this address, or told of by this peer, led nowhere")
-        _keep(self._places, place, (backoff, now + backoff.next()))
+        keep_newest(self._places, place, (backoff, now + backoff.next()), _SIZE_MAX)
 
     def reached(self, address: Address) -> None:
         """The peer that was to be there was there."""
@@ -94,13 +90,5 @@ async def check_reach(address: Address) -> None:
 
 def _bucket(buckets: OrderedDict[str, TokenBucket], name: str, rate: float, burst: float, now: float) -> TokenBucket:
     bucket = buckets.get(name) or TokenBucket(rate, burst, now)
-    _keep(buckets, name, bucket)
+    keep_newest(buckets, name, bucket, _SIZE_MAX)
     return bucket
-
-
-def _keep(values: OrderedDict[K, V], key: K, value: V) -> None:
-    """Keep a value as the one used last; forget the one that was not used for longest."""
-    values[key] = value
-    values.move_to_end(key)
-    if len(values) > _SIZE_MAX:
-        values.popitem(last=False)

@@ -119,11 +119,7 @@ _TOGETHER_S = 0.1
 
 @dataclass(slots=True)
 class _Dial:
-    """Somebody is dialling a peer already.
-
-    Attributes:
-        connection: The outcome, if it was one.
-    """
+    """Somebody is dialling a peer already."""
 
     done: trio.Event = field(default_factory=trio.Event)
     connection: MuxedConnection | None = None
@@ -144,7 +140,6 @@ class Host:
 
     Attributes:
         addresses: Where we listen, with the ports that the system chose.
-        admission: Counts the inbound connections.
         dials: Bounds the dials to addresses that others told us.
         worth: Says what a peer was good for so far; who was for nothing gives way when all places are taken.
     """

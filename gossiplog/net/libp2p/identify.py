@@ -78,8 +78,6 @@ def identify_message(
     """Return what we say of ourselves to a peer, framed: in several messages if it is much, and no more of it than others read.
 
     Args:
-        key: Our own key, which makes our peer id.
-        record: The same, signed.
         observed: Where the peer's connection comes from, as we see it; None if that is not known.
     """
     own = {
@@ -125,8 +123,6 @@ async def read_identity(stream: Stream, peer: PeerId, before: Identity = UNKNOWN
     """Read what a peer says of itself, to the end of the stream. The caller sets a deadline.
 
     Args:
-        stream: Of identify or its push.
-        peer: The peer at the other end, as noise has proved it.
         before: What it said before, which holds where it says nothing now.
 
     Raises:

@@ -125,9 +125,6 @@ async def secure(
     """Shake hands over a fresh stream. The caller sets a deadline, and closes the stream if this raises or is cancelled.
 
     Args:
-        stream: On which both have agreed to speak noise.
-        key: Our own key, which makes our peer id.
-        is_initiator: We dialled.
         peer: Whom we dialled; None takes whoever it is.
 
     Raises:

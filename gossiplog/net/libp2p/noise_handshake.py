@@ -39,7 +39,6 @@ class NoiseHandshake:
     """One side of a handshake.
 
     Args:
-        is_initiator: We write the first message.
         prologue: What both must know, sent by neither.
         ephemeral: Our ephemeral key, for the published vectors; by default a new one, as it has to be.
 

@@ -52,8 +52,6 @@ async def upgrade_outbound(stream: ByteStream, key: PeerKey, peer: PeerId | None
     """As `upgrade_inbound`, for a stream that we dialled, after its WebSocket if it has one.
 
     Args:
-        stream: The stream, on which nothing was sent yet.
-        key: Our own key, which makes our peer id.
         peer: Who has to answer; None takes whoever it is.
     """
     try:

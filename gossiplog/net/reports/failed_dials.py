@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...limits import keep_newest
 from ..ground.journal import note
 
 _REASONS_MAX = 8
@@ -52,7 +53,6 @@ class FailedDials:
 
         Args:
             what: Is expected there: a peer or a hub.
-            hint: What to do about it, if anything is known.
         """
         known = self._reasons.setdefault(address, set())
         is_news = reason not in known and len(known) < _REASONS_MAX
@@ -63,12 +63,10 @@ class FailedDials:
 
     def on_failed(self, address: str, reason: str) -> None:
         """An address could not be reached."""
-        failed = self._failed.setdefault(address, FailedDial(address, reason, time.time(), 0))
+        failed = self._failed.get(address) or FailedDial(address, reason, time.time(), 0)
         failed.reason = reason
         failed.tries += 1
-        self._failed.move_to_end(address)
-        if len(self._failed) > _ADDRESSES_MAX:
-            self._failed.popitem(last=False)
+        keep_newest(self._failed, address, failed, _ADDRESSES_MAX)
         self._on_failure(address, reason)
 
     def on_reached(self, address: str, what: str = "peer") -> None:

@@ -17,7 +17,6 @@ class Figures:
     Attributes:
         verdicts: How many entries were decided upon, by the way on which they came (`push`, `gossip`, `sync` or `post`), the outcome
             (`accept`, `known`, `ignore` or `reject`) and the rule, which is empty where none was broken.
-        syncs: How long each sync took that we pulled.
         changed_at: Unix time of the last commit with new entries that this process made; of its start before the first.
     """
 

@@ -77,9 +77,7 @@ class Observer:
         file: Where the facts are written as well, as JSON lines; None for nowhere.
 
     Attributes:
-        node: Our peer id.
         on_event: Takes what the machine is told, and what it asks for.
-        board: Keeps the facts, for whoever waits for them.
     """
 
     def __init__(self, node: str, topic: str, router: str, file: Path | None = None) -> None:

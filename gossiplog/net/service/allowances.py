@@ -21,11 +21,7 @@ _COUNTED_SOON_S = 1.0
 
 
 class Allowances:
-    """The allowances of one log: listeners with the same rules share one.
-
-    Args:
-        log: The open log.
-    """
+    """The allowances of one log: listeners with the same rules share one."""
 
     def __init__(self, log: Replica) -> None:
         self._log = log

@@ -35,22 +35,12 @@ class LogDriver:
     """Drives one log's machine.
 
     Args:
-        log: The log.
-        machine: Its protocol.
         act: Carries out one action at once; whatever takes longer it begins.
         tell: Hands an event to the machine, in its turn among those of other logs and of the router.
 
     Attributes:
-        log: The log.
-        topic: The log's.
-        machine: Its protocol.
-        act: Carries out one action.
-        peers: Who is connected.
-        counts: What has happened since the start, by name.
-        figures: What it has done so far, by way and outcome.
         observer: Makes facts of all that happens; None where nobody wants any.
         now: Says what time it is, in seconds of the event loop.
-        links: The connections that are in use.
         has_ended: Nothing is handed to the machine any more.
     """
 

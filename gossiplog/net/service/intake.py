@@ -43,11 +43,7 @@ _COUNTED = {Outcome.ACCEPT: "entries accepted", Outcome.IGNORE: "entries ignored
 
 
 class IntakeWork:
-    """Does what the intake of one machine asks for, and answers with `tell`.
-
-    Args:
-        driver: The machine's.
-    """
+    """Does what the intake of one machine asks for, and answers with `tell`."""
 
     def __init__(self, driver: LogDriver) -> None:
         self._driver = driver
@@ -88,7 +84,6 @@ class IntakeWork:
         Args:
             way: `sync`, `reconcile` or `post`.
             entries: The key under which each came, for whoever asks, and its VALUE.
-            bringer: The rules that they are under.
         """
         piece = self._piece_max()
         if piece is None or len(entries) <= piece or self._nursery is None:
@@ -306,11 +301,7 @@ class IntakeWork:
 
 
 class _Turns:
-    """The turns of all logs that an event loop serves.
-
-    Attributes:
-        logs: Whose turn it is.
-    """
+    """The turns of all logs that an event loop serves."""
 
     def __init__(self) -> None:
         self.logs = LogTurns()

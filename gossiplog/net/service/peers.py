@@ -30,12 +30,8 @@ class PeerConnectionState:
     """One connection at one moment, for a page, a terminal or a metric.
 
     Attributes:
-        peer: Who is on the other side.
-        kind: `mesh`, `client` or `hub`.
-        is_outbound: We dialled.
         address: Its remote IP address, if it has one.
         since: Unix time at which it was attached, in seconds.
-        is_pushing: A push stream stands.
         queued_bytes: What waits to be pushed to the peer.
         counts: What has happened on it, by name: entries and updates received, pushed and dropped, syncs, entries pulled.
     """
@@ -55,8 +51,6 @@ class PeerConnection:
     """One attached connection.
 
     Attributes:
-        connection: Carries the streams.
-        peer: Whom it leads to.
         nursery: The tasks that use it; cancelled when it is detached.
         since: Unix time, seconds.
         speaks: By which protocols the peer is pulled from.
@@ -84,11 +78,7 @@ class Peer:
     """One peer, with at least one connection.
 
     Attributes:
-        id: Its peer id.
-        kind: What the connections are good for.
         links: Its connections, the oldest first; new streams are opened on the first.
-        push: The push stream that stands, if one does.
-        origin: Where it came from; see `Connected`.
         bucket: What it may ask for in syncs.
         inserting: Its entries that are being inserted.
         settled: Set when there are fewer of those.
@@ -96,7 +86,6 @@ class Peer:
         pulling: Syncs with it that we began and that run.
         serving_waiting: Sync streams of its that wait for that.
         dealings: What the pulls of either side know of each other.
-        counts: See `PeerConnectionState`.
         refusals: Why messages of its were refused, as far as that was logged.
         bringer: Under which rules it brings entries.
         refusal_box: What it is told of those, if it is a client.

@@ -25,7 +25,7 @@ from ...broadcast.actions import Action, Ban
 from ...broadcast.events import Disconnected, Event, PubsubChanged
 from ...broadcast.shared_router import SharedEvent, SharedRouter
 from ...errors import DecodeError, GossipLogError
-from ...limits import Backoff
+from ...limits import Backoff, keep_newest
 from ...pubsub.actions import Action as RouterAction
 from ...pubsub.actions import AnotherSource, Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer, Validate
 from ...pubsub.events import ConnectFailed, Probed, RpcReceived, SendFailed, Start, TimerFired
@@ -94,7 +94,6 @@ class PubsubPeer:
     """A peer of the mesh, with at least one connection.
 
     Attributes:
-        id: Its peer id.
         protocol: What is spoken on pubsub streams; None without pubsub.
         rpcs: What is to be written to its pubsub stream.
         links: Its connections, the oldest first; new streams are opened on the first.
@@ -117,8 +116,6 @@ class _PubsubLink:
     """One connection with a peer of the mesh.
 
     Attributes:
-        connection: Carries the streams.
-        peer: Whom it leads to.
         logs: How many logs use it.
         streams: How many pubsub streams we have opened on it.
     """
@@ -135,18 +132,12 @@ class PubsubHost:
     Args:
         me: Our own peer id; None where no peer will ask.
         make_router: How entries are spread; gossipsub unless given.
-        wire: Limits of pubsub's frames.
 
     Attributes:
-        me: Our own peer id.
         shared: The router and who is banned; whoever watches may look.
         protocols: The pubsub protocol ids that we speak, the preferred one first.
-        logs: The logs that have joined, by topic.
-        peers: The peers of the mesh.
         handlers: What a connection of a mesh serves beside each log's streams.
         dialler: Makes connections for the router; None without a mesh.
-        failed_dials: Whom we cannot reach.
-        now: Says what time it is, in seconds of the event loop.
     """
 
     def __init__(self, me: PeerId | None = None, make_router: MakeRouter | None = None, wire: WireLimits | None = None) -> None:
@@ -322,10 +313,8 @@ class PubsubHost:
 
     def remember_said(self, peer: Peer) -> None:
         """What was said once of a peer is not said again when it comes again by the same name, or with another log."""
-        peer.told, peer.refusals = self._said.setdefault(peer.id, (peer.told, peer.refusals))
-        self._said.move_to_end(peer.id)
-        if len(self._said) > _SAID_MAX:
-            self._said.popitem(last=False)
+        peer.told, peer.refusals = self._said.get(peer.id, (peer.told, peer.refusals))
+        keep_newest(self._said, peer.id, (peer.told, peer.refusals), _SAID_MAX)
 
     @contextmanager
     def guarded_by(self, admission: Admission) -> Iterator[None]:
@@ -360,7 +349,6 @@ class PubsubHost:
         """Note that a log, or one more, uses a connection of a mesh.
 
         Args:
-            connection: Open, its streams served by `handlers`.
             protocol: The one of `protocols` that the peer speaks as well; None without pubsub.
         """
         link = self._links.get(connection)
@@ -396,7 +384,6 @@ class PubsubHost:
         """Note that a peer that is connected speaks pubsub, which it did not before, or speaks it no longer; else nothing happens.
 
         Args:
-            id: Its peer id.
             protocol: One of `protocols`; None for no longer.
         """
         peer = self.peers.get(id)
@@ -527,10 +514,7 @@ class PubsubHost:
         due, pause_s = self._anew.get(id, (now, ANEW_FIRST_S))
         if now < due or link.connection.is_over:
             return
-        self._anew[id] = now + pause_s, min(2 * pause_s, ANEW_MOST_S)
-        self._anew.move_to_end(id)
-        if len(self._anew) > _ANEW_MAX:
-            self._anew.popitem(last=False)
+        keep_newest(self._anew, id, (now + pause_s, min(2 * pause_s, ANEW_MOST_S)), _ANEW_MAX)
         self._count(id, "connections closed for pubsub")
         note("pubsub ended on a connection that stays", level=logging.WARNING, peer=id, streams=link.streams, then="dial anew")
         self._nursery.start_soon(self._dial_anew, link)

@@ -132,9 +132,6 @@ async def read_rpcs(
     """Read RPCs until the peer closes its side. Those with one message and nothing else are taken in the turn in which they arrive.
 
     Args:
-        stream: Opened by the peer.
-        wire: Decodes.
-        copies: Decodes too, for the streams of all peers.
         on_rpc: Takes an RPC, and whether it is the first on the stream. Nothing more is read before it returns.
         on_entry: Takes an RPC with one message and nothing else, if that needs no waiting; False leaves it to `on_rpc`.
         is_heeded: Whether the next frame is worth decoding; else it is dropped unread.

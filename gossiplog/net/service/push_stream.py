@@ -25,10 +25,8 @@ class PushStream:
     """Writes what it is given, in order, and hands on what arrives.
 
     Args:
-        stream: Negotiated, either side's.
         on_message: Takes one message without its prefix; nothing more is read until it returns.
         take_now: Takes one if nothing has to be waited for, in the step in which it arrives, and says whether it did.
-        bytes_max: The longest message that is taken.
         on_emptied: Called when all that had to wait is written.
 
     Attributes:

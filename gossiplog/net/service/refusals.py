@@ -18,6 +18,7 @@ from ...codec.framing import FrameDecoder
 from ...entry.message_id import encode_id
 from ...entry.validation import Rule, Verdict
 from ...errors import ClosedError, DecodeError, GossipLogError, StreamReset
+from ...limits import keep_newest
 from ...sync.refusals import REFUSAL_BYTES_MAX, TEXT_CHARS_MAX, Refused, decode_refusal, encode_refusal
 from ..ground.journal import note
 from ..ground.protocol_ids import refusals_protocol
@@ -47,9 +48,7 @@ class RefusalBox:
         if verdict.accepted:
             self.taken += verdict.is_new
         elif verdict.rule is not None and verdict.rule not in _UNTOLD and key not in self._told:
-            self._told[key] = None
-            if len(self._told) > _TOLD_MAX:
-                self._told.popitem(last=False)
+            keep_newest(self._told, key, None, _TOLD_MAX)
             reason = (verdict.reason or "")[:TEXT_CHARS_MAX].encode("utf-8", "replace").decode()
             refused = Refused(verdict.rule, reason, (encode_id(key),), 1, self.taken)
             before = self._waiting.get(refused.rule)

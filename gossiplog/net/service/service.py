@@ -100,23 +100,10 @@ class Service:
     """The service of one log; see the module's docstring. Made by `open_service`.
 
     Attributes:
-        driver: What its streams share.
-        log: The log.
-        me: Our own peer id.
-        topic: The log's.
-        host: What it shares with other logs of the process.
         machine: The log's protocol; whoever watches may look, and hands it nothing.
         handlers: What a connection serves for this log, by protocol id.
         users: Blocks of `open_service` that are open.
         hubs: URLs of the hubs that it is kept connected to.
-        peers: Who is connected.
-        counts: What has happened since the start, by name.
-        figures: What it has done so far, by way and outcome.
-        health: Whether the log answers.
-        failed_dials: Whom we cannot reach.
-        allowances: What its clients may bring.
-        intake: Takes entries in.
-        presence: Carries what is true only now.
     """
 
     def __init__(self, log: Replica, host: PubsubHost) -> None:
@@ -177,11 +164,8 @@ class Service:
 
         Args:
             connection: Open, its streams served by `handlers`. The same object for as long as it is attached, and for the handlers.
-            kind: What it is good for.
             pubsub_protocol: The one of the host's that the peer speaks as well; None without pubsub.
             has_push: The peer speaks our push protocol; False for a stranger who takes part in pubsub alone.
-            rights: What it may, if it is a client.
-            allowance: What it may bring, if it is a client.
             is_counted: Its address counts where the router counts peers by address; False for loopback and proxies.
         """
         async with open_service_nursery() as nursery:
@@ -415,7 +399,6 @@ def observed(log: Replica, file: Path | None = None) -> Iterator[None]:
     """Have facts made of all that the log's service does, for the length of a block, which begins before that service does.
 
     Args:
-        log: Not on the network yet.
         file: Where facts are written, beside the ring of the service's observer; None for nowhere.
     """
     _OBSERVED[log] = file
@@ -430,7 +413,6 @@ async def open_service(log: Replica, *, host: PubsubHost | None = None) -> Async
     """Use the log's service for the length of a block: the one that runs, or one that is started here. It stops with its last user.
 
     Args:
-        log: Which must stay open longer.
         host: That of a mesh, if it is to be in one; else it is that of its shelf, or one of the log's own.
 
     Raises:

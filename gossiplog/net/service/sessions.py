@@ -118,10 +118,7 @@ class Puller:
     """Drives a pull on one connection.
 
     Args:
-        log: The one that pulls.
-        connection: With the peer.
         open_stream: Opens a stream for one of these protocols, or returns None: protocols, seconds, and whether it is lazy.
-        insert: Inserts into the log, by the way on which it came.
         close: Closes a stream after its session.
         serving: Held by the session of the peer's that is served; None where none is.
         on_pause: Called before a pause, with its seconds.
@@ -204,13 +201,6 @@ class PullSession:
     """One session: it reads, writes, asks the log and inserts, all at once if the session reads on meanwhile.
 
     What a session waits for without reading is done in place; the rest has a task of its own.
-
-    Args:
-        log: The one that pulls.
-        connection: With the peer.
-        stream: On it, negotiated, or proposed lazily.
-        session: What runs on it.
-        insert: Inserts into the log.
     """
 
     def __init__(self, log: Replica, connection: Connection, stream: Stream, session: Session, insert: Insert) -> None:
@@ -398,12 +388,10 @@ class ServeSession:
     """One session.
 
     Args:
-        log: The one that is pulled from.
         snapshot: What is served, held by the caller for as long as `run` runs.
-        stream: Negotiated for it.
         session: By trees, or a reconciliation.
-        turns: Shared by all sessions of the log.
         insert: Inserts what the peer gives; None where it may give nothing.
+        turns: Shared by all sessions of the log.
     """
 
     def __init__(

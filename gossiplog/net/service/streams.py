@@ -22,11 +22,7 @@ INSERTING_MAX = 48
 
 
 class Streams:
-    """Runs the streams of one log but for syncs.
-
-    Args:
-        driver: The log's.
-    """
+    """Runs the streams of one log but for syncs."""
 
     def __init__(self, driver: LogDriver) -> None:
         self._driver = driver

@@ -42,7 +42,6 @@ class SyncStreams:
     """Serves and pulls for one log.
 
     Args:
-        driver: The log's.
         insert: Inserts what a sync with a peer brought, by which way.
     """
 

@@ -11,11 +11,7 @@ from ...pubsub.types import TimerToken
 
 
 class Timers:
-    """Fires each token once, at the time it was last set to. There are a handful of tokens, so the heap stays small.
-
-    Args:
-        fire: Called with each token whose time has come.
-    """
+    """Fires each token once, at the time it was last set to. There are a handful of tokens, so the heap stays small."""
 
     def __init__(self, fire: Callable[[TimerToken], None]) -> None:
         self._fire = fire

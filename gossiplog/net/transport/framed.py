@@ -16,7 +16,6 @@ async def read_frames(
     """Hand on frames, without their prefix, until the peer closes its side.
 
     Args:
-        stream: Negotiated.
         frames: New; it has the limit of a frame.
         take_now: Takes a frame in the step in which it arrives, and says whether it did; not if anything has to be waited for.
         take: Takes a frame that `take_now` did not, or that came together with many. Nothing more is read until it returns.

@@ -100,7 +100,6 @@ async def read_head(stream: ByteStream, bytes_max: int) -> Head:
     """Read until the head of a request is complete. The caller sets a deadline.
 
     Args:
-        stream: A connection on which a request may begin.
         bytes_max: A longer one is refused.
 
     Raises:

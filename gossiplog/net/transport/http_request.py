@@ -49,9 +49,6 @@ async def request(
     """Ask: GET, or POST where there is a body of JSON. The caller dials, sets a deadline, and closes.
 
     Args:
-        stream: Connected to the server.
-        host: What it is called, port included.
-        target: Path and query.
         body: A JSON text to send; None to GET.
 
     Raises:

@@ -85,7 +85,6 @@ async def open_muxed(
     """Speak yamux on a stream of bytes, which belongs to the connection from now on.
 
     Args:
-        is_client: We dialled.
         address: The remote IP address, without port.
         handlers: Serve the streams that the peer opens, by protocol; looked up anew for each stream.
         flushes: Run by the caller; writes what can be sent without waiting. By default the connection's own task writes all.
@@ -103,8 +102,6 @@ class MuxedConnection:
     """A `Connection`; made by `open_muxed`.
 
     Attributes:
-        peer: Who is on the other side.
-        is_outbound: We dialled.
         address: The remote IP address, without port; None where there is none.
         received_at: When something came last, in seconds.
         end: Why it ended; None while it lives.

@@ -22,7 +22,6 @@ class Carrier(Protocol):
     """The connection below a stream.
 
     Attributes:
-        muxer: Its muxer, which all its streams call.
         received_at: When something came last, in seconds.
     """
 

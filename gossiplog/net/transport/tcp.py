@@ -35,7 +35,6 @@ class TcpStream:
     """A TCP connection as a `ByteStream`, of which some bytes may have been received before.
 
     Attributes:
-        stream: What lies below.
         beginning: What was received before, and is received again first.
     """
 

@@ -35,7 +35,6 @@ class WebSocketStream:
     """An open WebSocket as a `ByteStream`. Pings are answered as long as somebody receives.
 
     Args:
-        is_client: We asked for it.
         beginning: What came after the handshake already.
     """
 
@@ -188,7 +187,6 @@ async def connect_websocket(
 
     Args:
         host: What the server is called, with its port unless that is the usual one.
-        target: Path and query.
         origin: What a browser would call the page that asks; None leaves it out.
 
     Raises:

@@ -13,11 +13,7 @@ from .score import Scoring
 
 
 class Fanout:
-    """The fan-out peers of each topic, fed by our own publishing only.
-
-    Attributes:
-        peers: For each topic up to D peers.
-    """
+    """The fan-out peers of each topic, fed by our own publishing only."""
 
     def __init__(self, core: PubSub, params: MeshsubParams, scoring: Scoring) -> None:
         self.peers: dict[Topic, dict[PeerId, Peer]] = {}

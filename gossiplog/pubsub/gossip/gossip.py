@@ -22,7 +22,6 @@ class Gossip:
     """Tell of messages, ask for them, serve them.
 
     Attributes:
-        mcache: Messages to announce and serve.
         unwanted: For each peer the ids that it need not be sent, with the tick at which we stop heeding that.
         promise_count: Requests tracked.
     """

@@ -25,7 +25,6 @@ class Gossipsub(Meshsub):
     """The router that forwards along a mesh and gossips to the others.
 
     Attributes:
-        gossip: Message cache, requests, IDONTWANT.
         scores: Peer scores; None when they are off.
     """
 

@@ -28,7 +28,6 @@ class Meshsub(PubSub):
     """The router that forwards along a mesh.
 
     Attributes:
-        mesh: The meshes of joined topics.
         fanout: The fan-out peers of topics that are published to without being joined.
         scoring: Peer scores; all 0 here.
         exchange: Peer exchange; none is offered here.

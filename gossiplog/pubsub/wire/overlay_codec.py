@@ -62,11 +62,6 @@ def decode_overlay(
 ) -> rpc.OverlayMessage:
     """The message of a dict.
 
-    Args:
-        values: As the schema gives them.
-        to_topic: Checks a topic's limits.
-        to_ids: Checks message ids' limits.
-
     Raises:
         DecodeError: The kind is unknown, or a peer id, topic or message id is out of its limits.
     """

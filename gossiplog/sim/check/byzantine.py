@@ -103,7 +103,6 @@ class Byzantine(SimReplica):
     """A replica with vices. Apart from them it takes part like any other.
 
     Attributes:
-        vices: Its vices, in a fixed order.
         on_lie: Called with each stream on which a changed answer was sent.
     """
 

@@ -53,9 +53,6 @@ class Disk:
     """One replica's transactions in the order of writing, and how many of them are synced.
 
     A transaction survives whole or not at all, and none survives without all earlier ones. A write-ahead log gives the same.
-
-    Attributes:
-        trouble: Its faults; may be changed at any time.
     """
 
     def __init__(self) -> None:

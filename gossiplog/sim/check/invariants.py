@@ -86,7 +86,6 @@ class Invariants:
     """Watches all replicas of a run. It learns from signed and committed entries, never from the code that it checks.
 
     Attributes:
-        correct: The replicas that follow the protocol.
         strangers: Replicas that follow the protocol without the access rule of all others. They must not be blamed either.
         genuine: The VALUE of every entry that was ever properly signed, by key.
         acknowledged: For each correct replica, the keys that it must keep.

@@ -53,7 +53,6 @@ class LogOnDisk:
     refuses entries to be inserted, they have to come again. If it refuses an append, nothing more is heard of it.
 
     Args:
-        disk: The disk to start from and to write to.
         is_durable: Each transaction is synced before it is acknowledged.
         later: Calls a function after a number of seconds, unless the replica has crashed by then.
         on_signed: Called with entries of our own before they are committed.

@@ -92,11 +92,7 @@ class _QuotaAlone:
 
 
 class SimReplica:
-    """One replica. In a crash it loses everything that is not on its disk.
-
-    Args:
-        make_router: Makes a new router at each start.
-    """
+    """One replica. In a crash it loses everything that is not on its disk."""
 
     def __init__(
         self,

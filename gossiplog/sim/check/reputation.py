@@ -28,11 +28,7 @@ class _Node:
 
 
 class ReputationInvariants(PerReplica[_Node]):
-    """Counts, for each peer, the entries from it that correct replicas rejected.
-
-    Args:
-        is_blameless: Tells whether a peer must not be blamed.
-    """
+    """Counts, for each peer, the entries from it that correct replicas rejected."""
 
     knows = _Node
 

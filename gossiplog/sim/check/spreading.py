@@ -69,7 +69,6 @@ class SpreadingInvariants(PerReplica[_Node]):
         """Entries that are new here were decided upon, and the machine is about to be told.
 
         Args:
-            version: The log's version now.
             source: The peer that a sync brought them from.
         """
         node = self._nodes[replica.id]

@@ -66,10 +66,6 @@ class _View:
 class Syncs:
     """Serves and pulls for one replica, from a start to the next.
 
-    Args:
-        late: Draws all delays.
-        make_server: Makes the server of a merkle sync on a stream.
-
     Attributes:
         is_spoilt: The sketch names an entry that the log does not have.
         was_spoilt: The sketch was spoilt at some time.

@@ -113,11 +113,7 @@ class SimWire:
 
 
 class SimWorld:
-    """Time, wires and faults. A closed link is dialled again while both ends are up and no partition lies between them.
-
-    Args:
-        faults: Faults of links; may be changed at any time.
-    """
+    """Time, wires and faults. A closed link is dialled again while both ends are up and no partition lies between them."""
 
     def __init__(self, seed: int, faults: LinkFaults) -> None:
         self.now = 0.0

@@ -66,8 +66,6 @@ class Metrics:
         hops: For each message and node: 0 if it was not received, else the links crossed plus 1 (the publisher: 1).
         latencies_s: The latency of each delivery, in order of time.
         latency_messages: The message of each delivery.
-        payload_bytes: Bytes of RPCs with messages.
-        control_bytes: Bytes of all other RPCs.
     """
 
     def __init__(self, nodes: int, honest: int, recorder: Recorder | None = None) -> None:
@@ -247,7 +245,6 @@ class RunResult:
     """The outcome of a run.
 
     Attributes:
-        scenario: The scenario, with the router that was used.
         degrees: For each honest node that is up: the number of peers it sends whole messages to when the last message is published.
         until_s: Virtual seconds simulated; less than the scenario's end if the run was interrupted.
     """

@@ -56,8 +56,6 @@ def plot_comparison(results: Sequence[RunResult], folder: Path, format: str = "p
 
     Args:
         results: The runs of each router with all seeds. A curve is their mean; its band reaches from the slowest to the fastest run.
-        folder: See `plot_run`.
-        format: See `plot_run`.
     """
     return _save(_propagation(results), folder / f"comparison.{format}", format)
 

@@ -21,12 +21,7 @@ SQUAT_S = 1.0
 
 
 class Malicious:
-    """A router that drops some messages and keeps grafting every peer.
-
-    Args:
-        inner: The honest router.
-        topic: The topic whose mesh it squats in.
-    """
+    """A router that drops some messages and keeps grafting every peer."""
 
     def __init__(self, inner: Router, topic: Topic, attack: Attack, rng: random.Random) -> None:
         self._inner = inner

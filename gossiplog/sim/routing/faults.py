@@ -19,7 +19,6 @@ class Script:
 
     Args:
         honest: The number of honest nodes; they are numbered first. Only honest nodes publish and fail.
-        links: Who dials whom at the start and after a restart.
         recorder: Records faults; None for no trace.
     """
 

@@ -54,8 +54,6 @@ class SimLink:
 
     Attributes:
         dialler_epoch: The dialler's epoch when it dialled; if its epoch is now another, it has crashed since.
-        there: The lane from the dialler to the dialled.
-        back: The lane from the dialled to the dialler.
         is_cut: A partition runs across it.
         bandwidth: Bytes a second in each direction; 0: no limit.
         released: Nodes whose routers no longer need the connection.

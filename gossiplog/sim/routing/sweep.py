@@ -28,11 +28,7 @@ POINTS_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One run of a sweep.
-
-    Attributes:
-        scenario: The scenario with these keys set.
-    """
+    """One run of a sweep."""
 
     keys: dict[str, Any]
     scenario: Scenario

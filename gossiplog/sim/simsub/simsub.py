@@ -41,7 +41,6 @@ class SimsubRules:
     """The differences between the three sets of rules.
 
     Attributes:
-        connect: The number of peers that each node dials.
         jitter: A message takes its link's latency times U[1, 1 + jitter].
         source_published: True (2022): a message enters at one node and its sends count as `message`. False (2018): it enters at five
             nodes at once and all sends count as `publish`.

@@ -43,15 +43,12 @@ class StreamState:
 
     Attributes:
         id: 1 … 2^32 − 1, odd for those that the client opened.
-        is_inbound: The peer opened it.
         buffer: What arrived and was not read.
         window: Bytes that we hold for it at most.
         credit: Bytes that the peer may still send.
         send_window: Bytes that we may still send.
         granted_at: When the peer was last given credit.
         is_announced: A frame of ours has said that we opened it, or that we took one that the peer opened.
-        is_finished_sending: We closed our side.
-        is_finished_receiving: The peer closed its side.
         is_reset: Either side reset it, or the connection ended before the peer closed its side. What the peer sent before can be read.
         is_released: Its owner is done with it; what arrives is thrown away.
     """
@@ -138,7 +135,6 @@ class Yamux:
         is_client: We dialled; our streams have odd ids.
 
     Attributes:
-        queued_bytes: What waits to be sent.
         round_trip_s: How long the last ping took, in seconds; None before.
         ping_sent_at: When the ping that is unanswered was sent; None without one.
         is_leaving: Either side said that it goes, or broke the protocol: no stream is opened any more.
