@@ -73,7 +73,7 @@ async def _serve(path: str) -> None:
                     running = trio.CancelScope()
                     nursery.start_soon(observe, running)
                 pushed = sum(peer.counts.get("pushed", 0) for peer in service.peers.values())
-                print(json.dumps([time.process_time(), pushed, observer.ring.next]), flush=True)
+                print(json.dumps([time.process_time(), pushed, observer.board.next]), flush=True)
         nursery.cancel_scope.cancel()
 
 

@@ -26,7 +26,7 @@ WAYS = ("append", "gossip", "push", "sync", "reconcile", "http", "import")
 """The ways by which an entry can come."""
 
 TEXT_CHARS_MAX = 4_096
-"""The type of each column."""
+"""Characters of a text in a fact that is read."""
 
 TRACE_SCHEMA: tuple[tuple[str, str], ...] = (
     ("scenario", "string"),

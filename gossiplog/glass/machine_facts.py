@@ -6,9 +6,9 @@ The machine knows nothing of this. Its driver adds what only a driver knows: syn
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ..broadcast.actions import Action, Ban, ClosePush, EntriesAppended, EntryDecided, InsertBatch, InsertEntry, Push, Unwelcome
 from ..broadcast.events import Connected, Disconnected, Event, PushDropped, PushReceived, StartBroadcast
@@ -25,6 +25,7 @@ from ..pubsub.rpc import Message, Rpc, TreeGraft, TreeIHave, TreePrune
 from ..pubsub.types import MessageId, PeerId
 from ..sync.rpc import Insert, Update
 from ..sync.wire import UnknownMessage, decode_event
+from .fact import TEXT_CHARS_MAX, Fact, Ring
 
 EACH_MAX = 16
 """A send to more peers at once, or with more ids, becomes one fact with their number, because a hub has hundreds of clients."""
@@ -32,10 +33,35 @@ _KNOWN_MAX = 20_000
 _REASON_CHARS_MAX = 300
 
 
-class TellFact(Protocol):
-    """Accepts facts, and gives each its number, time and node."""
+class _Came(NamedTuple):
+    """How an entry that is being inserted came here."""
 
-    def __call__(
+    peer: PeerId
+    way: str
+
+
+class Witness:
+    """Tells a ring the facts of one log's machine, and of the router what is about that log's topic.
+
+    Args:
+        node: Who does all this: a peer id, or a replica of the simulator.
+        now: Says what time it is, in the seconds of `Fact.time_s`.
+    """
+
+    def __init__(self, ring: Ring, node: str, topic: str, router: str, now: Callable[[], float]) -> None:
+        self._ring = ring
+        self._node = node
+        self._topic = topic
+        self._router = router
+        self._now = now
+        # By the token of the insert, of which the machine bounds the number; by key for entries that wait for parents.
+        self._under_way: dict[int, tuple[bytes, _Came]] = {}
+        self._waiting: OrderedDict[bytes, _Came] = OrderedDict()
+        # Entry ids by pubsub's message ids, which are hashes of messages.
+        self._ids: OrderedDict[MessageId, str | None] = OrderedDict()
+        self._posted: OrderedDict[bytes, bool] = OrderedDict()
+
+    def tell(
         self,
         kind: str,
         peer: str | None = None,
@@ -48,29 +74,22 @@ class TellFact(Protocol):
         rule: str | None = None,
         reason: str | None = None,
     ) -> None:
-        """Accept a fact. `size` is the column `bytes`; the others have the columns' names."""
-        ...
+        """Add a fact. `size` is the column `bytes`; the others have the columns' names."""
+        where, now = (self._topic, self._router, self._ring.next), self._now()
+        # It may name a file, whose name need not be Unicode.
+        reason = None if reason is None else reason[:TEXT_CHARS_MAX].encode("utf-8", "replace").decode()
+        self._ring.add(Fact(*where, now, kind, self._node, peer, type, message, count, size, None, way, rule, reason))
 
-
-class _Came(NamedTuple):
-    """How an entry that is being inserted came here."""
-
-    peer: PeerId
-    way: str
-
-
-class Witness:
-    """Tells the facts of one log's machine, and of the router what is about that log's topic."""
-
-    def __init__(self, tell: TellFact, topic: str) -> None:
-        self._tell = tell
-        self._topic = topic
-        # By the token of the insert, of which the machine bounds the number; by key for entries that wait for parents.
-        self._under_way: dict[int, tuple[bytes, _Came]] = {}
-        self._waiting: OrderedDict[bytes, _Came] = OrderedDict()
-        # Entry ids by pubsub's message ids, which are hashes of messages.
-        self._ids: OrderedDict[MessageId, str | None] = OrderedDict()
-        self._posted: OrderedDict[bytes, bool] = OrderedDict()
+    def tell_verdict(self, verdict: Verdict, key: bytes, peer: str | None, way: str) -> None:
+        """Tell the outcome for an entry: it is here now, was here already, waits for its parents, or is refused."""
+        id = encode_id(key)
+        if verdict.accepted:
+            self.tell("deliver" if verdict.is_new else "duplicate", peer, message=id, way=way)
+        elif verdict.rule == Rule.PARENTS:
+            self.tell("waiting", peer, message=id, way=way, rule=verdict.rule, reason=short(verdict.reason))
+        else:
+            reason = short(verdict.reason)
+            self.tell("verdict", peer, type=verdict.outcome.value, message=id, way=way, rule=verdict.rule, reason=reason)
 
     def on_event(self, event: Event | SharedEvent, actions: Sequence[Action]) -> None:
         """Report an event and the actions that a machine asks for in response."""
@@ -81,21 +100,21 @@ class Witness:
             case Validate(message, source):
                 way = "gossip"
                 if not any(type(action) is InsertEntry for action in actions):
-                    self._tell("verdict", source, type="ignore", message=self._entry_of(message), way=way)
+                    self.tell("verdict", source, type="ignore", message=self._entry_of(message), way=way)
             case PushReceived(peer, data):
                 way = "push"
                 if not any(type(action) is InsertEntry for action in actions):
                     self._on_push(peer, data)
             case Connected():
-                self._tell("connect", event.peer, type=event.kind.value, reason=event.protocol)
+                self.tell("connect", event.peer, type=event.kind.value, reason=event.protocol)
             case Disconnected(peer):
-                self._tell("disconnect", peer)
+                self.tell("disconnect", peer)
             case PushDropped(peer):
-                self._tell("drop", peer, type="push", reason="queue full")
+                self.tell("drop", peer, type="push", reason="queue full")
             case ConnectFailed(peer):
-                self._tell("dial-failed", peer)
+                self.tell("dial-failed", peer)
             case StartBroadcast():
-                self._tell("start")
+                self.tell("start")
             case _:
                 pass
         for action in actions:
@@ -119,16 +138,16 @@ class Witness:
             case SendRpc(peers, rpc, _):
                 self._on_sent(peers, rpc)
             case Ban(peer, _, reason, _):
-                self._tell("ban", peer, reason=short(reason))
+                self.tell("ban", peer, reason=short(reason))
             case Unwelcome(peer, reason, is_blamed):
                 if not is_blamed:
-                    self._tell("refused", peer, reason=short(reason))
+                    self.tell("refused", peer, reason=short(reason))
             case ClosePush(peer, reason):
-                self._tell("refused", peer, type="push", reason=short(reason))
+                self.tell("refused", peer, type="push", reason=short(reason))
             case Connect(peer, _, _):
-                self._tell("dial", peer)
+                self.tell("dial", peer)
             case SlowPeer(peer, dropped):
-                self._tell("drop", peer, type="rpc", count=dropped, reason="queue full")
+                self.tell("drop", peer, type="rpc", count=dropped, reason="queue full")
             case _:
                 pass
 
@@ -139,7 +158,7 @@ class Witness:
         for entry in entries:
             posted = self._posted.pop(entry.key, False)
             way = "http" if posted else "import" if is_import else "append"
-            self._tell("publish" if way == "append" else "deliver", message=entry.id, way=way)
+            self.tell("publish" if way == "append" else "deliver", message=entry.id, way=way)
 
     def _on_decided(self, token: int, verdict: Verdict) -> None:
         found = self._under_way.pop(token, None)
@@ -148,7 +167,7 @@ class Witness:
         key, came = found
         if verdict.rule == Rule.PARENTS and not verdict.accepted:
             keep_newest(self._waiting, key, came, _KNOWN_MAX)
-        verdict_fact(self._tell, verdict, key, came.peer, came.way)
+        self.tell_verdict(verdict, key, came.peer, came.way)
 
     def _on_push(self, peer: PeerId, data: bytes) -> None:
         try:
@@ -157,7 +176,7 @@ class Witness:
             return
         if isinstance(event, Insert):
             # The machine did not try it: its peer has too many entries under way, or it was rejected before.
-            self._tell("verdict", peer, type="ignore", message=encode_id(event.key), way="push", reason="not looked at")
+            self.tell("verdict", peer, type="ignore", message=encode_id(event.key), way="push", reason="not looked at")
         elif isinstance(event, Update):
             self._on_heard(peer, [encode_id(key) for key in event.heads[:EACH_MAX]], len(event.heads), "push")
 
@@ -167,21 +186,21 @@ class Witness:
             is_known = message.id in self._ids
             id = self._entry_of(message)
             if message.id not in taken:
-                self._tell("duplicate" if is_known else "verdict", peer, type=None if is_known else "ignore", message=id, way="gossip")
+                self.tell("duplicate" if is_known else "verdict", peer, type=None if is_known else "ignore", message=id, way="gossip")
         control = rpc.control
         if control is not None:
             for topic_ids in control.ihave:
                 self._on_announced(peer, topic_ids.ids)
             for _ in control.graft:
-                self._tell("graft", peer, type="theirs")
+                self.tell("graft", peer, type="theirs")
             for _ in control.prune:
-                self._tell("prune", peer, type="theirs")
+                self.tell("prune", peer, type="theirs")
         for part in rpc.overlay:
             match part:
                 case TreeGraft():
-                    self._tell("graft", peer, type="theirs")
+                    self.tell("graft", peer, type="theirs")
                 case TreePrune():
-                    self._tell("prune", peer, type="theirs")
+                    self.tell("prune", peer, type="theirs")
                 case TreeIHave(_, summary):
                     self._on_announced(peer, [id for id, _ in summary])
                 case _:
@@ -191,15 +210,15 @@ class Witness:
         """Report messages that a peer has and we lack. Their entries are not known yet, so each is named by its message id in hex."""
         new = [id for id in ids if id not in self._ids]
         for id in new[:EACH_MAX]:
-            self._tell("ihave", peer, type=id.hex(), count=1, way="gossip")
+            self.tell("ihave", peer, type=id.hex(), count=1, way="gossip")
         if len(new) > EACH_MAX:
-            self._tell("ihave", peer, count=len(new) - EACH_MAX, way="gossip")
+            self.tell("ihave", peer, count=len(new) - EACH_MAX, way="gossip")
 
     def _on_heard(self, peer: PeerId, ids: Sequence[str], count: int, way: str) -> None:
         for id in ids:
-            self._tell("ihave", peer, type="heads", message=id, count=1, way=way)
+            self.tell("ihave", peer, type="heads", message=id, count=1, way=way)
         if count > len(ids):
-            self._tell("ihave", peer, type="heads", count=count - len(ids), way=way)
+            self.tell("ihave", peer, type="heads", count=count - len(ids), way=way)
 
     def _entry_of(self, message: Message) -> str | None:
         """Return the id of a message's entry."""
@@ -272,31 +291,19 @@ class Witness:
 
     def _peering(self, peers: Sequence[PeerId], kind: str) -> None:
         for peer in peers:
-            self._tell(kind, peer, type="ours")
+            self.tell(kind, peer, type="ours")
 
     def _sent(
         self, peers: Sequence[PeerId], type: str, size: int | None = None, *, message: str | None = None, count: int | None = None
     ) -> None:
         if len(peers) > EACH_MAX:
-            self._tell("send", type=type, message=message, count=len(peers), size=size)
+            self.tell("send", type=type, message=message, count=len(peers), size=size)
             return
         for peer in peers:
-            self._tell("send", peer, type=type, message=message, count=count, size=size)
+            self.tell("send", peer, type=type, message=message, count=count, size=size)
 
 
 _OVERLAY: dict[type, str] = {TreeGraft: "tree-graft", TreePrune: "tree-prune", TreeIHave: "tree-ihave"}
-
-
-def verdict_fact(tell: TellFact, verdict: Verdict, key: bytes, peer: str | None, way: str) -> None:
-    """Report the outcome for an entry: it is here now, was here already, waits for its parents, or is refused."""
-    id = encode_id(key)
-    if verdict.accepted:
-        tell("deliver" if verdict.is_new else "duplicate", peer, message=id, way=way)
-    elif verdict.rule == Rule.PARENTS:
-        tell("waiting", peer, message=id, way=way, rule=verdict.rule, reason=short(verdict.reason))
-    else:
-        reason = short(verdict.reason)
-        tell("verdict", peer, type=verdict.outcome.value, message=id, way=way, rule=verdict.rule, reason=reason)
 
 
 def short(reason: str | None) -> str | None:

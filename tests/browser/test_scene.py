@@ -96,7 +96,7 @@ async def test_colours_part_and_meet_again_and_an_entry_of_one_click_is_everywhe
                 await tab.run(f"{PEERS}.find(peer => peer.textContent.includes('server-3')).click()")
             await until(lambda: are_equal(17), network)
             entry = actions[-1]["entry"]
-            facts = network.watching.board.ring.facts
+            facts = network.watching.board.facts
             await until(lambda: len([had for had in way_of(entry, facts()) if had.at_s is not None]) == 8, network)
             with trio.fail_after(PATIENCE_S):
                 await tab.run(f"location.hash = '#/way/{entry}'")

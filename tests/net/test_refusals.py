@@ -68,7 +68,7 @@ async def test_client_hears_what_is_not_taken_whether_it_was_pushed_or_pulled(
                 service = service_of(client)
                 assert service is not None
                 assert service.observer is not None
-                facts = [fact for fact in service.observer.ring.facts() if fact.kind == "refused"]
+                facts = [fact for fact in service.observer.board.facts() if fact.kind == "refused"]
                 assert {fact.rule for fact in facts} == {rule}
                 assert {fact.message for fact in facts} <= expected
     warned = [record for record in caplog.records if getattr(record, "event", "") == "hub does not take entries of ours"]

@@ -9,7 +9,7 @@ from glass_support import way_of
 
 from gossiplog.broadcast.events import PeerKind
 from gossiplog.codec import pcf
-from gossiplog.glass import Fact, Ring, Witness
+from gossiplog.glass import Ring, Witness
 from gossiplog.glass.fact import KINDS, WAYS
 from gossiplog.pubsub.params import EpisubParams, GossipsubParams
 from gossiplog.pubsub.routers.episub import Episub
@@ -23,12 +23,7 @@ from gossiplog.sim.check.world import LinkFaults, SimWorld
 
 def witness(replica: SimReplica, world: SimWorld, ring: Ring, router: str) -> None:
     """Have a replica's facts told to a ring."""
-
-    def tell(kind: str, peer: str | None = None, **columns: object) -> None:
-        columns["bytes"] = columns.pop("size", None)
-        ring.add(Fact("check", router, ring.next, world.now, kind, replica.id, peer, **columns))
-
-    replica.see = Witness(tell, TOPIC).on_event
+    replica.see = Witness(ring, replica.id, TOPIC, router, lambda: world.now).on_event
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from network_support import PATIENCE_S, eventually, fetch, memory_log, open_stre
 from gossiplog import Application, Entry
 from gossiplog.archive import entry_to_line
 from gossiplog.errors import StorageFull
-from gossiplog.glass import Ring
 from gossiplog.glass.fact import KINDS, WAYS, Fact
 from gossiplog.net.ground.access import Access, hash_token
 from gossiplog.net.ground.admission import HubLimits
@@ -109,7 +108,7 @@ async def test_follower_says_how_much_of_the_past_it_wants() -> None:
 
 async def test_slow_reader_costs_no_memory_and_stalls_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts_module, "GATHER_S", 0.0)
-    monkeypatch.setattr(board_module, "Ring", partial(Ring, 300))
+    monkeypatch.setattr(board_module, "Board", partial(board_module.Board, 300))
     async with seen_log(1) as log, log.listen("127.0.0.1:0") as hub:
         service = service_of(log)
         assert service is not None and service.observer is not None
@@ -121,7 +120,7 @@ async def test_slow_reader_costs_no_memory_and_stalls_nobody(monkeypatch: pytest
                 for _ in range(100):
                     observer.tell("fault", reason=f"{n} " + "x" * 3_000)
                 await seen.until(partial(lambda n: seen.facts and seen.facts[-1].get("reason", "").startswith(f"{n} "), n))
-            assert len(observer.ring) == 300 and seen.gaps == []
+            assert len(observer.board) == 300 and seen.gaps == []
             # What the idle one has not read is what the sockets hold, and after that it is told what it lost.
             received = b""
             with trio.fail_after(PATIENCE_S):

@@ -206,7 +206,7 @@ async def test_what_a_watched_server_says_takes_bounded_memory() -> None:
         watching(log, f"ws://127.0.0.1:{port}") as (_, gather),
     ):
         await eventually(lambda: gather.followed[0].error)
-        ring = gather.board(TOPIC).ring
+        ring = gather.board(TOPIC)
         assert 600 < len(ring) < 1_000 and sum(fact.weight() for fact in ring.facts()) <= BYTES_MAX
 
 

@@ -13,15 +13,12 @@ from pathlib import Path
 
 import trio
 
-from ...broadcast.actions import Action
-from ...broadcast.events import Event
-from ...broadcast.shared_router import SharedEvent
 from ...entry.message import Entry
 from ...entry.validation import Verdict
 from ...errors import GossipLogError
 from ...glass import Fact, Ring, Witness
-from ...glass.fact import TEXT_CHARS_MAX
-from ...glass.machine_facts import short, verdict_fact
+from ...glass.fact import FACTS_MAX
+from ...glass.machine_facts import short
 from ...log.requests import ReadCount
 from ...plan import Plan, ask
 from ...replica.log import Replica
@@ -40,21 +37,21 @@ RETRY_S = 10.0
 _FINISH_S = 1.0
 
 
-class Board:
-    """A ring of facts that one can wait at.
+class Board(Ring):
+    """A ring that one can wait at.
 
     Attributes:
         boot: Names this run of the process: numbers of facts mean something within it alone.
     """
 
-    def __init__(self) -> None:
-        self.ring = Ring()
+    def __init__(self, size: int = FACTS_MAX) -> None:
+        super().__init__(size)
         self.boot = secrets.token_hex(6)
         self._more: trio.Event | None = None
 
     def add(self, fact: Fact) -> None:
-        """Take a fact."""
-        self.ring.add(fact)
+        """Take a fact, and wake those who wait for it."""
+        super().add(fact)
         more = self._more
         if more is not None:
             self._more = None
@@ -63,64 +60,37 @@ class Board:
     async def wait(self, seq: int) -> None:
         """Wait until there is a fact at this place of the ring."""
         await trio.lowlevel.checkpoint()
-        while self.ring.next <= seq:
+        while self.next <= seq:
             if self._more is None:
                 self._more = trio.Event()
             await self._more.wait()
 
 
-class Observer:
-    """Makes facts of one log's service.
+class Observer(Witness):
+    """The witness of one log's service, which tells what the driver alone knows as well: syncs, the root and the disk.
 
     Args:
         node: Our peer id.
         file: Where the facts are written as well, as JSON lines; None for nowhere.
-
-    Attributes:
-        on_event: Takes what the machine is told, and what it asks for.
     """
 
     def __init__(self, node: str, topic: str, router: str, file: Path | None = None) -> None:
-        self.node = node
         self.board = Board()
-        self.ring = self.board.ring
+        super().__init__(self.board, node, topic, router, time.time)
         self._file = None if file is None else _FactsFile(file, self.board)
-        self._topic = topic
-        self._router = router
-        self._witness = Witness(self.tell, topic)
         self._changed = trio.Event()
-        self.on_event: Callable[[Event | SharedEvent, Sequence[Action]], None] = self._witness.on_event
-
-    def tell(
-        self,
-        kind: str,
-        peer: str | None = None,
-        *,
-        type: str | None = None,
-        message: str | None = None,
-        count: int | None = None,
-        size: int | None = None,
-        way: str | None = None,
-        rule: str | None = None,
-        reason: str | None = None,
-    ) -> None:
-        """Take a fact. See `TellFact`."""
-        number, where = self.ring.next, (self._topic, self._router)
-        # It may name a file, whose name need not be Unicode.
-        reason = None if reason is None else reason[:TEXT_CHARS_MAX].encode("utf-8", "replace").decode()
-        self.board.add(Fact(*where, number, time.time(), kind, self.node, peer, type, message, count, size, None, way, rule, reason))
 
     # What the driver knows
 
     def on_synced(self, peer: str, way: str, keys: Sequence[bytes], verdicts: Sequence[Verdict]) -> None:
         """Tell what became of the entries that a sync brought."""
         for key, verdict in zip(keys, verdicts, strict=True):
-            verdict_fact(self.tell, verdict, key, peer, way)
+            self.tell_verdict(verdict, key, peer, way)
 
     def on_post(self, verdict: Verdict, client: str) -> None:
         """Tell what became of an entry that came by HTTP; what is new is told once it is committed."""
         if verdict.entry is not None and not verdict.is_new:
-            verdict_fact(self.tell, verdict, verdict.entry.key, client, "http")
+            self.tell_verdict(verdict, verdict.entry.key, client, "http")
 
     # The root
 
@@ -201,11 +171,11 @@ class _FactsFile:
     async def finish(self) -> None:
         """Write what is left, within a second."""
         with trio.move_on_after(_FINISH_S, shield=True):
-            while self._board.ring.next > self._seq and await self._write():
+            while self._board.next > self._seq and await self._write():
                 pass
 
     async def _write(self) -> bool:
-        lines, following, lost = self._board.ring.since(self._seq, _BYTES_MAX)
+        lines, following, lost = self._board.since(self._seq, _BYTES_MAX)
         try:
             await trio.to_thread.run_sync(_append, self._path, b"".join(line + b"\n" for line in lines))
         except OSError as error:

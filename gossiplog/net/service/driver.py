@@ -86,7 +86,7 @@ class LogDriver:
                 note("message refused", level=logging.WARNING, peer=peer.id, reason=reason)
 
     def observed(self, kind: str, peer: str | None = None, **columns: Any) -> None:
-        """Have the observer take a fact, if there is one. See `TellFact`."""
+        """Have the observer take a fact, if there is one. See `Witness.tell`."""
         if self.observer is not None:
             self.observer.tell(kind, peer, **columns)
 

@@ -141,7 +141,7 @@ class Service:
         self.driver.tell(event)
 
     def observed(self, kind: str, peer: str | None = None, **columns: Any) -> None:
-        """Have the observer take a fact, if there is one. See `TellFact`."""
+        """Have the observer take a fact, if there is one. See `Witness.tell`."""
         self.driver.observed(kind, peer, **columns)
 
     # For whoever brings connections

@@ -54,7 +54,7 @@ class DiagnosisApi:
         holding = await self._look(id)
         scene = scene_from(peers_record(service), trouble_of(service))
         observer = service.observer
-        facts = [] if observer is None else [fact for fact in observer.ring.facts() if _is_about(fact, id)]
+        facts = [] if observer is None else [fact for fact in observer.board.facts() if _is_about(fact, id)]
         answer = explain(id, holding, facts, scene, peer).record()
         if observer is None:
             answer["details"]["facts"] = "none are kept here: `gossiplog serve` keeps them with --dashboard or --facts FILE"

@@ -67,11 +67,10 @@ def stream(request: Request, board: Board, hello: Mapping[str, Any]) -> Response
 
 
 async def _write(board: Board, hello: Mapping[str, Any], past: int, last_id: str | None, write: Write) -> None:
-    ring = board.ring
-    seq, is_lost = max(ring.first, ring.next - past), False
+    seq, is_lost = max(board.first, board.next - past), False
     if last_id is not None:
         known = _ID.fullmatch(last_id)
-        if known is not None and known[1] == board.boot and int(known[2]) < ring.next:
+        if known is not None and known[1] == board.boot and int(known[2]) < board.next:
             seq = int(known[2]) + 1
         else:
             # The id is of another run of this process; what happened in between is unknown.
@@ -85,7 +84,7 @@ async def _write(board: Board, hello: Mapping[str, Any], past: int, last_id: str
             await write(b":\n\n")
             continue
         await trio.sleep(GATHER_S)
-        lines, following, lost = ring.since(seq)
+        lines, following, lost = board.since(seq)
         gap = _gap(lost) if lost else b""
         await write(gap + b"id: %s-%d\nevent: facts\ndata: [%s]\n\n" % (board.boot.encode(), following - 1, b",".join(lines)))
         seq = following

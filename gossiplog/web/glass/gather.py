@@ -80,12 +80,12 @@ class FactGatherer:
         return board
 
     async def _follow_own(self, observer: Observer, add: Callable[[Fact], None]) -> None:
-        seq = observer.ring.first
+        seq = observer.board.first
         while True:
             # A turn for the others after each of them.
             await observer.board.wait(seq)
-            facts = observer.ring.facts(seq, _FACTS_A_TURN)
-            seq = max(seq, observer.ring.first) + len(facts)
+            facts = observer.board.facts(seq, _FACTS_A_TURN)
+            seq = max(seq, observer.board.first) + len(facts)
             for fact in facts:
                 add(fact)
 
