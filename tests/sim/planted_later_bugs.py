@@ -146,12 +146,12 @@ def tell_the_first(heads: Any) -> Any:
     return lambda self, peers: heads(self, list(peers)[:1])
 
 
-def count_pushed_for_ever(on_inserted: Any) -> Any:
-    def broken(self: Any, event: Any) -> None:
-        pending = self._pending.get(event.token)
+def count_pushed_for_ever(on_decided: Any) -> Any:
+    def broken(self: Any, token: Any, verdict: Any) -> None:
+        pending = self._pending.get(token)
         if pending is not None and pending.pusher is not None:
             pending.pusher.pushed += 1
-        on_inserted(self, event)
+        on_decided(self, token, verdict)
 
     return broken
 
@@ -181,11 +181,11 @@ def blame_nobody_for_syncs(on_finished: Any) -> Any:
     return broken
 
 
-def take_what_the_disk_refused(on_inserted: Any) -> Any:
-    def broken(self: Any, event: Any) -> None:
-        if event.verdict.rule == Rule.STORAGE:
-            event = type(event)(event.token, Verdict(Outcome.ACCEPT, entry=event.verdict.entry, is_new=True))
-        on_inserted(self, event)
+def take_what_the_disk_refused(on_decided: Any) -> Any:
+    def broken(self: Any, token: Any, verdict: Any) -> None:
+        if verdict.rule == Rule.STORAGE:
+            verdict = Verdict(Outcome.ACCEPT, entry=verdict.entry, is_new=True)
+        on_decided(self, token, verdict)
 
     return broken
 
@@ -272,7 +272,7 @@ LATER_BUGS: Sequence[PlantedBug] = (
         23, "bringers are owed nothing", "though they crashed since and came back", around(Pushes, "others", owe_nothing_to_who_came_back)
     ),
     PlantedBug(0, "one peer is told heads", "of all that are to be told", around(Pushes, "heads", tell_the_first)),
-    PlantedBug(1, "pushes count for ever", "and after 64 each is synced for", around(Spreading, "_on_inserted", count_pushed_for_ever)),
+    PlantedBug(1, "pushes count for ever", "and after 64 each is synced for", around(Spreading, "_on_decided", count_pushed_for_ever)),
     PlantedBug(0, "orphans leave their bytes", "and the room for them gets smaller", instead(Orphans, "on_retried", leave_bytes_behind)),
     PlantedBug(0, "slots are kept", "a client is served once", instead(SessionSlots, "leave", nothing)),
     PlantedBug(
@@ -293,7 +293,7 @@ LATER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(164, "leaving wipes the slate", "offences end with a connection", around(Blame, "on_left", forget_who_leaves)),
     PlantedBug(46, "lies in syncs are free", "nobody is blamed", around(Spreading, "_on_sync_finished", blame_nobody_for_syncs)),
     PlantedBug(
-        28, "what a disk refused is passed on", "as if it were stored", around(Spreading, "_on_inserted", take_what_the_disk_refused)
+        28, "what a disk refused is passed on", "as if it were stored", around(Spreading, "_on_decided", take_what_the_disk_refused)
     ),
     PlantedBug(
         17,
