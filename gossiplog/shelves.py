@@ -58,8 +58,7 @@ async def shelf(
 
     Raises:
         LocalProtocolError: An argument is wrong.
-        OSError: The folder cannot be made or read.
-        StoreError: The database cannot be used.
+        StoreError: The folder cannot be made or read, or the database cannot be used.
     """
     if min(most_open, most_logs) < 1:
         raise LocalProtocolError(f"most_open {most_open} and most_logs {most_logs}, expected 1 and more")

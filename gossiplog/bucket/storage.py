@@ -11,6 +11,7 @@ from typing import Protocol
 from urllib.parse import quote, urlsplit
 
 from ..errors import BucketError, LocalProtocolError
+from ..store.open import path_text
 from ..tlog.note import is_publisher
 
 _SCHEMES = frozenset({"file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https"})
@@ -125,13 +126,13 @@ def open_storage(place: str | os.PathLike[str], publisher: str | None = None) ->
         publisher: The did of that publisher, instead.
 
     Raises:
-        LocalProtocolError: The place is empty, the URL is not supported, no folder can be at the path, or the did cannot be a publisher's.
+        LocalProtocolError: The place is empty or no path, the URL is not supported, or the did cannot be a publisher's.
     """
     from .folder import Folder
 
     hint = "a bucket is a folder, or a URL that begins with s3://, gs://, az:// or https://, without a name and a password"
-    text = os.fsdecode(place)
-    if not text or ("://" in text and not text.partition("://")[2].strip("/")):
+    text = path_text(place)
+    if "://" in text and not text.partition("://")[2].strip("/"):
         raise LocalProtocolError(f"{text!r} names no bucket", hint=hint)
     text = text.rstrip("/") or "/"
     head, _, last = text.rpartition("/")
@@ -158,6 +159,6 @@ def open_storage(place: str | os.PathLike[str], publisher: str | None = None) ->
             return Folder(Path(text).absolute(), only)
     except FileNotFoundError:
         return Folder(Path(text).absolute(), only)
-    except (OSError, ValueError) as error:  # a name that is too long, a loop of links, a folder that may not be entered, a NUL
-        raise LocalProtocolError(f"{text!r} names no bucket: {getattr(error, 'strerror', None) or error}", hint=hint) from None
+    except OSError as error:  # a loop of links, a folder that may not be entered
+        raise LocalProtocolError(f"{text!r} names no bucket: {error.strerror or error}", hint=hint) from None
     raise LocalProtocolError(f"{text} is a file", hint="a bucket is a folder; two logs in files are made equal by `gossiplog sync`")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import durability_option, output_options
+from .options import PathType, durability_option, output_options
 from .output import Column, Listing, Output
 from .session import run
 
@@ -55,7 +55,7 @@ class BenchResult:
 )
 @durability_option
 @click.option(
-    "--dir", "folder", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="A folder on the disk that matters to you."
+    "--dir", "folder", type=PathType(exists=True, file_okay=False), metavar="DIR", help="A folder on the disk that matters to you."
 )
 @output_options()
 def bench(entries: int, durability: str, folder: str | None, out: Output) -> None:

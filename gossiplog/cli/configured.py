@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from .exits import ExitCode, Failure, misused
+from .options import FILE
 
 PREFIX = "GOSSIPLOG_"
 _OF_ENVIRONMENT = f"{__name__}.environment"
@@ -65,7 +66,7 @@ def config_option(command: Any) -> Any:
     """Add `--config`; the command gets `config`, and the values themselves as if they had been options."""
     return click.option(
         "--config",
-        type=click.Path(dir_okay=False),
+        type=FILE,
         is_eager=True,
         envvar=f"{PREFIX}CONFIG",
         callback=_configure,

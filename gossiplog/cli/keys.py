@@ -11,7 +11,7 @@ import click
 
 from ..errors import KeyFileError
 from .exits import ExitCode, Failure
-from .options import output_options
+from .options import FILE_OR_DASH, output_options
 from .output import Column, Listing, Output
 from .qr import draw_qr, qr_option
 
@@ -116,7 +116,7 @@ def show(name: str, has_qr: bool, out: Output) -> None:
 
 @key.command("export")
 @_name_argument
-@click.option("-o", "--output", metavar="FILE", required=True, help="A file that does not exist yet, or '-' for stdout.")
+@click.option("-o", "--output", metavar="FILE", type=FILE_OR_DASH, required=True, help="A file that does not exist yet, or '-' for stdout.")
 @click.option("--passphrase", "has_passphrase", is_flag=True, help="Ask for a passphrase, and encrypt the key with it.")
 @click.option("--public", "is_public", is_flag=True, help="Write the public half only.")
 def export(name: str, output: str, has_passphrase: bool, is_public: bool) -> None:
@@ -149,7 +149,7 @@ def export(name: str, output: str, has_passphrase: bool, is_public: bool) -> Non
 
 @key.command("import")
 @_name_argument
-@click.argument("file", default="-", metavar="[FILE|-]")
+@click.argument("file", default="-", metavar="[FILE|-]", type=FILE_OR_DASH)
 @output_options(quiet="Print only the did.")
 def import_(name: str, file: str, out: Output) -> None:
     """Add a key from a file.

@@ -44,8 +44,10 @@ class Location(str):
             LocalProtocolError: It is a URL, and malformed.
         """
         # Imported here: not every command has a log.
+        from ..store.open import path_text
         from ..store.postgres.url import PostgresUrl, is_postgres_url, names_log
 
+        path_text(text)
         is_url = is_postgres_url(text)
         url = PostgresUrl.parse(text, is_shelf=may_be_shelf and not names_log(text)) if is_url else None
         location = cls(text if url is None else url.location)
@@ -66,7 +68,40 @@ class Location(str):
         return Path(self).exists() and Path(other).exists() and Path(self).samefile(other)
 
 
-class _LogType(click.ParamType):  # type: ignore[type-arg]  # only the newest click has a parameter
+class PlaceType(click.ParamType):  # type: ignore[type-arg]  # only the newest click has a parameter
+    """A path or a URL, and no empty text: a variable that is not set in a script would name the current folder, or nothing at all."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Take what was typed, or stands in a file of options."""
+        try:
+            return self._parse(value)
+        except LocalProtocolError as error:
+            self.fail(f"{error}; {error.hint}" if error.hint else str(error), param, ctx)
+
+    def _parse(self, value: Any) -> Any:
+        # Imported here: not every command names a place.
+        from ..store.open import path_text
+
+        return path_text(value)
+
+
+class PathType(PlaceType, click.Path):
+    """A path as click checks it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Take a path as `PlaceType` does, and look whether it is of the right kind."""
+        return click.Path.convert(self, super().convert(value, param, ctx), param, ctx)
+
+
+PLACE = PlaceType()
+FILE, FOLDER = PathType(dir_okay=False), PathType(file_okay=False)
+FILE_OR_DASH = PathType(dir_okay=False, allow_dash=True)
+"""A file, or '-' for stdin or stdout."""
+
+
+class _LogType(PlaceType):
     """LOG on the command line, or where `may_be_shelf` a place of many logs."""
 
     name = "log"
@@ -74,14 +109,8 @@ class _LogType(click.ParamType):  # type: ignore[type-arg]  # only the newest cl
     def __init__(self, *, may_be_shelf: bool = False) -> None:
         self._may_be_shelf = may_be_shelf
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Location:
-        if isinstance(value, Location):
-            return value
-        try:
-            return Location.parse(str(value), may_be_shelf=self._may_be_shelf)
-        except LocalProtocolError as error:
-            hint = f"; {error.hint}" if error.hint else ""
-            self.fail(f"{error}{hint}", param, ctx)
+    def _parse(self, value: Any) -> Location:
+        return value if isinstance(value, Location) else Location.parse(value, may_be_shelf=self._may_be_shelf)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[click.shell_completion.CompletionItem]:
         """Complete paths, as the shell does."""
@@ -150,7 +179,7 @@ durability_option = click.option(
     show_default=True,
     help="What a stored entry survives: 'full' a loss of power, the others only a killed process.",
 )
-tls_ca_option = click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when connecting to a wss:// server.")
+tls_ca_option = click.option("--tls-ca", type=FILE, help="Trust this CA, in PEM, when connecting to a wss:// server.")
 witness_option = click.option(
     "--witness",
     "witnesses",
@@ -160,7 +189,7 @@ witness_option = click.option(
 )
 token_option = click.option(
     "--token-file",
-    type=click.Path(dir_okay=False),
+    type=FILE,
     help="A file with the token that the hub wants.  [default: what GOSSIPLOG_TOKEN says]",
 )
 """How to be let into a server; the command gets `token_file`, which is for `read_token`."""

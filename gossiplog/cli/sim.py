@@ -15,7 +15,7 @@ import click
 
 from ..pubsub.registry import ROUTERS
 from .exits import ExitCode
-from .options import output_options, processors
+from .options import PLACE, PathType, output_options, processors
 from .output import Output, say
 from .progress import Progress
 from .session import in_trio, wait_for_signal
@@ -32,7 +32,7 @@ set_option = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a key, such as publish.messages=50; repeatable."
 )
 jobs_option = click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one per processor by default.")
-plots_option = click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="Draw figures into this folder.")
+plots_option = click.option("--plots", type=PathType(file_okay=False, path_type=Path), help="Draw figures into this folder.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line, and nothing else.")
 format_option = click.option(
     "--format", "image_format", type=click.Choice(("png", "svg", "pdf")), default="png", show_default=True, help="Of the figures."
@@ -70,15 +70,13 @@ def scenarios(as_json: bool) -> None:
 
 
 @sim.command()
-@click.argument("scenario")
+@click.argument("scenario", type=PLACE)
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed gives another network.")
 @router_option
 @nodes_option
 @set_option
-@click.option(
-    "--trace", type=click.Path(dir_okay=False, path_type=Path), help="Write every record; .jsonl, for `sim play` too, or .parquet."
-)
-@click.option("--transcript", type=click.Path(dir_okay=False, path_type=Path), help="Write every record as text to read.")
+@click.option("--trace", type=PathType(dir_okay=False, path_type=Path), help="Write every record; .jsonl, for `sim play` too, or .parquet.")
+@click.option("--transcript", type=PathType(dir_okay=False, path_type=Path), help="Write every record as text to read.")
 @plots_option
 @format_option
 @click.option("--baseline", is_flag=True, help="Run it without its attackers too, and compare.")
@@ -131,7 +129,7 @@ def run(
 
 
 @sim.command()
-@click.argument("scenario")
+@click.argument("scenario", type=PLACE)
 @click.option("--router", "routers", type=click.Choice(ROUTERS), multiple=True, help="Only these; repeatable. All by default.")
 @click.option("--seeds", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Runs of each router; figures are means.")
 @nodes_option
@@ -189,9 +187,9 @@ def compare(
 
 
 @sim.command()
-@click.argument("grid", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("grid", type=PathType(exists=True, dir_okay=False, path_type=Path))
 @jobs_option
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write rows here, .jsonl or .csv; standard output by default.")
+@click.option("--out", type=PathType(dir_okay=False, path_type=Path), help="Write rows here, .jsonl or .csv; standard output by default.")
 def sweep(grid: Path, jobs: int | None, out: Path | None) -> None:
     """Run a grid of scenarios.
 
@@ -337,8 +335,8 @@ def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going
 
 
 @sim.command()
-@click.argument("trace", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("other", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("trace", type=PathType(exists=True, dir_okay=False, path_type=Path))
+@click.argument("other", required=False, type=PathType(exists=True, dir_okay=False, path_type=Path))
 @click.option("--listen", "address", metavar="HOST:PORT", default="127.0.0.1:0", show_default=True, help="Where the page is served.")
 @click.option("--open", "opens_page", is_flag=True, help="Open the page in a browser.")
 @output_options()

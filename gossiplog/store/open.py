@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
-from ..errors import LocalProtocolError
+from ..errors import LocalProtocolError, shortened
 from .base import Durability, Store
 from .postgres.url import PostgresUrl, is_postgres_url
+
+_SHOWN_CHARS = 256
+"""Of a path that is too long."""
 
 
 @asynccontextmanager
@@ -67,7 +71,7 @@ def pending_migrations(location: str | os.PathLike[str]) -> tuple[int, list[str]
     Raises:
         StoreError: There is no such file, or it cannot be read.
     """
-    text = os.fspath(location)
+    text = path_text(location)
     if is_postgres_url(text):
         from .postgres.store import find_postgres_pending
 
@@ -81,12 +85,19 @@ def path_text(location: str | os.PathLike[str]) -> str:
     """Return a path or a URL as text.
 
     Raises:
-        LocalProtocolError: No file can have the name.
+        LocalProtocolError: It is empty, or no file can have the name.
     """
     text = os.fsdecode(location)
+    if not text:
+        raise LocalProtocolError("an empty path names nothing", hint="the current folder is '.'")
     try:
-        if b"\0" not in os.fsencode(text):
-            return text
+        if b"\0" in os.fsencode(text):
+            raise LocalProtocolError(f"{text!r} is no path: it has a NUL")
+        if "://" not in text:
+            os.lstat(text)
     except UnicodeEncodeError as error:
         raise LocalProtocolError(f"{text!r} is no path: {error}") from None
-    raise LocalProtocolError(f"{text!r} is no path: it has a NUL")
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise LocalProtocolError(f"{shortened(text, _SHOWN_CHARS)} is no path: {error.strerror}") from None
+    return text

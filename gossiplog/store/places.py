@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote
@@ -21,6 +21,7 @@ from ..errors import ForeignFile, StoreError
 from .base import Durability
 from .open import open_store, path_text
 from .postgres.url import is_postgres_url
+from .sqlite.errors import translate_os
 
 _NAME_CHARS_MAX = 200
 """Room for `-journal` and the like, where names have at most 255 bytes."""
@@ -92,7 +93,8 @@ class LogFolder:
     @asynccontextmanager
     async def opened(self, durability: Durability) -> AsyncIterator[LogFolder]:
         """See `ShelfPlace`."""
-        await trio.to_thread.run_sync(lambda: self._path.mkdir(parents=True, exist_ok=True))
+        with self._translated("made"):
+            await trio.to_thread.run_sync(lambda: self._path.mkdir(parents=True, exist_ok=True))
         yield self
 
     async def topics(self) -> list[str]:
@@ -105,7 +107,8 @@ class LogFolder:
             found = (unquote(name.removesuffix(_SUFFIX)) for name in names)
             return [topic for topic in found if is_topic(topic) and file_of(topic) in names]
 
-        topics = await trio.to_thread.run_sync(look)
+        with self._translated("read"):
+            topics = await trio.to_thread.run_sync(look)
         for name in hashed:
             try:
                 path, level = self._path / name, Durability.FULL
@@ -131,7 +134,8 @@ class LogFolder:
 
     async def count(self) -> int:
         """See `ShelfPlace`."""
-        return len(await trio.to_thread.run_sync(self._names))
+        with self._translated("read"):
+            return len(await trio.to_thread.run_sync(self._names))
 
     async def size_bytes(self) -> int:
         """See `ShelfPlace`. Costs one look at each file of the folder, those beside logs included."""
@@ -144,7 +148,15 @@ class LogFolder:
                         size += each.stat(follow_symlinks=False).st_size
             return size
 
-        return await trio.to_thread.run_sync(look)
+        with self._translated("read"):
+            return await trio.to_thread.run_sync(look)
+
+    @contextmanager
+    def _translated(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise translate_os(self._path, error, verb) from error
 
     def _names(self) -> set[str]:
         with os.scandir(self._path) as entries:
@@ -155,7 +167,7 @@ def open_place(location: str | os.PathLike[str]) -> ShelfPlace:
     """Return the place that a path or a URL names.
 
     Raises:
-        LocalProtocolError: The URL is malformed, or names a log, or no folder can have the name.
+        LocalProtocolError: The URL is malformed, or names a log, or the path is empty or cannot be one.
     """
     if is_postgres_url(text := path_text(location)):
         from .postgres.shelf import LogDatabase

@@ -24,6 +24,7 @@ import gossiplog
 from gossiplog.cli.app import root
 from gossiplog.cli.configured import PREFIX, configurable
 from gossiplog.cli.net.serve import serve
+from gossiplog.cli.options import PlaceType
 from gossiplog.entry import Ed25519Signer
 
 REPOSITORY = Path(__file__).parents[2]
@@ -102,6 +103,45 @@ def test_command_line_counts_before_the_environment_and_that_before_the_file(tmp
     monkeypatch.setenv("GOSSIPLOG_CONNECTIONS", "2")
     params = parsed(["x.db", "--config", str(file), "--connections", "3"])
     assert (params["target"], params["per_address"], params["connections"]) == (1, 2, 3)
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command that does something, with the words that name it."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def test_every_command_refuses_an_empty_place_and_a_name_that_is_too_long(folder: Path) -> None:
+    tried = 0
+    for path, command in commands(root):
+        arguments = [param for param in command.params if isinstance(param, click.Argument)]
+        for param in command.params:
+            assert not isinstance(param.type, click.Path) or isinstance(param.type, PlaceType), (path, param.name)
+            if not isinstance(param.type, PlaceType):
+                continue
+            tried += 1
+            for place, fault in (("", "an empty path names nothing"), ("n" * 300, "is no path: File name too long")):
+                words = [param.opts[0], place] if isinstance(param, click.Option) else [place] * (arguments.index(param) + 1)
+                result = CliRunner().invoke(root, [*path, *words], prog_name="gossiplog")
+                assert result.exit_code == 2, (path, param.name, result.output)
+                assert fault in result.stderr, (path, param.name, result.stderr)
+    assert tried > 60
+
+
+def test_a_path_with_a_nul_in_a_file_of_options_is_wrong_usage(tmp_path: Path, folder: Path) -> None:
+    file = tmp_path / "serve.toml"
+    paths = {"logs": r'["a\u0000b"]'} | dict.fromkeys(("dir", "access", "tls-cert", "token-file", "facts", "peer-key"), r'"a\u0000b"')
+    for name, value in paths.items():
+        file.write_text(f"{name} = {value}\n")
+        result = CliRunner().invoke(root, ["serve", "--config", str(file), "--check"], prog_name="gossiplog")
+        assert result.exit_code == 2, (name, result.stderr)
+        assert "it has a NUL" in result.stderr, name
 
 
 def test_check_says_what_would_run_and_what_is_wrong(folder: Path) -> None:

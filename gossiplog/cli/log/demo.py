@@ -15,7 +15,7 @@ import click
 
 from ..entries import ID_CHARACTERS
 from ..exits import ExitCode, Failure
-from ..options import output_options
+from ..options import FOLDER, output_options
 from ..output import Output, clean
 from ..session import opened, run
 from .graph import graph_lines, graph_nodes
@@ -34,7 +34,7 @@ _MERGE = {"op": "share", "with": "everybody"}
 
 
 @click.command()
-@click.option("--dir", "folder", metavar="DIR", type=click.Path(file_okay=False), help="A new or empty folder to work in, which is kept.")
+@click.option("--dir", "folder", metavar="DIR", type=FOLDER, help="A new or empty folder to work in, which is kept.")
 @click.option("--keep", is_flag=True, help="Keep the temporary folder, and say where it is.")
 @output_options()
 def demo(folder: str | None, keep: bool, out: Output) -> int:

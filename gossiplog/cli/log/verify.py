@@ -16,7 +16,7 @@ from ...archive import ArchiveFormat, ArchiveSource, FileParents, format_of_name
 from ...errors import DecodeError
 from ...tasks.pages import bounded
 from ..exits import ExitCode
-from ..options import LOG, Location, archive_options, output_options, processors
+from ..options import FILE_OR_DASH, LOG, Location, archive_options, output_options, processors
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
 from ..session import in_trio, is_in_bucket, opened
@@ -63,7 +63,9 @@ class Item:
 
 @click.command()
 @click.argument("log", metavar="LOG|FILE", type=LOG, required=False)
-@click.option("--values", metavar="FILE", help="Verify a file with one VALUE in hexadecimal a line instead; '-' is stdin.")
+@click.option(
+    "--values", metavar="FILE", type=FILE_OR_DASH, help="Verify a file with one VALUE in hexadecimal a line instead; '-' is stdin."
+)
 @click.option("--topic", metavar="T", help="For files: the topic that entries must have; otherwise each one's own.")
 @click.option("--partial", is_flag=True, help="For files: they hold a part of a log, so parents may be missing.")
 @click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="How many processes; one per core otherwise.")

@@ -14,7 +14,7 @@ from ...archive import entry_to_line
 from ...errors import DecodeError
 from ..entries import payload_text
 from ..exits import ExitCode, Failure
-from ..options import Location, durability_option, id_argument, key_option, log_argument, output_options, witness_option
+from ..options import FILE, PLACE, Location, durability_option, id_argument, key_option, log_argument, output_options, witness_option
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
 from ..session import in_trio, opened, resolve, with_log
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 20
 
-_place_argument = click.argument("place", metavar="URL")
+_place_argument = click.argument("place", metavar="URL", type=PLACE)
 _publisher_option = click.option("--publisher", metavar="DID", help="Only what this publisher has published.")
 
 
@@ -162,8 +162,8 @@ async def checkpoint(place: str, publisher: str | None, out: Output) -> int:
 @click.command()
 @log_argument
 @id_argument
-@click.option("-o", "--output", metavar="FILE", required=True, help="Where to write the proof: x.tlog-proof.")
-@click.option("--from", "place", metavar="URL", help="The bucket that holds it; by default those that LOG was published to.")
+@click.option("-o", "--output", metavar="FILE", type=FILE, required=True, help="Where to write the proof: x.tlog-proof.")
+@click.option("--from", "place", metavar="URL", type=PLACE, help="The bucket that holds it; by default those that LOG was published to.")
 @_publisher_option
 @output_options()
 @with_log
@@ -185,8 +185,8 @@ async def prove(log: GossipLog, entry_id: str, output: str, place: str | None, p
 
 
 @click.command()
-@click.argument("proof", metavar="PROOF", type=click.Path(dir_okay=False))
-@click.option("--policy", type=click.Path(dir_okay=False), help="Whose logs are accepted, and which witnesses must have seen them.")
+@click.argument("proof", metavar="PROOF", type=FILE)
+@click.option("--policy", type=FILE, help="Whose logs are accepted, and which witnesses must have seen them.")
 @_publisher_option
 @output_options()
 def check(proof: str, policy: str | None, publisher: str | None, out: Output) -> None:

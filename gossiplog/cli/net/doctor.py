@@ -10,7 +10,7 @@ import click
 
 from ..asking import Asker, certificate_of
 from ..exits import ExitCode, Failure
-from ..options import Location, client_tls, output_options, read_token, tls_ca_option, token_option
+from ..options import PLACE, Location, client_tls, output_options, read_token, tls_ca_option, token_option
 from ..output import Column, Listing, Output, clean
 from ..posting import is_server_url
 from ..session import opened, run
@@ -25,7 +25,7 @@ _HAS_EXPIRED = 10
 
 
 @click.command()
-@click.argument("place", metavar="LOG|URL")
+@click.argument("place", metavar="LOG|URL", type=PLACE)
 @tls_ca_option
 @token_option
 @output_options(quiet="Print only the names of the checks that found something.")

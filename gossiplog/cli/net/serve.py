@@ -23,7 +23,9 @@ from ..configured import ConfiguredCommand, config_option, read_config, source_o
 from ..exits import ExitCode, misused
 from ..journal import LOG_FORMATS, write_journal
 from ..options import (
+    FILE,
     LOG,
+    PLACE,
     Location,
     client_tls,
     complete_key,
@@ -113,7 +115,7 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
 
 @click.command(cls=ConfiguredCommand)
 @click.argument("logs", metavar="LOG...", type=LOG, nargs=-1)
-@click.option("--dir", "folder", metavar="FOLDER", help="Serve every log in this folder, or database, opened when asked for.")
+@click.option("--dir", "folder", metavar="FOLDER", type=PLACE, help="Serve every log in this folder, or database, opened when asked for.")
 @click.option(
     "--create", "creatable", metavar="PATTERN", multiple=True, help="Clients with the right create may create such topics; repeatable."
 )
@@ -125,10 +127,8 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
 )
 @click.option("--listen", "addresses", metavar="HOST:PORT", multiple=True, help="Serve WebSocket and HTTP here; repeatable.")
 @click.option("--connect", "hubs", metavar="URL", multiple=True, help="Be a client of this hub as well; repeatable.")
-@click.option(
-    "--tls-cert", type=click.Path(dir_okay=False), help="The server's certificate, with its chain, in PEM: serve wss:// and https://."
-)
-@click.option("--tls-key", type=click.Path(dir_okay=False), help="Its private key in PEM; needed unless the certificate's file has it.")
+@click.option("--tls-cert", type=FILE, help="The server's certificate, with its chain, in PEM: serve wss:// and https://.")
+@click.option("--tls-key", type=FILE, help="Its private key in PEM; needed unless the certificate's file has it.")
 @tls_ca_option
 @click.option(
     "--origin",
@@ -156,7 +156,7 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
 )
 @click.option("--connections", type=click.IntRange(min=1), default=10_000, show_default=True, help="The most connections at once.")
 @click.option("--per-address", type=click.IntRange(min=1), default=8, show_default=True, help="The most connections from one address.")
-@click.option("--access", "access_file", metavar="FILE", type=click.Path(dir_okay=False), help="Clients' rights and quotas, in TOML.")
+@click.option("--access", "access_file", metavar="FILE", type=FILE, help="Clients' rights and quotas, in TOML.")
 @click.option("--allow", metavar="DID", multiple=True, help="Take only this writer's entries from clients; repeatable.")
 @click.option("--app", "apps", metavar="MODULE:OBJECT", multiple=True, help="Run this Application, or apply function, here; repeatable.")
 @click.option("--authorize", metavar="MODULE:FUNCTION", help="The logs' access rule, which decides whose entries they hold.")
@@ -166,15 +166,13 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
     click.option("--p2p", "listen", metavar="MULTIADDR", multiple=True, help="Be a peer among servers, and listen here; repeatable."),
     click.option("--bootstrap", metavar="MULTIADDR", multiple=True, help="A peer to find the others through; repeatable."),
     click.option("--announce", metavar="MULTIADDR", multiple=True, help="Announce this address instead of our own; repeatable."),
-    click.option(
-        "--peer-key", "key_file", type=click.Path(dir_okay=False), help="Our key among peers; made if missing.  [default: LOG.peer.pem]"
-    ),
+    click.option("--peer-key", "key_file", type=FILE, help="Our key among peers; made if missing.  [default: LOG.peer.pem]"),
     click.option("--router", type=click.Choice(tuple(MESH_PARAMS)), default="gossipsub", show_default=True, help="How entries spread."),
     click.option("--peers", "target", type=click.IntRange(min=1), default=16, show_default=True, metavar="N", help="Connections to keep."),
     click.option(
         "--mesh-params",
         "params_file",
-        type=click.Path(dir_okay=False),
+        type=FILE,
         help="TOML with the router's parameters that differ from the defaults, peer scores included.",
     ),
     click.option("--dial-from", metavar="ADDRESS", callback=check_address, help="Dial peers and hubs from this address of the machine."),
@@ -199,14 +197,13 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
         help="The keyring's key: signs the page's appends and --publish's checkpoints, and lets us in at hubs.",
     ),
     click.option("--dashboard-watch", "watched", metavar="URL", multiple=True, help="Show this server on the page as well; repeatable."),
-    click.option(
-        "--facts", "facts_file", metavar="FILE", type=click.Path(dir_okay=False), help="Append all facts to this file, as JSON lines."
-    ),
+    click.option("--facts", "facts_file", metavar="FILE", type=FILE, help="Append all facts to this file, as JSON lines."),
 )
 @click.option(
     "--publish",
     "places",
     metavar="URL",
+    type=PLACE,
     multiple=True,
     help="Publish in this bucket, and take what others publish; repeatable. Signed by --key.",
 )

@@ -16,7 +16,7 @@ import click
 
 from ...pubsub.params import MESH_PARAMS
 from ..exits import ExitCode
-from ..options import output_options
+from ..options import PLACE, PathType, output_options
 from ..output import Output
 from ..progress import Progress
 from ..session import run, wait_for_signal
@@ -85,7 +85,7 @@ class _Wanted:
     "references",
     metavar="DIR",
     multiple=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=PathType(file_okay=False, path_type=Path),
     help="Where npm has installed the reference, and esbuild; repeatable.  [default: .]",
 )
 @click.option("--router", type=click.Choice(tuple(MESH_PARAMS)), help="How entries spread.  [default: gossipsub]")
@@ -93,10 +93,10 @@ class _Wanted:
 @click.option(
     "--latency-ms", type=(click.FloatRange(0.1), click.FloatRange(0.1)), metavar="LOW HIGH", help="One way, by pair.  [default: 10 50]"
 )
-@click.option("--script", metavar="FILE", help="Play this scenario, a TOML file or the name of a ready one; then exit.")
-@click.option("--report", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Write figures, plots and all facts here.")
+@click.option("--script", metavar="FILE", type=PLACE, help="Play this scenario, a TOML file or the name of a ready one; then exit.")
+@click.option("--report", metavar="DIR", type=PathType(file_okay=False, path_type=Path), help="Write figures, plots and all facts here.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seeds latencies, losses, and a script's random choices.")
-@click.option("--dir", "folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Keep logs and output here.")
+@click.option("--dir", "folder", metavar="DIR", type=PathType(file_okay=False, path_type=Path), help="Keep logs and output here.")
 @click.option("--listen", "address", metavar="HOST:PORT", default="127.0.0.1:0", show_default=True, help="Where its page is served.")
 @click.option("--open", "opens_page", is_flag=True, help="Open the page in a browser.")
 @output_options()

@@ -9,7 +9,7 @@ import click
 
 from ..asking import Asker
 from ..exits import ExitCode, Failure
-from ..options import client_tls, output_options, read_token, tls_ca_option, token_option
+from ..options import FILE, client_tls, output_options, read_token, tls_ca_option, token_option
 from ..output import Output, clean, utc
 
 
@@ -19,7 +19,7 @@ from ..output import Output, clean, utc
 @click.argument("peer", metavar="[PEER]", required=False)
 @tls_ca_option
 @token_option
-@click.option("--peer-token-file", type=click.Path(dir_okay=False), help="A file with the token that PEER wants, if that is a URL.")
+@click.option("--peer-token-file", type=FILE, help="A file with the token that PEER wants, if that is a URL.")
 @output_options(quiet="Print only the cause.")
 def why(
     url: str, entry: str, peer: str | None, tls_ca: str | None, token_file: str | None, peer_token_file: str | None, out: Output

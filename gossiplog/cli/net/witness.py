@@ -9,13 +9,13 @@ import click
 
 from ...errors import DecodeError
 from ..journal import write_journal
-from ..options import key_option, output_options
+from ..options import FOLDER, key_option, output_options
 from ..output import Output
 from ..session import in_trio, wait_for_signal
 
 
 @click.command()
-@click.argument("folder", metavar="FOLDER", type=click.Path(file_okay=False))
+@click.argument("folder", metavar="FOLDER", type=FOLDER)
 @click.option("--name", required=True, help="The witness's name in its signatures: a URL without its scheme, witness.example.com/w1.")
 @key_option
 @click.option("--log", "logs", metavar="VKEY", multiple=True, help="Sign for the log with this key, of any program; repeatable.")

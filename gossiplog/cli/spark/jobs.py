@@ -10,7 +10,7 @@ import click
 from ...entry import VALUE_BYTES_LIMIT
 from ...errors import LocalProtocolError
 from ..exits import ExitCode
-from ..options import DURABILITIES, output_options
+from ..options import DURABILITIES, PLACE, PathType, output_options
 from ..output import Output, counted
 from .session import RunJob, Start, job_options, out_option, runs_job, source_options, spark_options
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("location", metavar="WHERE")
+@click.argument("location", metavar="WHERE", type=PLACE)
 @out_option
 @click.option("--topic", metavar="T", help="The topic that entries must have; otherwise each one's own.")
 @click.option(
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="How large an entry may be; the limit of all logs unless given.",
 )
-@click.option("--known", metavar="WHERE", help="Another place whose entries count as present, for a part of a log.")
+@click.option("--known", metavar="WHERE", type=PLACE, help="Another place whose entries count as present, for a part of a log.")
 @source_options
 @spark_options
 @output_options()
@@ -51,7 +51,7 @@ def verify(location: str, topic: str | None, value_bytes_max: int, known: str | 
 
 
 @click.command()
-@click.argument("location", metavar="WHERE")
+@click.argument("location", metavar="WHERE", type=PLACE)
 @job_options
 def tree(location: str, run_job: RunJob) -> int:
     """Rebuild the tree, and compare its root with the log's.
@@ -83,8 +83,8 @@ _FIGURES = ("p50_s", "p99_s", "max_s", "last_hop", "rmr", "missed", "control_per
 
 
 @click.command()
-@click.argument("location", metavar="WHERE")
-@click.argument("where", metavar="OUT")
+@click.argument("location", metavar="WHERE", type=PLACE)
+@click.argument("where", metavar="OUT", type=PLACE)
 @click.option("--columns", metavar="NAMES", help="Only these columns, separated by commas; `value` alone is enough to import again.")
 @click.option("--clocks", type=click.IntRange(1), metavar="N", help="How many clocks a folder spans: 1,000,000 unless given.")
 @click.option("--schema", metavar="FIELDS", help="Add a column `fields` of these fields of payloads; `infer` finds them in a sample.")
@@ -115,8 +115,8 @@ def export(location: str, columns: str | None, clocks: int | None, schema: str |
 
 
 @click.command("import")
-@click.argument("location", metavar="WHERE")
-@click.argument("log", metavar="LOG")
+@click.argument("location", metavar="WHERE", type=PLACE)
+@click.argument("log", metavar="LOG", type=PLACE)
 @out_option
 @click.option("--topic", metavar="T", help="Create the log if there is none, with this topic.")
 @click.option("--durability", type=click.Choice(DURABILITIES), default="normal", show_default=True, help="What an entry survives.")
@@ -139,7 +139,7 @@ def import_(location: str, log: str, topic: str | None, durability: str, run_job
 
 
 @click.command()
-@click.argument("location", metavar="WHERE")
+@click.argument("location", metavar="WHERE", type=PLACE)
 @click.option("--by", "key", metavar="KEY", required=True, help="A path into the payload, $.key; or an SQL expression over the columns.")
 @click.option(
     "--head", "heads", metavar="ID", multiple=True, help="As of this entry and its ancestors; repeatable. By default as of all entries."
@@ -161,7 +161,7 @@ def state(location: str, key: str, heads: tuple[str, ...], run_job: RunJob) -> i
 
 
 @click.command()
-@click.argument("location", metavar="WHERE")
+@click.argument("location", metavar="WHERE", type=PLACE)
 @job_options
 def stats(location: str, run_job: RunJob) -> int:
     """Sum up authors' activity and the history's shape.
@@ -177,8 +177,8 @@ def stats(location: str, run_job: RunJob) -> int:
 
 
 @click.command()
-@click.argument("log", metavar="LOG")
-@click.argument("follow_to", metavar="OUT")
+@click.argument("log", metavar="LOG", type=PLACE)
+@click.argument("follow_to", metavar="OUT", type=PLACE)
 @click.option("--once", is_flag=True, help="Copy what is there, and exit.")
 @click.option("--every", metavar="TIME", default="5 seconds", show_default=True, help="How often to look for more.")
 @click.option("--rows", "rows_max", type=click.IntRange(1), metavar="N", help="The largest batch.")
@@ -249,7 +249,7 @@ def traces(location: str, run_job: RunJob) -> int:
 
 
 @click.command()
-@click.argument("grid", metavar="GRID", type=click.Path(exists=True, dir_okay=False))
+@click.argument("grid", metavar="GRID", type=PathType(exists=True, dir_okay=False))
 @out_option
 @click.option("--x", type=click.Choice(_FIGURES), default="p99_s", show_default=True, help="One figure of the Pareto plot.")
 @click.option("--y", type=click.Choice(_FIGURES), default="rmr", show_default=True, help="The other; less is better in both.")

@@ -16,7 +16,7 @@ import click
 
 from ...errors import GossipLogError, LogNotFound
 from ..exits import ExitCode, Failure
-from ..options import output_options
+from ..options import PLACE, output_options
 from ..output import Output, counted
 
 if TYPE_CHECKING:
@@ -42,7 +42,12 @@ Source: docs/spark.md, "Which one to use".
 """
 
 out_option = click.option(
-    "-o", "--output", "where", metavar="OUT", help="A new folder for the tables and the report; without it, only print the report."
+    "-o",
+    "--output",
+    "where",
+    metavar="OUT",
+    type=PLACE,
+    help="A new folder for the tables and the report; without it, only print the report.",
 )
 
 

@@ -48,7 +48,11 @@ def check_file(path: Path, *, create: bool, read_only: bool) -> None:
     Raises:
         LogNotFound, ForeignFile, DamagedLog, ReadOnlyLog: As `SqliteStore.open`.
     """
-    if not path.exists():
+    try:
+        is_there, is_file = path.exists(), path.is_file()
+    except OSError as error:
+        raise translate_os(path, error, "read") from error
+    if not is_there:
         if not create:
             raise LogNotFound(f"no log at {path}", hint=f"create it with `gossiplog init {path} --topic TOPIC`")
         if not path.parent.is_dir():
@@ -57,7 +61,7 @@ def check_file(path: Path, *, create: bool, read_only: bool) -> None:
             raise ReadOnlyLog(f"folder {path.parent} cannot be written to")
         _check_beside(path)
         return
-    if not path.is_file():
+    if not is_file:
         raise ForeignFile(f"{path} is not a file")
     try:
         is_foreign = not is_database(path, or_empty=True)

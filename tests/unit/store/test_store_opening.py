@@ -22,8 +22,10 @@ from gossiplog.errors import (
     LogNotFound,
     NewerVersion,
     ReadOnlyLog,
+    StoreError,
     TopicMismatch,
 )
+from gossiplog.store.places import open_place
 from gossiplog.version import VERSION
 
 REPOSITORY = Path(__file__).parents[3]
@@ -122,13 +124,26 @@ async def test_a_log_in_memory_closes_its_database(monkeypatch: pytest.MonkeyPat
             connection.execute("SELECT 1")
 
 
-@pytest.mark.parametrize(("path", "fault"), [("a\0b", "NUL"), ("\ud800", "surrogates")], ids=ascii)
+@pytest.mark.parametrize(("path", "fault"), [("", "empty"), ("a\0b", "NUL"), ("\ud800", "surrogates"), ("n" * 300, "too long")], ids=ascii)
 async def test_a_path_that_no_file_can_have_is_refused(path: str, fault: str) -> None:
     with pytest.raises(LocalProtocolError, match=fault):
         async with opened(path):
             pass
     with pytest.raises(LocalProtocolError, match=fault):
         async with gossiplog.shelf(path):
+            pass
+
+
+async def test_a_shelf_whose_folder_cannot_be_made_or_read_is_an_error_of_the_store(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError, match="file cannot be made: File exists"):
+        async with gossiplog.shelf(tmp_path / "file"):
+            pass
+    with pytest.raises(StoreError, match="missing cannot be read: No such file"):
+        await open_place(tmp_path / "missing").topics()
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(StoreError, match="loop"):
+        async with opened(str(tmp_path / "loop")):
             pass
 
 
