@@ -181,6 +181,8 @@ class Shelf:
     ) -> AsyncIterator[None]:
         """Keep logs connected to a hub for the length of a block, each at its topic below a URL, while they are open.
 
+        They share a connection, if the hub is one of this package.
+
         Args:
             url: `ws://HOST:PORT` or `wss://…`, without a topic.
             topics: Those that are kept open for it, and created if need be; others are connected while somebody has them open.
@@ -190,14 +192,14 @@ class Shelf:
             LocalProtocolError: The URL or a topic is malformed.
             StoreError: One of the topics cannot be opened.
         """
-        from .net.hub.client import at_topic, connect
+        from .net.hub.client import at_topic, connect, open_hub_connections
 
         @asynccontextmanager
         async def connected(log: Replica) -> AsyncIterator[None]:
-            async with connect(log, at_topic(url, log.topic), tls=tls, token=token):
+            async with connect(log, at_topic(url, log.topic), tls=tls, token=token, connections=connections):
                 yield
 
-        async with AsyncExitStack() as stack:
+        async with open_hub_connections() as connections, AsyncExitStack() as stack:
             await stack.enter_async_context(self.logs.accompanied(connected))
             for topic in topics:
                 await stack.enter_async_context(self.open(topic, create=True))

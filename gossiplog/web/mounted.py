@@ -20,9 +20,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import ClosedError, LocalProtocolError
 from ..net.ground.access import KNOWN, Caller, Rights
-from ..net.ground.admission import HubLimits, Place, Refused, client_address
+from ..net.ground.admission import HubLimits, NotLetIn, Place, Refused, client_address
 from ..net.ground.journal import note
 from ..net.ground.proof import Refusal
+from ..net.hub.client_connection import Client, ClientConnection
 from ..net.hub.http_names import Names
 from ..net.hub.server import WS_CLOSE_CODE, Hub, open_hub
 from ..net.service.service import observed
@@ -144,6 +145,8 @@ class Mounted:
                     await self._serve_websocket(hub, visit, known, client, port, place)
                 else:
                     await self._serve_http(visit, known, client)
+        except NotLetIn as error:
+            await visit.refuse(Refusal(error.status, str(error)))
         except Refused as error:
             level = logging.DEBUG if error.is_repeated else logging.INFO
             note("connection refused", level=level, address=client, reason=str(error))
@@ -152,15 +155,10 @@ class Mounted:
     async def _serve_websocket(self, hub: Hub, visit: _Visit, known: Known, client: str, port: int, place: Place) -> None:
         topic = hub.topic_at(visit.path)
         caller = Caller(self._limits.access, visit.request.token, known)
-        async with hub.knowing_members(topic):
-            rights = caller.entering(topic)
-            if isinstance(rights, Refusal):
-                note("client refused", address=client, topic=topic, reason=rights.reason)
-                await visit.refuse(rights)
-                return
-            async with hub.visiting(topic, creator=hub.creator(topic, caller, rights, client)) as service:
-                websocket = await open_websocket(visit.receive, visit.send, visit.request.subprotocol)
-                await hub.serve_client(websocket, service, rights, caller.did(topic), client, port, place)
+        async with AsyncExitStack() as stack:
+            service, rights = await stack.enter_async_context(hub.entered(topic, caller, client))
+            websocket = await open_websocket(visit.receive, visit.send, visit.request.subprotocol)
+            await ClientConnection(hub, Client(caller, client, port, place)).serve(websocket, service, rights, stack.pop_all())
 
     async def _serve_http(self, visit: _Visit, known: Known, client: str) -> None:
         caller = Caller(self._limits.access, visit.request.token, known)

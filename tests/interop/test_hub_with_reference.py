@@ -24,7 +24,7 @@ from gossiplog.entry import Ed25519Signer
 from gossiplog.net.ground.access import Access, hash_token, make_token
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.ground.protocol_ids import presence_protocol
-from gossiplog.net.hub.client import parse_url
+from gossiplog.net.hub.client import connect, open_hub_connections, parse_url
 from gossiplog.net.hub.exchange import exchange
 
 pytestmark = pytest.mark.slow
@@ -105,6 +105,26 @@ async def test_presence_beside_the_reference_breaks_nothing(node: Reference) -> 
         await ours.append("5")
         await converge(ours, node, "hub", count=2)
         assert link.attempts == 1
+
+
+async def test_logs_that_would_share_a_connection_have_their_own_with_a_hub_of_the_reference(node: Reference) -> None:
+    """It takes any path for that of its log. So the first connection serves nobody, and the second log must not depend on it."""
+    await open_theirs(node, "hub", 2)
+    port = free_port()
+    await node.ask("listen", log="hub", port=port)
+    async with (
+        open_hub_connections() as connections,
+        gossiplog.open(":memory:", topic="other.example.com") as other,
+        connect(other, f"ws://127.0.0.1:{port}/other.example.com", connections=connections) as first,
+        our_log(9) as ours,
+    ):
+        await first.wait_connected()
+        async with connect(ours, f"ws://127.0.0.1:{port}/{TOPIC}", connections=connections) as link:
+            await append_theirs(node, "hub", [1, 2, 3])
+            await converge(ours, node, "hub", count=3)
+            await ours.append("4")
+            await converge(ours, node, "hub", count=4)
+            assert link.attempts == first.attempts == 1 and first.is_connected
 
 
 async def test_our_hub_brings_reference_clients_together(node: Reference) -> None:

@@ -18,7 +18,7 @@ from gossiplog.errors import ClosedError, LocalProtocolError
 from gossiplog.net.ground.access import Access, LogAccess, Rights
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.ground.protocol_ids import presence_protocol
-from gossiplog.net.hub.client import dial_hub, parse_url
+from gossiplog.net.hub.client import open_hub_connections, parse_url
 from gossiplog.net.service.service import open_service
 from gossiplog.presence import sign_statement
 
@@ -148,7 +148,8 @@ async def test_floods_and_forgeries_cost_their_sender_and_five_ban_it() -> None:
         ben.connect(hub.urls[0]),
         memory_log(9) as hostile,
         open_service(hostile) as service,
-        dial_hub(service, parse_url(hub.urls[0])) as (muxed, _),
+        open_hub_connections() as connections,
+        connections.used_by(service, parse_url(hub.urls[0])) as (muxed, _, _),
     ):
         protocol = presence_protocol(log.topic)
         await ben.presence.set({"cursor": 1}, ttl_s=60)

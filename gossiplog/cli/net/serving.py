@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ...entry.signing import Signer
     from ...gossip_log import Application, GossipLog
     from ...net.ground.admission import HubLimits
+    from ...net.hub.client import HubConnections
     from ...net.hub.server import Hub, ServeHttp
     from ...net.libp2p import Address
     from ...net.mesh import Mesh
@@ -272,6 +273,7 @@ class Serving:
         self._hubs: list[Hub] = []
         self.shelf: Shelf | None = None
         self.logs: OpenLogs
+        self._connections: HubConnections
         self.multiaddrs: list[str] = []
         # When each named log is to end, and when it has.
         self._named: dict[Location, tuple[trio.Event, trio.Event]] = {}
@@ -296,9 +298,11 @@ class Serving:
 
     async def listen(self, stack: AsyncExitStack) -> None:
         """Connect to hubs and buckets and listen on all addresses, for as long as the stack is open."""
+        from ...net.hub.client import open_hub_connections
         from ...net.hub.server import listen
 
         plan = self._plan
+        self._connections = await stack.enter_async_context(open_hub_connections())
         await stack.enter_async_context(self.logs.accompanied(self._linked))
         make_http: Callable[[Hub], ServeHttp] | None = None
         if plan.has_api and plan.listens:
@@ -379,7 +383,9 @@ class Serving:
         for hub in self._plan.hubs:
             url = hub if len(self._named) == 1 and self.shelf is None else at_topic(hub, log.topic)
             plan = self._plan
-            linked = connect(log, url, tls=plan.hub_tls, token=plan.token, identity=plan.identity, source=plan.dial_from)
+            linked = connect(
+                log, url, tls=plan.hub_tls, token=plan.token, identity=plan.identity, source=plan.dial_from, connections=self._connections
+            )
             await stack.enter_async_context(linked)
 
 

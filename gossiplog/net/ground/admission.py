@@ -33,6 +33,7 @@ class HubLimits:
 
     Attributes:
         connections_per_address: At once; of IPv6 each /64 counts as one address. Loopback and `proxies` are exempt.
+        further_logs_per_address: Logs that these connections use beside their first, counted in the same way.
         connections_max: At once in all.
         half_open_max: Connections that have not said what they want; one more takes the place of the oldest.
         handshake_s: Seconds for that, TLS included.
@@ -50,6 +51,7 @@ class HubLimits:
     """
 
     connections_per_address: int = 8
+    further_logs_per_address: int = 64
     connections_max: int = 10_000
     half_open_max: int = 64
     handshake_s: float = 5.0
@@ -79,6 +81,10 @@ class Refused(Exception):
     def __init__(self, reason: str, *, status: int = 503) -> None:
         super().__init__(reason)
         self.status = status
+
+
+class NotLetIn(Refused):
+    """Somebody may not connect, or may not by what it brought."""
 
 
 class Worth(IntEnum):
@@ -125,6 +131,7 @@ class Admission:
         self._leaving = 0
         self._delivered: OrderedDict[str, None] = OrderedDict()
         self._counts: Counter[str] = Counter()
+        self._further: Counter[str] = Counter()
         self._half_open: OrderedDict[trio.CancelScope, None] = OrderedDict()
         self._banned: OrderedDict[str, float] = OrderedDict()
         self._refused: set[str] = set()
@@ -197,6 +204,25 @@ class Admission:
                     self._free(place)
                 else:
                     self._leaving -= 1
+
+    @contextmanager
+    def further_log(self, address: str) -> Iterator[None]:
+        """Count a log that a connection uses beside its first, for the length of a block.
+
+        Raises:
+            Refused: There are too many.
+        """
+        name = address_group(address)
+        most = self.limits.further_logs_per_address
+        if not self.is_exempt(address) and self._further[name] >= most:
+            raise Refused(f"{most} logs are used by this address beside the first of each connection, the most that may be")
+        self._further[name] += 1
+        try:
+            yield
+        finally:
+            self._further[name] -= 1
+            if not self._further[name]:
+                del self._further[name]
 
     def _free(self, place: Place) -> None:
         del self._places[place]

@@ -13,6 +13,7 @@ IDENTIFY_PUSH_PROTOCOLS = ("/canvas/id/push/1.0.0", "/ipfs/id/push/1.0.0")
 PING_PROTOCOLS = ("/canvas/ping/1.0.0", "/ipfs/ping/1.0.0")
 
 _IN_PARTS = "/gossiplog/v1/"
+_REFUSALS = "/gossiplog/refusals/1/"
 
 
 def push_protocol(topic: str) -> str:
@@ -37,7 +38,12 @@ def reconcile_protocol(topic: str) -> str:
 
 def refusals_protocol(topic: str) -> str:
     """Return the id of streams on which a hub says what it does not take, which only we speak."""
-    return f"/gossiplog/refusals/1/{topic}"
+    return f"{_REFUSALS}{topic}"
+
+
+def topic_of_refusals(protocol: str) -> str | None:
+    """Return the topic in such an id, whatever it is; None of other ids."""
+    return protocol.removeprefix(_REFUSALS) if protocol.startswith(_REFUSALS) else None
 
 
 def presence_protocol(topic: str) -> str:

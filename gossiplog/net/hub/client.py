@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import random
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +18,7 @@ import trio
 
 from ...broadcast.events import PeerKind
 from ...entry.signing import Signer
-from ...errors import CannotConnect, ClosedError, LocalProtocolError, RemoteProtocolError
+from ...errors import CannotConnect, ClosedError, GossipLogError, LocalProtocolError, ProtocolNotSupported, RemoteProtocolError
 from ...glass.advice import advice_on
 from ...limits import Backoff
 from ...pubsub.types import PeerId
@@ -26,10 +26,13 @@ from ...replica.log import Replica
 from ...sync.refusals import Refused
 from ...tasks.nursery import open_service_nursery
 from ..ground.journal import note
+from ..ground.protocol_ids import refusals_protocol
 from ..service.peers import PeerConnection, PeerConnectionState
+from ..service.refusals import STREAMS_A_LOG, hear_refusals
 from ..service.service import Service, open_service
 from ..transport.http_head import take_token
 from ..transport.muxed import MuxedConnection, open_muxed
+from ..transport.stream import Handler, Stream
 from ..transport.tcp import dial_tcp
 from ..transport.websocket import WebSocketStream, connect_websocket
 from .proving import prove
@@ -68,6 +71,15 @@ class HubUrl:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     source: str | None = None
     identity: Signer | None = field(default=None, repr=False)
+
+    def server_of(self, topic: str) -> HubUrl | None:
+        """Return where the server is, if this is a log's place there; None where it is not, or a did is proved for this log alone."""
+        path, mark, query = self.target.partition("?")
+        shown, _, _ = self.url.partition("?")
+        end = f"/{quote(topic)}"
+        if self.identity is not None or not path.endswith(end):
+            return None
+        return replace(self, url=shown.removesuffix(end), target=path.removesuffix(end) + mark + query)
 
 
 def parse_url(url: str, *, token: str | None = None, headers: Mapping[str, str] | None = None, identity: Signer | None = None) -> HubUrl:
@@ -108,23 +120,6 @@ def at_topic(url: str, topic: str) -> str:
     """Return the URL of one log of a server whose own is given."""
     place, mark, query = url.partition("?")
     return f"{place.rstrip('/')}/{quote(topic)}{mark}{query}"
-
-
-@asynccontextmanager
-async def dial_hub(
-    service: Service, hub: HubUrl, *, tls: ssl.SSLContext | None = None, origin: str | None = None
-) -> AsyncIterator[tuple[MuxedConnection, PeerConnection]]:
-    """Connect to a hub once, and attach the connection for the length of a block.
-
-    Raises:
-        CannotConnect: As `open_websocket`.
-    """
-    websocket = await open_websocket(hub, tls, origin)
-    async with (
-        open_muxed(websocket, is_client=True, peer=PeerId(hub.url), handlers=service.handlers) as muxed,
-        service.attached(muxed, PeerKind.HUB) as link,
-    ):
-        yield muxed, link
 
 
 async def open_websocket(hub: HubUrl, tls: ssl.SSLContext | None = None, origin: str | None = None) -> WebSocketStream:
@@ -194,6 +189,151 @@ def in_words(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+@dataclass(eq=False, slots=True)
+class _HubConnection:
+    """One connection to a hub.
+
+    Attributes:
+        handlers: What it serves, for all logs that use it.
+        users: How many logs those are.
+        unused: Set when it is none any more.
+        is_for_one: The hub lets no other log use it.
+    """
+
+    muxed: MuxedConnection
+    handlers: dict[str, Handler]
+    users: int = 1
+    unused: trio.Event = field(default_factory=trio.Event)
+    is_for_one: bool = False
+
+    def leave(self, service: Service, stream: Stream | None) -> None:
+        """Use it no longer for a log, with its stream if it was asked for by one."""
+        for protocol in service.handlers:
+            self.handlers.pop(protocol, None)
+        if stream is not None:
+            stream.reset()
+            self.muxed.muxer.streams_max -= STREAMS_A_LOG
+        self.users -= 1
+        if not self.users:
+            self.unused.set()
+
+
+@dataclass(eq=False, slots=True)
+class _Server:
+    """One hub, as who we are there.
+
+    Attributes:
+        dialling: Held by whoever looks for the connection.
+        connection: The latest one that logs may share.
+        failures: How often it was dialled in vain, and why lastly.
+    """
+
+    dialling: trio.Lock = field(default_factory=trio.Lock)
+    connection: _HubConnection | None = None
+    failures: int = 0
+    error: CannotConnect | None = None
+
+
+class HubConnections:
+    """Connections to hubs, which the logs that are kept connected by it share where the hub lets them.
+
+    Args:
+        nursery: Runs the connections; ends after all that use them.
+    """
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._servers: dict[Hashable, _Server] = {}
+
+    @asynccontextmanager
+    async def used_by(
+        self, service: Service, hub: HubUrl, tls: ssl.SSLContext | None = None, origin: str | None = None
+    ) -> AsyncIterator[tuple[MuxedConnection, PeerConnection, Stream | None]]:
+        """Use a connection for a log for the length of a block: one that is there, or one that is dialled now.
+
+        Returns:
+            The connection, how the log uses it, and the stream of refusals by which the log was asked for, if it was.
+
+        Raises:
+            CannotConnect: As `open_websocket`.
+        """
+        connection, stream = await self._take(service, hub, tls, origin)
+        try:
+            async with service.attached(connection.muxed, PeerKind.HUB) as link:
+                yield connection.muxed, link, stream
+        finally:
+            connection.leave(service, stream)
+
+    async def _take(
+        self, service: Service, hub: HubUrl, tls: ssl.SSLContext | None, origin: str | None
+    ) -> tuple[_HubConnection, Stream | None]:
+        place = hub.server_of(service.topic)
+        server = _Server() if place is None else self._servers.setdefault((place, tls, origin), _Server())
+        failures = server.failures
+        async with server.dialling:
+            connection = server.connection
+            if connection is None or connection.muxed.is_over or not connection.users:
+                if server.error is not None and server.failures != failures:
+                    # It was dialled while this one waited.
+                    raise CannotConnect(str(server.error), hint=server.error.hint)
+                try:
+                    dial = partial(self._hold, hub, place or hub, tls, origin, dict(service.handlers))
+                    server.connection = connection = await self._nursery.start(dial)
+                except CannotConnect as error:
+                    server.failures, server.error = server.failures + 1, error
+                    raise
+                return connection, None
+            connection.users += 1
+        stream = await self._ask(connection, service, hub)
+        if stream is not None:
+            return connection, stream
+        return await self._nursery.start(self._hold, hub, hub, tls, origin, dict(service.handlers)), None
+
+    async def _ask(self, connection: _HubConnection, service: Service, hub: HubUrl) -> Stream | None:
+        """Ask a hub to have one more log use a connection; None where it does not. Why it does not, it tells one of the log's own."""
+        stream, muxed = None, connection.muxed
+        try:
+            if not connection.is_for_one:
+                connection.handlers.update(service.handlers)
+                stream = await muxed.open_stream([refusals_protocol(service.topic)])
+                muxed.muxer.streams_max += STREAMS_A_LOG
+        except ProtocolNotSupported:
+            connection.is_for_one = True
+        except GossipLogError as error:
+            if muxed.is_over:
+                raise CannotConnect(f"the connection with {hub.url} was lost: {error}") from None
+            note("log refused on a shared connection", level=logging.DEBUG, hub=hub.url, reason=str(error))
+        finally:
+            if stream is None:
+                connection.leave(service, None)
+        return stream
+
+    async def _hold(
+        self,
+        hub: HubUrl,
+        place: HubUrl,
+        tls: ssl.SSLContext | None,
+        origin: str | None,
+        handlers: dict[str, Handler],
+        *,
+        task_status: trio.TaskStatus[_HubConnection],
+    ) -> None:
+        """Dial a hub, and keep the connection for as long as a log uses it."""
+        websocket = await open_websocket(hub, tls, origin)
+        async with open_muxed(websocket, is_client=True, peer=PeerId(place.url), handlers=handlers) as muxed:
+            connection = _HubConnection(muxed, handlers)
+            task_status.started(connection)
+            await connection.unused.wait()
+
+
+@asynccontextmanager
+async def open_hub_connections() -> AsyncIterator[HubConnections]:
+    """Have logs share connections to hubs for the length of a block."""
+    async with open_service_nursery() as nursery:
+        yield HubConnections(nursery)
+        nursery.cancel_scope.cancel()
+
+
 class HubLink:
     """A connection to a hub that is kept up; made by `connect`.
 
@@ -204,7 +344,7 @@ class HubLink:
         refused: What the hub did not take of ours, and why, by the rule that it breaks. Only hubs of this package say so.
     """
 
-    def __init__(self, service: Service, hub: HubUrl, tls: ssl.SSLContext | None, origin: str | None) -> None:
+    def __init__(self, service: Service, hub: HubUrl, tls: ssl.SSLContext | None, origin: str | None, connections: HubConnections) -> None:
         self.url = hub.url
         self.attempts = 0
         self.error: str | None = None
@@ -213,6 +353,7 @@ class HubLink:
         self._hub = hub
         self._tls = tls
         self._origin = origin
+        self._connections = connections
         self._link: PeerConnection | None = None
         self._changed = trio.Event()
         self._backoff = Backoff(random.Random(), first_s=RETRY_FIRST_S, most_s=RETRY_MOST_S)
@@ -257,22 +398,29 @@ class HubLink:
             await trio.sleep(self._backoff.next())
 
     async def _connect(self) -> None:
-        async with dial_hub(self._service, self._hub, tls=self._tls, origin=self._origin) as (muxed, link):
+        async with self._connections.used_by(self._service, self._hub, self._tls, self._origin) as (muxed, link, stream):
             note("hub connected", hub=self.url)
             self._service.failed_dials.on_reached(self.url, "hub")
             self.error = None
             self._set(link)
-            self._service.hear_refusals(link, self._on_refused)
+            link.start(partial(self._hear, stream))
             link.start(self._service.presence.join)
+            link.start(partial(_end_with, muxed))
             connected_at = trio.current_time()
             try:
-                end = await muxed.wait_ended()
+                await link.given_up.wait()
             finally:
                 self._set(None)
+            reason = "the hub gave up the log" if muxed.end is None else muxed.end.reason
         if trio.current_time() - connected_at >= STABLE_S:
             self._backoff.reset()
-        self.error = end.reason
-        note("hub lost", level=logging.WARNING, hub=self.url, reason=end.reason)
+        self.error = reason
+        note("hub lost", level=logging.WARNING, hub=self.url, reason=reason)
+
+    async def _hear(self, stream: Stream | None, link: PeerConnection) -> None:
+        """Hear what the hub does not take. If it says so, it ends that to give up the log."""
+        if await hear_refusals(link.connection, self._service.topic, self._on_refused, stream):
+            link.given_up.set()
 
     def _on_refused(self, refused: Refused) -> None:
         """Take what the hub says: in the log once a rule, in facts each time."""
@@ -297,6 +445,11 @@ class HubLink:
         changed.set()
 
 
+async def _end_with(connection: MuxedConnection, link: PeerConnection) -> None:
+    await connection.wait_ended()
+    link.given_up.set()
+
+
 @asynccontextmanager
 async def connect(
     log: Replica,
@@ -308,6 +461,7 @@ async def connect(
     headers: Mapping[str, str] | None = None,
     identity: Signer | None = None,
     source: str | None = None,
+    connections: HubConnections | None = None,
 ) -> AsyncIterator[HubLink]:
     """Keep a log connected to a hub for the length of a block.
 
@@ -322,6 +476,7 @@ async def connect(
         headers: To send as well when connecting.
         identity: To be let in as, where there is no token: proves each time that its did is ours.
         source: Which of this machine's addresses to dial from; by default the system chooses.
+        connections: Those that it shares with other logs; by default it has one of its own.
 
     Raises:
         LocalProtocolError: The URL is malformed, or the log is connected to it already.
@@ -333,7 +488,7 @@ async def connect(
         service.hubs.add(hub.url)
         try:
             async with open_service_nursery() as nursery:
-                link = HubLink(service, hub, tls, origin)
+                link = HubLink(service, hub, tls, origin, connections or HubConnections(nursery))
                 nursery.start_soon(link.run)
                 yield link
                 nursery.cancel_scope.cancel()

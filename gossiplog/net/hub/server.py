@@ -16,7 +16,6 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -24,7 +23,6 @@ import trio
 
 from ...access import has_policy
 from ...broadcast.allowance import Allowance
-from ...broadcast.events import PeerKind
 from ...entry.rules import TOPIC_CHARS_MAX, is_topic
 from ...errors import CannotListen, ClosedError, GossipLogError, LocalProtocolError, LogNotFound, RemoteProtocolError, ShelfFull
 from ...limits import TokenBucket
@@ -32,17 +30,16 @@ from ...replica.log import Replica
 from ...replica.shelving import LogShelf, OpenLogs
 from ...tasks.nursery import open_service_nursery
 from ..ground.access import Caller, Rights, hash_token
-from ..ground.admission import Admission, HubLimits, Place, Refused, client_address
+from ..ground.admission import Admission, HubLimits, NotLetIn, Refused, client_address
 from ..ground.journal import note
 from ..ground.proof import Refusal
-from ..service.peers import PeerConnection, PeerConnectionState
+from ..service.peers import PeerConnectionState
 from ..service.service import Service, open_service
 from ..transport.flushes import Flushes
 from ..transport.http_head import Head, read_head, refuse
-from ..transport.muxed import open_muxed
-from ..transport.stream import ByteStream
 from ..transport.tcp import TcpStream
 from ..transport.websocket import accept_websocket
+from .client_connection import Client, ClientConnection, show_host
 from .http_names import Names
 from .roles import roles_kept
 
@@ -125,7 +122,7 @@ class Hub:
         """Where clients of one of the logs connect."""
         scheme = "wss" if self.is_tls else "ws"
         path = "" if topic == self.alone else f"/{quote(topic)}"
-        return [f"{scheme}://{_show(host)}:{port}{path}" for host, port in self.addresses]
+        return [f"{scheme}://{show_host(host)}:{port}{path}" for host, port in self.addresses]
 
     def links(self) -> list[PeerConnectionState]:
         """Show the connections of all its logs, whatever server or client they came by."""
@@ -153,7 +150,7 @@ class Hub:
                 self.apis[log.topic] = self.make_api(service)
 
     async def remove(self, topic: str) -> None:
-        """Serve a log no longer: its clients' connections are closed, after what waits for them went out, within a second."""
+        """Serve a log no longer: its clients are given up, after what waits for them went out, within a second."""
         service, held = self.services.pop(topic, None), self._held.pop(topic, None)
         self.allowances.pop(topic, None)
         self.apis.pop(topic, None)
@@ -224,6 +221,30 @@ class Hub:
                 with contextlib.suppress(Refused):
                     await stack.enter_async_context(self.visiting(topic))
             yield
+
+    @asynccontextmanager
+    async def entered(self, topic: str, caller: Caller, address: str) -> AsyncIterator[tuple[Service, Rights]]:
+        """Use a log for a client's connection for the length of a block.
+
+        Args:
+            topic: As the client said it.
+            caller: Who it is.
+            address: Its address.
+
+        Returns:
+            The log's service, and what the client may.
+
+        Raises:
+            NotLetIn: It may not connect.
+            Refused: As `visiting`.
+        """
+        async with self.knowing_members(topic):
+            rights = caller.entering(topic)
+            if isinstance(rights, Refusal):
+                note("client refused", address=address, topic=topic, reason=rights.reason)
+                raise NotLetIn(rights.reason, status=rights.status)
+            async with self.visiting(topic, creator=self.creator(topic, caller, rights, address)) as service:
+                yield service, rights
 
     def _none(self, topic: str) -> str:
         there = "" if self.logs.shelf is not None else f"; there are {', '.join(f'/{quote(each)}' for each in self.services)}"
@@ -334,69 +355,29 @@ class Hub:
                 elif not head.is_upgrade:
                     await refuse(connection, 426, "this server speaks WebSocket")
                 else:
-                    async with self.knowing_members(topic):
-                        caller = Caller(self.admission.limits.access, head.token)
-                        rights = caller.entering(topic)
-                        if isinstance(rights, Refusal):
-                            note("client refused", address=client, topic=topic, reason=rights.reason)
-                            await self._refuse_websocket(connection, head, rights)
-                            return None
-                        async with self.visiting(topic, creator=self.creator(topic, caller, rights, client)) as service:
-                            with trio.fail_after(self.admission.limits.handshake_s):
-                                websocket = await accept_websocket(connection, head.raw, head.subprotocol)
-                            await self.serve_client(websocket, service, rights, caller.did(topic), client, remote[1], place)
+                    caller = Caller(self.admission.limits.access, head.token)
+                    async with AsyncExitStack() as stack:
+                        service, rights = await stack.enter_async_context(self.entered(topic, caller, client))
+                        with trio.fail_after(self.admission.limits.handshake_s):
+                            websocket = await accept_websocket(connection, head.raw, head.subprotocol)
+                        came = Client(caller, client, remote[1], place)
+                        await ClientConnection(self, came).serve(websocket, service, rights, stack.pop_all())
+        except NotLetIn as refusal:
+            await self._refuse_websocket(connection, head, refusal)
         except Refused as refusal:
             note("connection refused", level=logging.DEBUG if refusal.is_repeated else logging.INFO, address=client, reason=str(refusal))
             await refuse(connection, refusal.status, str(refusal))
         return None
 
-    async def _refuse_websocket(self, connection: TcpStream, head: Head, denial: Refusal) -> None:
+    async def _refuse_websocket(self, connection: TcpStream, head: Head, denial: NotLetIn) -> None:
         """Say why somebody is not let in: to a page by a goodbye, as it is told nothing of errors of HTTP."""
         if head.first(b"origin") is None:
-            await refuse(connection, denial.status, denial.reason)
+            await refuse(connection, denial.status, str(denial))
             return
         with trio.fail_after(self.admission.limits.handshake_s):
             websocket = await accept_websocket(connection, head.raw, head.subprotocol)
-            await websocket.refuse(WS_CLOSE_CODE + denial.status, denial.reason)
+            await websocket.refuse(WS_CLOSE_CODE + denial.status, str(denial))
             await websocket.aclose()
-
-    async def serve_client(
-        self, stream: ByteStream, service: Service, rights: Rights, did: str | None, client: str, port: int, place: Place
-    ) -> None:
-        """Serve a client of a log until its connection ends, or what its did may as a member changes: then it comes again.
-
-        Args:
-            stream: The binary messages of its WebSocket.
-            service: Of the log.
-            rights: What it may.
-            did: By which it is known, if it is.
-            client: Its address.
-            port: Its port, or that of the proxy that it came by.
-            place: That it takes.
-        """
-        allowance = self.allowances[service.topic]
-        is_counted = not self.admission.is_exempt(client)
-        with service.host.named(f"ws://{_show(client)}:{port}") as peer:
-            async with (
-                open_muxed(stream, is_client=False, peer=peer, address=client, handlers=service.handlers, flushes=self.flushes) as muxed,
-                service.attached(muxed, PeerKind.CLIENT, is_counted=is_counted, rights=rights, allowance=allowance) as link,
-            ):
-                place.worth = lambda: link.peer.worth
-                if did is not None:
-                    link.start(partial(self._end_with_role, service.topic, did, rights))
-                note("client connected", peer=peer, topic=service.topic)
-                reason = "the server closes"
-                try:
-                    reason = (await muxed.wait_ended()).reason
-                finally:
-                    note("client gone", peer=peer, topic=service.topic, reason=reason)
-
-    async def _end_with_role(self, topic: str, did: str, rights: Rights, link: PeerConnection) -> None:
-        """Close the connection of a member when its role changes. Nothing is given or taken from then on."""
-        await self.admission.limits.access.wait_changed(topic, did, rights)
-        note("client's role changed", peer=link.peer.id)
-        link.peer.rights = Rights()
-        await link.connection.aclose()
 
 
 @asynccontextmanager
@@ -501,7 +482,3 @@ def parse_address(address: str) -> tuple[str | None, int]:
     if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX or (":" in host and not host.startswith("[")):
         raise LocalProtocolError(f"{address!r} is no address to listen on", hint="HOST:PORT, like 127.0.0.1:8080; :8080 for all addresses")
     return host.removeprefix("[").removesuffix("]") or None, int(port)
-
-
-def _show(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

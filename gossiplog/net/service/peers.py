@@ -54,6 +54,7 @@ class PeerConnection:
         nursery: The tasks that use it; cancelled when it is detached.
         since: Unix time, seconds.
         speaks: By which protocols the peer is pulled from.
+        given_up: Set to have the log use the connection no longer; whoever attached it, but for a mesh, waits for that.
     """
 
     connection: Connection
@@ -61,6 +62,7 @@ class PeerConnection:
     nursery: trio.Nursery
     since: float
     speaks: Speaks = field(default_factory=Speaks)
+    given_up: trio.Event = field(default_factory=trio.Event)
 
     def start(self, task: Callable[[PeerConnection], Awaitable[None]]) -> None:
         """Start a task that ends with the connection at the latest; a fault in it ends nothing but itself."""

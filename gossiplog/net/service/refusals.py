@@ -20,10 +20,13 @@ from ...entry.validation import Rule, Verdict
 from ...errors import ClosedError, DecodeError, GossipLogError, StreamReset
 from ...limits import keep_newest
 from ...sync.refusals import REFUSAL_BYTES_MAX, TEXT_CHARS_MAX, Refused, decode_refusal, encode_refusal
+from ...tasks.nursery import open_service_nursery
 from ..ground.journal import note
 from ..ground.protocol_ids import refusals_protocol
 from ..transport.stream import Connection, Stream
 
+STREAMS_A_LOG = 4
+"""By which the streams grow that either side of a connection may open, with each log beside the first: refusals, push, presence, a sync."""
 _RULES_MAX = 16
 _TOLD_MAX = 4_096
 _UNTOLD = frozenset({Rule.PARENTS, Rule.STORAGE})
@@ -65,20 +68,39 @@ class RefusalBox:
 
 
 async def write_refusals(stream: Stream, box: RefusalBox) -> None:
-    """Tell a client what is not taken, for as long as the stream lasts."""
+    """Agree to the stream, and tell a client what is not taken, until the client ends the stream."""
+    async with open_service_nursery() as nursery:
+        nursery.start_soon(_write, stream, box)
+        with suppress(StreamReset):
+            while await stream.receive_some():
+                pass
+        nursery.cancel_scope.cancel()
+
+
+async def _write(stream: Stream, box: RefusalBox) -> None:
     with suppress(StreamReset, ClosedError):
+        await stream.send_all(b"")
         while True:
             await stream.send_all(encode_refusal(await box.take()))
 
 
-async def hear_refusals(connection: Connection, topic: str, on_refused: Callable[[Refused], None]) -> None:
-    """Hear what a hub does not take, if it is one that says so, until it says no more."""
-    with suppress(GossipLogError):
-        stream = await connection.open_stream([refusals_protocol(topic)])
-        try:
-            await read_refusals(stream, on_refused)
-        except DecodeError as error:
-            note("malformed refusals", level=logging.WARNING, peer=connection.peer, reason=str(error))
+async def hear_refusals(connection: Connection, topic: str, on_refused: Callable[[Refused], None], stream: Stream | None = None) -> bool:
+    """Hear what a hub does not take, until it says no more, on a stream that is opened now unless it is there.
+
+    Returns:
+        Whether the hub is one that says so.
+    """
+    try:
+        stream = stream or await connection.open_stream([refusals_protocol(topic)])
+    except GossipLogError:
+        return False
+    try:
+        await read_refusals(stream, on_refused)
+    except DecodeError as error:
+        note("malformed refusals", level=logging.WARNING, peer=connection.peer, reason=str(error))
+    finally:
+        stream.reset()
+    return True
 
 
 async def read_refusals(stream: Stream, on_refused: Callable[[Refused], None]) -> None:
@@ -88,12 +110,7 @@ async def read_refusals(stream: Stream, on_refused: Callable[[Refused], None]) -
         DecodeError: It says what it cannot mean.
     """
     frames = FrameDecoder(REFUSAL_BYTES_MAX)
-    try:
+    with suppress(StreamReset, ClosedError):
         while data := await stream.receive_some():
             for frame in frames.take(data):
                 on_refused(decode_refusal(frame))
-    except (StreamReset, ClosedError):
-        return
-    except GossipLogError:
-        stream.reset()
-        raise

@@ -72,7 +72,6 @@ from ...pubsub.events import TimerFired
 from ...pubsub.router import ScoreParts
 from ...pubsub.types import PeerId
 from ...replica.log import Replica
-from ...sync.refusals import Refused
 from ...sync.result import SyncResult
 from ...tasks.nursery import open_service_nursery
 from ..ground.access import ALL, Rights
@@ -86,7 +85,6 @@ from .intake import IntakeWork
 from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
 from .presence import PresenceStreams
 from .pubsub_host import PubsubHost
-from .refusals import hear_refusals
 from .streams import Streams
 from .syncs import SyncStreams
 from .timers import Timers
@@ -203,10 +201,6 @@ class Service:
                 self.driver.on_detached(link)
                 nursery.cancel_scope.cancel()
 
-    def hear_refusals(self, link: PeerConnection, on_refused: Callable[[Refused], None]) -> None:
-        """Have a function told what a hub does not take, for as long as the connection with it lives."""
-        link.start(lambda link: hear_refusals(link.connection, self.topic, on_refused))
-
     # For whoever watches
 
     def state(self) -> BroadcastState:
@@ -246,10 +240,10 @@ class Service:
                 await peer.push.drain()
 
     async def close_clients(self) -> None:
-        """Close the connections of all clients, and wait until they are gone. Under a deadline of the caller's."""
+        """Give up all clients, and wait until they are gone. Under a deadline of the caller's."""
         for peer in list(self.peers.values()):
             if peer.kind is PeerKind.CLIENT:
-                self._close(peer)
+                _give_up(peer)
         while any(peer.kind is PeerKind.CLIENT for peer in self.peers.values()):
             await trio.sleep(_LOOK_S)
 
@@ -352,15 +346,11 @@ class Service:
             if push.queued_bytes and push.is_stalled():
                 self.observed("slow", id, size=push.queued_bytes)
                 note("slow reader dropped", level=logging.WARNING, peer=id, queued_bytes=push.queued_bytes)
+                # Other logs may use the connection, and this one may begin anew.
                 if peer.kind is PeerKind.MESH:
-                    # Other logs use the connection, and this one may begin anew.
                     push.stream.reset()
                 else:
-                    self._close(peer)
-
-    def _close(self, peer: Peer) -> None:
-        for link in peer.links:
-            self._nursery.start_soon(link.connection.aclose)
+                    _give_up(peer)
 
     def _ban(self, action: Ban) -> None:
         seconds = round(action.until - trio.current_time())
@@ -368,7 +358,8 @@ class Service:
         self.figures.bans += 1
         self.host.on_banned(action, self.driver)
         if action.peer in self.peers:
-            self._close(self.peers[action.peer])
+            for link in self.peers[action.peer].links:
+                self._nursery.start_soon(link.connection.aclose)
 
     async def _ask(self, action: AskLog) -> None:
         self.tell(LogAnswered(action.token, await read_patiently(self.log, action.plan)))
@@ -379,6 +370,11 @@ class Service:
             self.tell(SyncFinished(action.peer, SyncResult(reason="the peer has gone"), action.token))
         else:
             peer.links[0].start(partial(self._syncs.pull, action))
+
+
+def _give_up(peer: Peer) -> None:
+    for link in peer.links:
+        link.given_up.set()
 
 
 _OBSERVED: WeakKeyDictionary[Replica, Path | None] = WeakKeyDictionary()

@@ -11,7 +11,7 @@ from ...broadcast.events import PeerKind, PushClosed, PushOpened, PushReceived
 from ...errors import ClosedError, DecodeError, RemoteProtocolError, StreamReset
 from ..ground.journal import note
 from ..ground.protocol_ids import push_protocol, refusals_protocol
-from ..transport.stream import Handler, Stream
+from ..transport.stream import Handler, PromptHandler, Stream
 from .driver import LogDriver
 from .peers import Peer, PeerConnection
 from .push_stream import PushStream
@@ -31,7 +31,8 @@ class Streams:
     def handlers(self) -> dict[str, Handler]:
         """Return what a connection serves, by protocol id."""
         serve = partial(self._driver.links.handler, may_end=True)
-        return {self._push_protocol: serve(self._serve_push), refusals_protocol(self._driver.topic): serve(self._serve_refusals)}
+        refusals = PromptHandler(serve(self._serve_refusals), is_deliberate=True)
+        return {self._push_protocol: serve(self._serve_push), refusals_protocol(self._driver.topic): refusals}
 
     # Streams that peers open
 
@@ -41,10 +42,11 @@ class Streams:
         await self._run_push(link.peer, stream)
 
     async def _serve_refusals(self, link: PeerConnection, stream: Stream) -> None:
-        """Tell a client what is not taken of it, on the stream that it opened last."""
+        """Tell a client what is not taken of it, on the stream that it opened last. With that stream it gives the log up."""
         link.peer.hearing.cancel()
         with trio.CancelScope() as link.peer.hearing:
             await write_refusals(stream, link.peer.refusal_box)
+            link.given_up.set()
 
     # Streams that we open
 

@@ -225,7 +225,9 @@ class MuxedStream:
                     answer = offer.receive(data)
                     if offer.protocol is not None:
                         rest = offer.take_rest()
-                        self._held = answer if rest and isinstance(handlers[offer.protocol], PromptHandler) else b""
+                        handler = handlers[offer.protocol]
+                        waits = isinstance(handler, PromptHandler) and (rest or handler.is_deliberate)
+                        self._held = answer if waits else b""
                     if answer and not self._held:
                         await self.send_all(answer)
             except (StreamReset, RemoteProtocolError):

@@ -180,9 +180,13 @@ class PromptHandler:
     """A `Handler` that answers what came with the proposal, to an opener who waits no longer for the protocol than for that answer.
 
     So the agreement goes out with the answer, in 16 bytes less. Where nothing came with the proposal, it goes out at once.
+
+    Attributes:
+        is_deliberate: It goes out with what the handler sends first in any case; if the handler raises before, the stream is reset instead.
     """
 
     handle: Handler
+    is_deliberate: bool = False
 
     async def __call__(self, connection: Connection, stream: Stream) -> None:
         """Serve a stream."""

@@ -128,13 +128,14 @@ _RAPID_ROUND_TRIPS = 4
 class Yamux:
     """One side of one connection.
 
-    Everything that a peer can fill has an end: a stream's buffer at its window, streams at 128, the rest of the output at what the
-    driver drops the connection for (`queued_bytes`).
+    Everything that a peer can fill has an end: a stream's buffer at its window, streams at `streams_max`, the rest of the output at what
+    the driver drops the connection for (`queued_bytes`).
 
     Args:
         is_client: We dialled; our streams have odd ids.
 
     Attributes:
+        streams_max: How many streams either side may have opened.
         round_trip_s: How long the last ping took, in seconds; None before.
         ping_sent_at: When the ping that is unanswered was sent; None without one.
         is_leaving: Either side said that it goes, or broke the protocol: no stream is opened any more.
@@ -144,7 +145,8 @@ class Yamux:
         self._is_client = is_client
         self._next_id = 1 if is_client else 2
         self._streams: dict[int, StreamState] = {}
-        # Streams that count against `STREAMS_MAX`, by who opened them.
+        self.streams_max = STREAMS_MAX
+        # Streams that count against that, by who opened them.
         self._inbound = 0
         self._outbound = 0
         # What all windows together may still grow by, and what may still arrive on streams that are gone.
@@ -192,8 +194,8 @@ class Yamux:
         """
         if self.is_leaving or self._is_ended:
             raise StreamReset("the connection is at its end")
-        if self._outbound >= STREAMS_MAX or self._next_id > _ID_MAX:
-            raise StreamReset(f"{self._outbound} streams of ours are open, at most {STREAMS_MAX} are allowed")
+        if self._outbound >= self.streams_max or self._next_id > _ID_MAX:
+            raise StreamReset(f"{self._outbound} streams of ours are open, at most {self.streams_max} are allowed")
         stream = self._streams[self._next_id] = StreamState(self._next_id, False, now)
         self._next_id += 2
         self._outbound += 1
@@ -431,7 +433,7 @@ class Yamux:
     def _on_open(self, header: Header, events: list[MuxerEvent], now: float) -> StreamState | None:
         if (header.stream % 2 == 0) != self._is_client:
             raise self._violation(f"stream {header.stream} was opened with an id of ours")
-        if self._inbound >= STREAMS_MAX or self.is_leaving:
+        if self._inbound >= self.streams_max or self.is_leaving:
             self._send(FrameKind.WINDOW, Flags.RST, header.stream, 0)
             self._discard_left += WINDOW_BYTES
             return None

@@ -486,17 +486,17 @@ async def test_reader_that_stopped_is_dropped_after_a_while(
         memory_log(1, value_bytes_max=2**20) as log,
         open_service(log) as hub,
         muxed_pair({}, hub.handlers) as (theirs, ours),
-        hub.attached(ours, PeerKind.CLIENT),
+        hub.attached(ours, PeerKind.CLIENT) as link,
     ):
         await pushed(await theirs.open_stream([PUSH]), 1)
         while not hub.links()[0].counts.get("dropped"):
             await log.append(b"x" * 900_000)
             await trio.testing.wait_all_tasks_blocked()
-        assert not ours.is_over
+        assert not link.given_up.is_set()
         await trio.sleep(STALLED_S + 1)
         await log.append("one more")
         with trio.fail_after(60):
-            await ours.wait_ended()
+            await link.given_up.wait()
     assert "slow reader dropped" in caplog.text
 
 

@@ -1,0 +1,303 @@
+"""Several logs on one WebSocket between our peers: who shares it, what ends one of them, and what ends all.
+
+Source: docs/spec/sync.md, "Several logs on one connection".
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from broadcast_support import forged
+from hostile_client import muxed, push
+from network_support import eventually, free_port, memory_log, signer, until, until_count, until_equal
+
+import gossiplog
+from gossiplog.errors import ProtocolNotSupported, StreamReset
+from gossiplog.net import HubLimits
+from gossiplog.net.ground.access import Access
+from gossiplog.net.ground.admission import Admission
+from gossiplog.net.ground.protocol_ids import push_protocol, refusals_protocol
+from gossiplog.net.hub import client_connection
+from gossiplog.net.hub.client import HubLink, at_topic, connect, open_hub_connections
+from gossiplog.net.hub.client_connection import LOGS_MAX
+from gossiplog.net.hub.server import Hub, listen
+from gossiplog.net.transport.muxed import MuxedConnection
+
+ROOMS = [f"room-{number}.example.com" for number in range(50)]
+
+
+@asynccontextmanager
+async def hub_of(*topics: str, limits: HubLimits | None = None) -> AsyncIterator[tuple[Hub, list[gossiplog.GossipLog]]]:
+    """A server for logs in memory."""
+    async with AsyncExitStack() as stack:
+        logs = [await stack.enter_async_context(memory_log(1, topic)) for topic in topics]
+        yield await stack.enter_async_context(listen(logs, "127.0.0.1:0", limits=limits)), logs
+
+
+@asynccontextmanager
+async def clients_of(hub: Hub, *topics: str) -> AsyncIterator[tuple[list[gossiplog.GossipLog], list[HubLink]]]:
+    """Logs in memory that share their connections, each connected before the next one comes."""
+    async with open_hub_connections() as connections, AsyncExitStack() as stack:
+        logs, links = [], []
+        for topic in topics:
+            logs.append(await stack.enter_async_context(memory_log(2, topic)))
+            url = at_topic(f"ws://127.0.0.1:{hub.port}", topic)
+            links.append(await stack.enter_async_context(connect(logs[-1], url, connections=connections)))
+            await eventually(lambda: links[-1].is_connected or links[-1].error)
+        yield logs, links
+
+
+def raw(hub: Hub, topic: str) -> AbstractAsyncContextManager[MuxedConnection]:
+    return muxed(f"ws://127.0.0.1:{hub.port}/{topic}")
+
+
+async def test_fifty_logs_of_a_shelf_have_one_connection_and_each_gets_what_it_lacks(tmp_path: Path) -> None:
+    async with (
+        gossiplog.shelf(tmp_path / "hub", signer=signer(1)) as theirs,
+        theirs.listen("127.0.0.1:0") as hub,
+        gossiplog.shelf(tmp_path / "own", signer=signer(2)) as ours,
+    ):
+        for topic in ROOMS:
+            async with theirs.open(topic, create=True) as log:
+                await log.append(f"of the hub in {topic}")
+        async with ours.connect(f"ws://127.0.0.1:{hub.port}", topics=ROOMS):
+            for topic in ROOMS:
+                async with ours.open(topic) as log, theirs.open(topic) as other:
+                    await log.append(f"ours in {topic}")
+                    await until_count(other, 2)
+                    await until_equal(other, log)
+            assert hub.admission.open == 1
+            assert len(hub.links()) == 50
+            assert {state.peer for state in hub.links()} == {hub.links()[0].peer}
+        await eventually(lambda: not hub.admission.open and not hub.links())
+
+
+async def test_presence_of_each_room_goes_over_the_one_connection() -> None:
+    async with hub_of("a", "b") as (hub, logs), clients_of(hub, "a", "b") as (own, _):
+        for number, log in enumerate(own):
+            await log.presence.set({"cursor": number}, ttl_s=60)
+        for number, log in enumerate(logs):
+            await eventually(lambda log=log, number=number: log.presence.states == {signer(2).did: {"cursor": number}})
+        assert hub.admission.open == 1
+
+
+async def hold(block: AbstractAsyncContextManager[Any], end: trio.Event, *, task_status: trio.TaskStatus[Any]) -> None:
+    """Enter a block in a task of its own, and leave it when that is asked for."""
+    async with block as value:
+        task_status.started(value)
+        await end.wait()
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+async def test_a_log_that_is_closed_leaves_the_connection_to_the_others(gone: int) -> None:
+    topics = ["a", "b", "c"]
+    async with hub_of(*topics) as (hub, logs), open_hub_connections() as connections, trio.open_nursery() as nursery:
+
+        @asynccontextmanager
+        async def connected(topic: str) -> AsyncIterator[gossiplog.GossipLog]:
+            async with memory_log(2, topic) as log, connect(log, f"ws://127.0.0.1:{hub.port}/{topic}", connections=connections) as link:
+                await link.wait_connected()
+                yield log
+
+        ends = [trio.Event() for _ in topics]
+        own = [await nursery.start(hold, connected(topic), end) for topic, end in zip(topics, ends, strict=True)]
+        assert hub.admission.open == 1
+        ends[gone].set()
+        await eventually(lambda: not hub.services[topics[gone]].peers)
+        await logs[2].append("still there")
+        await until_count(own[2], 1)
+        assert hub.admission.open == 1
+        async with connected(topics[gone]) as log:
+            await logs[gone].append("back")
+            await until_count(log, 1)
+            assert hub.admission.open == 1
+        for end in ends:
+            end.set()
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+async def test_a_log_that_the_hub_gives_up_is_lost_alone_and_found_again(gone: int) -> None:
+    async with hub_of("c") as (hub, (other,)), memory_log(1, "a") as a, memory_log(1, "b") as b, trio.open_nursery() as nursery:
+        ends, served = [trio.Event(), trio.Event()], [a, b]
+        for log, end in zip(served, ends, strict=True):
+            await nursery.start(hold, hub.logs.pinned(log), end)
+        async with clients_of(hub, "a", "b", "c") as (own, links):
+            assert hub.admission.open == 1
+            ends[gone].set()
+            with trio.fail_after(20):
+                await links[gone].wait_disconnected()
+            await eventually(lambda: "404" in (links[gone].error or ""))
+            await other.append("still there")
+            await until_count(own[2], 1)
+            assert links[1 - gone].attempts == links[2].attempts == 1
+            async with hub.logs.pinned(served[gone]):
+                await served[gone].append("again")
+                await until_count(own[gone], 1)
+                assert hub.admission.open == 1
+        ends[1 - gone].set()
+
+
+async def test_a_log_that_is_refused_hears_why_and_the_others_do_not_notice() -> None:
+    rules = Access.parse({"logs": {"b": {"anonymous": []}}})
+    async with hub_of("a", "b", "c", limits=HubLimits(access=rules)) as (hub, logs), clients_of(hub, "a", "b", "c") as (own, links):
+        assert [link.is_connected for link in links] == [True, False, True]
+        assert "401" in (links[1].error or "")
+        await logs[1].append("secret")
+        for number in (0, 2):
+            await logs[number].append("open")
+            await until_count(own[number], 1)
+        assert hub.admission.open == 1 and not hub.services["b"].peers and await own[1].count() == 0
+        rules.replace(Access.parse({}))
+        await until_count(own[1], 1)
+        assert hub.admission.open == 1
+        assert links[0].attempts == links[2].attempts == 1
+
+
+async def test_logs_beyond_what_an_address_may_use_have_connections_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Admission, "is_exempt", lambda self, address: False)
+    topics = list("abcde")
+    limits = HubLimits(further_logs_per_address=2)
+    async with hub_of(*topics, limits=limits) as (hub, logs), clients_of(hub, *topics) as (own, _):
+        for number, log in enumerate(logs):
+            await log.append(number)
+            await until_count(own[number], 1)
+        assert hub.admission.open == 3
+
+
+async def test_a_token_of_another_is_another_connection() -> None:
+    async with hub_of("a", "b") as (hub, _), open_hub_connections() as connections, AsyncExitStack() as stack:
+        for topic, token in (("a", "one"), ("b", "two")):
+            log = await stack.enter_async_context(memory_log(2, topic))
+            url = f"ws://127.0.0.1:{hub.port}/{topic}"
+            link = await stack.enter_async_context(connect(log, url, token=token, connections=connections))
+            await eventually(lambda link=link: link.is_connected)
+        assert hub.admission.open == 2
+
+
+async def test_a_ban_in_one_log_is_the_connection_s() -> None:
+    async with hub_of("a", "b") as (hub, logs), raw(hub, "a") as connection:
+        await connection.open_stream([refusals_protocol("b")])
+        assert [len(hub.services[topic].peers) for topic in "ab"] == [1, 1]
+        async with memory_log(3, "b") as other:
+            stream = await connection.open_stream([push_protocol("b")])
+            await push(stream, [forged(await other.append(number)) for number in range(5)])
+            with trio.fail_after(20):
+                await connection.wait_ended()
+        await eventually(lambda: not hub.links())
+        assert [await log.count() for log in logs] == [0, 0]
+
+
+async def test_what_is_asked_twice_or_is_no_log_or_is_one_too_many_is_refused_and_the_rest_goes_on() -> None:
+    async with hub_of("a", "b") as (hub, _), raw(hub, "a") as connection:
+        for topic in ("none", "", "x" * 129, "../a", "\x7f", "b/c"):
+            with pytest.raises(StreamReset):
+                await connection.open_stream([refusals_protocol(topic)])
+        with pytest.raises(ProtocolNotSupported):
+            await connection.open_stream([push_protocol("b")])
+        first = await connection.open_stream([refusals_protocol("b")])
+        # The newest one counts, as on the log of the URL.
+        await connection.open_stream([refusals_protocol("b")])
+        with trio.fail_after(20):
+            assert await first.receive_some() == b""
+        assert len(hub.services["b"].peers) == 1
+        answered = []
+
+        async def ask(number: int) -> None:
+            with pytest.raises(StreamReset):
+                await connection.open_stream([refusals_protocol(f"none-{number}")])
+            answered.append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(LOGS_MAX + 20):
+                nursery.start_soon(ask, number)
+        assert len(answered) == LOGS_MAX + 20
+        await connection.open_stream([push_protocol("b")])
+        assert not connection.is_over and len(hub.links()) == 2
+
+
+async def test_no_more_than_so_many_logs_are_used_on_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_connection, "LOGS_MAX", 3)
+    async with hub_of("a", "b", "c", "d") as (hub, _), raw(hub, "a") as connection:
+        for topic in "bc":
+            await connection.open_stream([refusals_protocol(topic)])
+        with pytest.raises(StreamReset):
+            await connection.open_stream([refusals_protocol("d")])
+        assert len(hub.links()) == 3
+
+
+async def test_a_connection_ends_with_its_last_log() -> None:
+    async with hub_of("a", "b") as (hub, _), raw(hub, "a") as connection:
+        streams = [await connection.open_stream([refusals_protocol(topic)]) for topic in "ab"]
+        streams[0].reset()
+        await eventually(lambda: not hub.services["a"].peers)
+        with pytest.raises(ProtocolNotSupported):
+            await connection.open_stream([push_protocol("a")])
+        assert not connection.is_over
+        streams[1].close_sending()
+        with trio.fail_after(20):
+            await connection.wait_ended()
+        assert not hub.links()
+
+
+@contextmanager
+def serving(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "gossiplog", "serve", "--dir", str(folder), "--listen", f"127.0.0.1:{port}", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        try:
+            assert server.stdout is not None and json.loads(server.stdout.readline())
+            yield server
+        finally:
+            server.kill()
+
+
+@pytest.mark.slow
+async def test_a_hub_that_is_killed_comes_back_and_all_logs_go_on(tmp_path: Path) -> None:
+    port = free_port()
+    async with gossiplog.shelf(tmp_path / "hub", signer=signer(1)) as theirs:
+        for topic in ROOMS:
+            async with theirs.open(topic, create=True):
+                pass
+    url = f"ws://127.0.0.1:{port}"
+    async with gossiplog.shelf(tmp_path / "own", signer=signer(2)) as ours, AsyncExitStack() as stack:
+        logs = [await stack.enter_async_context(ours.open(topic, create=True)) for topic in ROOMS]
+        async with (
+            ours.connect(url),
+            memory_log(3, ROOMS[-1]) as reader,
+            reader.connect(at_topic(url, ROOMS[-1])),
+            trio.open_nursery() as nursery,
+        ):
+
+            async def write(log: gossiplog.GossipLog) -> None:
+                for number in range(10_000):
+                    await log.append(number)
+                    await trio.sleep(0.1)
+
+            with serving(tmp_path / "hub", port) as server:
+                for log in logs:
+                    nursery.start_soon(write, log)
+                await until(reader, is_beyond(reader, 5))
+                server.kill()
+                server.wait()
+            with serving(tmp_path / "hub", port):
+                await until(reader, is_beyond(reader, 5 + await logs[-1].count()))
+                nursery.cancel_scope.cancel()
+        with serving(tmp_path / "hub", port):
+            async with ours.connect(url):
+                for log in logs:
+                    async with memory_log(3, log.topic) as reader, reader.connect(at_topic(url, log.topic)):
+                        await until_equal(log, reader)
+
+
+def is_beyond(log: gossiplog.GossipLog, count: int) -> Callable[[], Awaitable[bool]]:
+    async def look() -> bool:
+        return await log.count() >= count
+
+    return look
