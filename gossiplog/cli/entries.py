@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from ..archive import entry_to_line
 from ..errors import DecodeError
+from ..tasks.pages import Pages
 from .output import Column, Listing, Output, clean
 
 if TYPE_CHECKING:
     from ..entry.message import Entry
+    from ..gossip_log import GossipLog
 
 ID_CHARACTERS = 16
 """How much of an id a table shows: at least 56 bits of it are hash as long as clocks are below 128, and 40 up to 2 million."""
@@ -35,30 +37,37 @@ def payload_text(entry: Entry, limit: int | None = _PREVIEW_CHARACTERS) -> str:
     return clean(dag_json.encode(entry.message.payload).decode()[:limit])
 
 
-def entry_cells(entry: Entry, out: Output) -> tuple[str, str, str, str]:
-    """An entry as a row under `ENTRY_COLUMNS`."""
-    limit = None if out.width is None else _PREVIEW_CHARACTERS
-    return entry.id[:ID_CHARACTERS], str(entry.clock), short_did(entry.signature.public_key), payload_text(entry, limit)
+def entry_cells(entry: Entry, out: Output, *, is_void: bool = False) -> tuple[str, str, str, str]:
+    """An entry as a row under `ENTRY_COLUMNS`, marked if it is void."""
+    text = payload_text(entry, None if out.width is None else _PREVIEW_CHARACTERS)
+    return entry.id[:ID_CHARACTERS], str(entry.clock), short_did(entry.signature.public_key), f"(void) {text}" if is_void else text
 
 
-def add_entry(listing: Listing, out: Output, entry: Entry) -> bool:
-    """Add an entry to a listing under `ENTRY_COLUMNS`; in JSON it is the line that `import` reads.
+def add_entry(listing: Listing, out: Output, entry: Entry, *, is_void: bool) -> bool:
+    """Add an entry to a listing under `ENTRY_COLUMNS`; in JSON it is the line that `import` reads, which does not say what is void.
 
     Returns:
         False if the entry is damaged: that was said on stderr, and nothing was added.
     """
     try:
-        _add_entry(listing, out, entry)
+        if out.is_quiet:
+            listing.add(b"", (), id=entry.id)
+        elif out.is_json:
+            listing.add(entry_to_line(entry), ())
+        else:
+            listing.add(b"", entry_cells(entry, out, is_void=is_void))
     except DecodeError as error:
         out.note(f"entry {entry.id} is damaged: {error}")
         return False
     return True
 
 
-def _add_entry(listing: Listing, out: Output, entry: Entry) -> None:
-    if out.is_quiet:
-        listing.add(b"", (), id=entry.id)
-    elif out.is_json:
-        listing.add(entry_to_line(entry), ())
-    else:
-        listing.add(b"", entry_cells(entry, out))
+def with_void(log: GossipLog, entries: Pages[Entry]) -> Pages[tuple[Entry, bool]]:
+    """Iterate over entries and whether each is void: in a log with members, stored and without effect."""
+
+    async def read_page() -> list[tuple[Entry, bool]]:
+        page = await entries.next_page()
+        void = await log.find_void([entry.id for entry in page]) if page and log.has_members else ()
+        return [(entry, entry.id in void) for entry in page]
+
+    return Pages(read_page)

@@ -33,6 +33,7 @@ def test_a_member_is_let_in_and_removed(cli: Run) -> None:
     assert cli("append", "team.db", "1", "--key", "bob", "--json", code=6).error["kind"] == "unauthorised"
     node = cli("access", "grant", "team.db", DIDS["bob"], "--device", "-q", "--key", "alice").out.strip()
     entry = cli("append", "-q", "team.db", "1", "--key", "bob").out.strip()
+    cli("copy", "team.db", "apart.db")
     checked = cli("access", "check", "team.db", entry[:12]).record
     assert (checked["counts"], checked["node"], checked["person"]) == (True, node, DIDS["alice"])
     revoked = cli("access", "revoke", "team.db", node[:10], "--keep-nothing", "--key", "alice").record
@@ -40,6 +41,17 @@ def test_a_member_is_let_in_and_removed(cli: Run) -> None:
     assert revoked["keep"] == []
     void = cli("access", "check", "team.db", entry, code=7).record
     assert (void["counts"], void["revokedBy"]) == (False, [revoked["id"]])
+    for command in (["log"], ["graph"], ["ancestors", str(revoked["id"])]):
+        table = cli(command[0], "team.db", *command[1:], *(["--table"] if command != ["graph"] else [])).out
+        (line,) = (line for line in table.splitlines() if entry[:12] in line)
+        assert "(void) 1" in line, command
+    late = cli("append", "-q", "apart.db", "2", "--key", "bob").out.strip()
+    cli("sync", "team.db", "apart.db", "--pull")
+    assert {each["id"]: each["void"] for each in cli("heads", "team.db").lines} == {late: True, revoked["id"]: False}
+    assert "(void) 2" in cli("heads", "team.db", "--table").out
+    assert cli("explain", "team.db", entry).record["standing"]["revokedBy"] == [revoked["id"]]
+    for shown_as in ("explain", "show"):
+        assert f"void by the removal {revoked['id']}" in cli(shown_as, "team.db", entry, "--table").out
     shown = cli("access", "show", "team.db").lines
     assert [each["held"] for each in shown] == [True, False]
     assert all(each.keys() == {"node", "did", "role", "person", "path", "held", "removedBy"} for each in shown)

@@ -117,14 +117,14 @@ async def show(log: GossipLog, out: Output) -> None:
       gossiplog access show team.db
       gossiplog access show team.db --json | jq -r 'select(.held) | .did'
     """
-    columns = (Column("node", style="yellow"), Column("role"), Column("person"), Column("did", style="cyan"), Column("state"))
+    columns = (Column("node", style="yellow"), Column("role"), Column("person"), Column("state"), Column("did", style="cyan"))
     with Listing(out, columns, empty="no members") as listing:
         for member in await log.members():
             if out.is_quiet and not member.is_held:
                 continue
             state = "member" if member.is_held else f"removed by {', '.join(map(_short, member.removed_by))}"
             person = "" if member.person == member.node else _short(member.person)
-            listing.add(member.to_record(), (_short(member.node), member.role, person, member.did, state), id=member.node)
+            listing.add(member.to_record(), (_short(member.node), member.role, person, state, member.did), id=member.node)
 
 
 @access.command()
@@ -332,12 +332,12 @@ async def log_(log: GossipLog, out: Output) -> None:
     Example
       gossiplog access log team.db
     """
-    columns = (Column("id", style="yellow"), Column("said"), Column("of"), Column("by", style="cyan"), Column("state"))
+    columns = (Column("id", style="yellow"), Column("said"), Column("of"), Column("state"), Column("by", style="cyan"))
     with Listing(out, columns, empty="nothing but the policy") as listing:
         for each in await log.access_log():
             state = f"void by {', '.join(map(_short, each.revoked_by))}" if each.revoked_by else "counts"
             more = f" and {len(each.names) - 1} more" if len(each.names) > 1 else ""
-            listing.add(each.to_record(), (_short(each.id), each.kind, _short(each.names[0]) + more, each.author, state), id=each.id)
+            listing.add(each.to_record(), (_short(each.id), each.kind, _short(each.names[0]) + more, state, each.author), id=each.id)
 
 
 @access.command()

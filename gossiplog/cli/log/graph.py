@@ -12,7 +12,7 @@ import click
 
 from ...errors import DecodeError
 from ...graph import GraphNode, TextStyle, draw_dot, draw_html, draw_svg, draw_text
-from ..entries import ID_CHARACTERS, payload_text, short_did
+from ..entries import ID_CHARACTERS, payload_text, short_did, with_void
 from ..options import FILE_OR_DASH, Location, log_argument
 from ..output import Output, clean, counted, cut, is_unicode
 from ..session import opened, run
@@ -84,9 +84,10 @@ async def graph_nodes(log: GossipLog, limit: int) -> list[GraphNode]:
     """Read the newest entries, newest first, as the drawing wants them."""
     heads = set(await log.heads())
     nodes = []
-    async for entry in log.iterate(reverse=True, limit=limit):
+    async for entry, is_void in with_void(log, log.iterate(reverse=True, limit=limit)):
         try:
             parents, did, payload = entry.message.parents, entry.signature.public_key, payload_text(entry)
+            payload = f"(void) {payload}" if is_void else payload
         except DecodeError as error:
             parents, did, payload = (), "", f"damaged: {error}"
         nodes.append(GraphNode(entry.id, parents, entry.clock, did, payload, entry.id in heads))

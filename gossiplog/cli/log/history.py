@@ -9,7 +9,7 @@ import click
 
 from ...archive.car import add_foreign
 from ...errors import DecodeError, NotFound
-from ..entries import ENTRY_COLUMNS, ID_CHARACTERS, add_entry, entry_cells, payload_text
+from ..entries import ENTRY_COLUMNS, ID_CHARACTERS, add_entry, entry_cells, payload_text, with_void
 from ..exits import ExitCode
 from ..options import id_argument, log_argument, output_options
 from ..output import Listing, Output, clean
@@ -38,13 +38,17 @@ async def heads(log: GossipLog, out: Output) -> None:
       gossiplog heads -q app.db | wc -l
     """
     with Listing(out, ENTRY_COLUMNS, empty="no heads: the log is empty") as listing:
-        for id in await log.heads():
+        ids = await log.heads()
+        void = await log.find_void(ids) if ids and log.has_members else ()
+        for id in ids:
             if out.is_quiet:
                 listing.add({}, (id,), id=id)
                 continue
             entry = await log.get(id)
             record = {"id": id, "clock": entry.clock, "author": entry.signature.public_key}
-            listing.add(record, entry_cells(entry, out), id=id)
+            if log.has_members:
+                record["void"] = id in void
+            listing.add(record, entry_cells(entry, out, is_void=id in void), id=id)
 
 
 @click.command()
@@ -74,8 +78,8 @@ async def ancestors(log: GossipLog, entry_id: str, other_id: str | None, limit: 
         return ExitCode.FAILED if exit_code and not is_ancestor else ExitCode.DONE
     is_whole = True
     with Listing(out, ENTRY_COLUMNS, empty="no ancestors: the entry has no parents") as listing:
-        async for entry in log.ancestors(id, limit=limit):
-            is_whole &= add_entry(listing, out, entry)
+        async for entry, is_void in with_void(log, log.ancestors(id, limit=limit)):
+            is_whole &= add_entry(listing, out, entry, is_void=is_void)
     return ExitCode.DONE if is_whole else ExitCode.INTEGRITY
 
 
@@ -87,7 +91,8 @@ async def ancestors(log: GossipLog, entry_id: str, other_id: str | None, limit: 
 async def explain(log: GossipLog, entry_id: str, out: Output) -> int:
     """Explain where an entry stands, and whether it is valid.
 
-    Shows its parents and whether they are here, its signer, the rule that it fails if any, its children and its branch.
+    Shows its parents and whether they are here, its signer, the rule that it fails if any, its children and its branch; in a log with
+    members also whether it counts, or what made it void.
 
     Entries in quarantine are explained too. The exit code is 3 if the entry is not valid or a parent is missing.
 
@@ -137,6 +142,10 @@ async def _explain(log: GossipLog, id: str, out: Output) -> int:
     states = [f"{parent} {'here' if here else out.style('MISSING', 'red', bold=True)}" for parent, here in present.items()]
     verdict_text = out.style("accepted", "green") if accepted else out.style(f"rejected by rule {rule!r}: {clean(reason or '')}", "red")
     shown = [("id", out.style(id, "yellow")), ("verdict", verdict_text)]
+    if log.has_members:
+        standing = await log.standing(id)
+        record["standing"] = standing.to_record()
+        shown += [("members", out.style("counts", "green") if standing.counts else out.style(str(standing.reason), "red"))]
     shown += [("signed by", out.style(clean(author), "cyan"))] if author else []
     shown += [("clock", f"{entry.clock:,}, on branch {position.branch}")]
     shown += _list("parents", states, "none: a beginning")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +10,8 @@ import click
 from ...archive import entry_to_line
 from ...archive.car import add_foreign
 from ...errors import DamagedLog, DecodeError
-from ..entries import ENTRY_COLUMNS, add_entry, payload_text
+from ...tasks.pages import Pages
+from ..entries import ENTRY_COLUMNS, add_entry, payload_text, with_void
 from ..options import id_argument, log_argument, output_options
 from ..output import Listing, Output, clean, counted
 from ..session import in_trio, opened, resolve, with_log
@@ -55,18 +55,23 @@ async def log(
         damaged = 0
         low = await resolve(opened_log, after) if after else None
         high = await resolve(opened_log, before) if before else None
-        entries: AsyncIterator[Entry]
         if follow:
             arriving = await stack.enter_async_context(opened_log.subscribe())
-            wanted = (entry async for entry in arriving if (low is None or entry.id > low) and (high is None or entry.id < high))
-            entries = await stack.enter_async_context(contextlib.aclosing(wanted))
+
+            async def next_wanted() -> list[Entry]:
+                async for entry in arriving:
+                    if (low is None or entry.id > low) and (high is None or entry.id < high):
+                        return [entry]
+                return []
+
+            entries = Pages(next_wanted)
         else:
             entries = opened_log.iterate(after=low, before=high, reverse=reverse, limit=limit if author is None else None)
         with Listing(out, ENTRY_COLUMNS, empty="no entries", is_live=follow) as listing:
-            async for entry in entries:
+            async for entry, is_void in with_void(opened_log, entries):
                 if author is not None and not _is_by(entry, author):
                     continue
-                damaged += not add_entry(listing, out, entry)
+                damaged += not add_entry(listing, out, entry, is_void=is_void)
                 if listing.count == limit:
                     break
         if damaged:
@@ -104,7 +109,8 @@ async def show(log: GossipLog, entry_id: str, is_hex: bool, out: Output) -> None
         if out.is_json:
             out.raw(entry_to_line(entry))
         else:
-            out.fields({}, _fields(entry, out))
+            standing = await log.standing(entry.id) if log.has_members else None
+            out.fields({}, _fields(entry, out) + ([("members", standing.reason or "counts")] if standing else []))
     except DecodeError as error:
         what = add_foreign(f"entry {entry.id} is damaged: {error}", entry.value)
         raise DecodeError(what, hint=f"`gossiplog show {log.location} {entry_id} --hex` prints its bytes") from None
