@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from names_support import PLAIN, members, missing, missing_on, texts, told, unexplained, unfounded
 
+import gossiplog
+
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("docs", "examples")
 PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
@@ -76,6 +78,11 @@ def test_docstrings_cite_specifications_by_their_place() -> None:
 
 def test_readme_is_a_first_screen() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= 14_000
+
+
+def test_reference_has_every_public_name() -> None:
+    text = (ROOT / "docs" / "reference.md").read_text("utf-8")
+    assert [name for name in gossiplog.__all__ if name != "__version__" and f"::: gossiplog.{name}\n" not in text] == []
 
 
 def test_readme_and_the_site_begin_alike() -> None:
