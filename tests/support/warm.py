@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -60,8 +61,9 @@ def warm_python(program: Path, modules: Sequence[str], *, first: Sequence[str] =
     # Whoever forks must be alone, and numpy starts a thread for each core.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, str(Path(__file__)), str(place), *modules]
-    # In a session of its own, so that whatever it has forked ends with it.
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment, start_new_session=True) as process:
+    # In a session of its own, so that whatever it has forked ends with it. It waits for the end of its stdin, which comes with ours however
+    # this process ends.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         try:
@@ -94,6 +96,9 @@ def serve(place: str, modules: Sequence[str]) -> None:
         listener.listen()
         os.write(1, b"ready\n")
         while True:
+            ready, _, _ = select.select([listener, sys.stdin], [], [])
+            if sys.stdin in ready:
+                os.killpg(0, signal.SIGKILL)
             call, _ = listener.accept()
             with call:
                 if os.fork() == 0:
