@@ -88,7 +88,7 @@ class ArchiveSource:
             OSError: It cannot be opened.
         """
         if path == "-":
-            return cls(sys.stdin.buffer, name="stdin", size=0, format=format, expanded_bytes_max=expanded_bytes_max)
+            return cls(_open_stdin(), name="stdin", size=0, format=format, expanded_bytes_max=expanded_bytes_max)
         file = Path(path).open("rb")  # noqa: SIM115  (the source closes it)
         try:
             size = Path(path).stat().st_size
@@ -101,7 +101,9 @@ class ArchiveSource:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
-        self._raw.file.close()
+        # An interrupt may leave a thread behind that waits for more of a pipe, and closing would wait for it.
+        if kind is None or issubclass(kind, Exception):
+            self._raw.file.close()
 
     @property
     def position(self) -> int:
@@ -111,6 +113,15 @@ class ArchiveSource:
     def records(self) -> Iterator[Record]:
         """Yield the file's records, like `read_archive`."""
         return read_archive(self._reader, self.format)
+
+
+def _open_stdin() -> BinaryIO:
+    """Open stdin with another buffer than Python's own, whose lock Python takes at its end: a thread that still waits for input has it."""
+    try:
+        descriptor = sys.stdin.fileno()
+    except (OSError, ValueError):
+        return sys.stdin.buffer
+    return open(descriptor, "rb", closefd=False)
 
 
 def read_archive(file: BinaryReader, format: ArchiveFormat) -> Iterator[Record]:

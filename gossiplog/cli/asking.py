@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from ..errors import CannotConnect, DecodeError, RemoteProtocolError
 from .exits import ExitCode, Failure, misused
 from .output import clean
+from .session import run
 
 if TYPE_CHECKING:
     import ssl
@@ -60,7 +61,7 @@ def ask_server(
             return await ask(server, path, body, tls=tls, answer_bytes_max=JSON_BYTES_MAX)
 
     try:
-        answer = trio.run(task)
+        answer = run(task)
     except trio.TooSlowError:
         raise CannotConnect(f"{server.url} did not answer within {seconds:.0f} s", hint="is the server overloaded, or no server?") from None
     except (OSError, ClosedError) as error:
@@ -113,7 +114,7 @@ def certificate_of(server: HubUrl, tls: ssl.SSLContext) -> Mapping[str, Any]:
             return await certificate(server, tls)
 
     try:
-        return trio.run(task)
+        return run(task)
     except trio.TooSlowError:
         raise TimeoutError from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -17,6 +18,7 @@ from ..errors import CannotConnect, DecodeError, GossipLogError, LocalProtocolEr
 from .asking import ask_server, read_json, said
 from .exits import ExitCode, Failure, misused
 from .output import clean
+from .session import run
 
 if TYPE_CHECKING:
     import ssl
@@ -127,13 +129,11 @@ class Poster:
 
     def _prove(self) -> bool:
         """Get a token for our signer's did; say whether there is one that we did not have."""
-        import trio
-
         from ..net.hub.client import fetch_token
 
         if not self._proves:
             return False
-        token = trio.run(fetch_token, replace(self._server, identity=self._signer), self._tls)
+        token = run(partial(fetch_token, replace(self._server, identity=self._signer), self._tls))
         before, headers = self._server.headers, () if token is None else (("Authorization", f"Bearer {token}"),)
         self._server = replace(self._server, headers=headers)
         return headers not in ((), before)

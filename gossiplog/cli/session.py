@@ -30,10 +30,24 @@ def is_in_bucket(location: str) -> bool:
 
 
 def run(task: Callable[[], Awaitable[T]]) -> T:
-    """Run a coroutine function to its end; Ctrl-C arrives in it as KeyboardInterrupt, after which open logs are closed."""
+    """Run a coroutine function to its end; Ctrl-C arrives in it as KeyboardInterrupt, after which open logs are closed.
+
+    It arrives at the next checkpoint of the function's task. Between any two instructions, as is trio's default, it would also hit other
+    tasks and the steps between taking something and being ready to give it back.
+    """
     import trio
 
-    return trio.run(task)
+    return trio.run(task, restrict_keyboard_interrupt_to_checkpoints=True)
+
+
+async def waited_for(function: Callable[[], T]) -> T:
+    """Call what may wait for input for ever, in a thread.
+
+    At Ctrl-C the thread is left behind, so it must hold nothing that Python wants at its end, such as the buffer of `sys.stdin`.
+    """
+    import trio
+
+    return await trio.to_thread.run_sync(function, abandon_on_cancel=True)
 
 
 def in_trio(command: Callable[P, Awaitable[T]]) -> Callable[P, T]:

@@ -251,6 +251,24 @@ def test_interrupt_while_waiting_for_input_ends_at_once(environment: dict[str, s
     assert json.loads(shown.splitlines()[-1])["error"]["kind"] == "interrupted"
 
 
+@pytest.mark.parametrize(
+    ("command", "begin"), [("append app.db -", b'"'), ("import app.db -", b"{"), ("verify -", b"{"), ("verify --values -", b"0")]
+)
+def test_interrupt_while_waiting_for_the_rest_of_the_input_ends_at_once(
+    environment: dict[str, str], app: str, command: str, begin: bytes
+) -> None:
+    with started(environment, *command.split()) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        # More than a pipe holds: it is written once reading has begun.
+        process.stdin.write(begin.ljust(2**18, b"0"))
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert process.stderr.read() == b"error: interrupted; whatever was acknowledged is kept\n"
+        process.stdin.close()
+
+
 def test_interrupt_of_parallel_verification_leaves_no_noise(environment: dict[str, str], long_log: str) -> None:
     with started(environment, "verify", long_log, "--jobs", "2") as process:
         assert process.stdout is not None

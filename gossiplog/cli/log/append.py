@@ -18,7 +18,7 @@ from ..options import LOG, client_tls, durability_option, key_option, output_opt
 from ..output import Output
 from ..posting import Poster, is_server_url
 from ..progress import Progress
-from ..session import opened, run
+from ..session import opened, run, waited_for
 
 if TYPE_CHECKING:
     from ...entry.message import Entry
@@ -115,7 +115,8 @@ def append(
             if lines:
                 await _append_lines(opened_log, batch, out)
                 return
-            _report(await opened_log.append(_parse(_read_payload(payload))), out)
+            text = await waited_for(lambda: _read_payload(payload))
+            _report(await opened_log.append(_parse(text)), out)
 
     run(task)
 
@@ -123,7 +124,10 @@ def append(
 def _read_payload(payload: str | None) -> bytes:
     if payload not in (None, "-"):
         return payload.encode("utf-8", "surrogateescape")
-    return sys.stdin.buffer.read(_PAYLOAD_BYTES_MAX + 1)
+    text = b""
+    while len(text) <= _PAYLOAD_BYTES_MAX and (data := _read_some(sys.stdin.buffer)):
+        text += data
+    return text
 
 
 def _post(poster: Poster, payload: str | None, lines: bool, out: Output) -> None:
@@ -142,13 +146,10 @@ def _post(poster: Poster, payload: str | None, lines: bool, out: Output) -> None
 
 
 async def _append_lines(log: GossipLog, batch: int, out: Output) -> None:
-    import trio
-
     kept = 0
     batches = _batches(sys.stdin.buffer, batch)
     with Progress("appending", is_shown=not out.is_strict and not sys.stdout.isatty()) as progress:
-        # The thread may wait for input for ever; at Ctrl-C it is left behind, holding nothing.
-        while chunk := await trio.to_thread.run_sync(lambda: next(batches, None), abandon_on_cancel=True):
+        while chunk := await waited_for(lambda: next(batches, None)):
             payloads: list[tuple[int, Any]] = []
             fault: errors.GossipLogError | None = None
             bad_line = 0

@@ -20,7 +20,7 @@ from ..exits import ExitCode, Failure
 from ..options import FILE_OR_DASH, LOG, Location, archive_options, durability_option, log_argument, output_options
 from ..output import Output, clean, counted
 from ..progress import Progress
-from ..session import damage_hint, in_trio, is_in_bucket, opened, resolve, run
+from ..session import damage_hint, in_trio, is_in_bucket, opened, resolve, run, waited_for
 
 if TYPE_CHECKING:
     from ...entry.message import Entry
@@ -242,11 +242,12 @@ async def import_(log: str, file: str, durability: str, expanded_bytes_max: int,
 
     tally = _Tally(out)
     with (
-        ArchiveSource.open(file, expanded_bytes_max=expanded_bytes_max) as source,
+        await waited_for(lambda: ArchiveSource.open(file, expanded_bytes_max=expanded_bytes_max)) as source,
         Progress("importing", source.size or None, is_shown=not out.is_strict) as progress,
     ):
         async with opened(log, read_only=False, durability=durability) as opened_log:
-            for batch in _batches(source.records()):
+            batches = _batches(source.records())
+            while batch := await waited_for(lambda: next(batches, None)):
                 await _insert(opened_log, batch, tally)
                 progress.at(source.position)
             await _insert_orphans(opened_log, tally)

@@ -19,7 +19,7 @@ from ..exits import ExitCode
 from ..options import FILE_OR_DASH, LOG, Location, archive_options, output_options, processors
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
-from ..session import in_trio, is_in_bucket, opened
+from ..session import in_trio, is_in_bucket, opened, waited_for
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
@@ -112,7 +112,7 @@ async def verify(
                 count, failed = await _print(verify_log(opened_log, pool), total, out)
     else:
         kind = ArchiveFormat.HEX if values is not None else None
-        with ArchiveSource.open(path, format=kind, expanded_bytes_max=expanded_bytes_max) as source:
+        with await waited_for(lambda: ArchiveSource.open(path, format=kind, expanded_bytes_max=expanded_bytes_max)) as source:
             is_large = source.size == 0 or source.size > 250 * _INLINE_MAX
             with VerifyPool(jobs if is_large else 1, topic) as pool:
                 findings = pool.verify(_chunks_of_file(source))
@@ -193,12 +193,10 @@ async def _chunks_of_bucket(place: str, topic: str | None) -> AsyncGenerator[lis
 
 
 async def _chunks_of_file(source: ArchiveSource) -> AsyncGenerator[list[Item], None]:
-    import trio
-
     items = (Item(record.value, _key_of(record.id), record.place, record.fault, record.id) for record in source.records())
-    for chunk in _cut(items):
+    chunks = _cut(items)
+    while chunk := await waited_for(lambda: next(chunks, None)):
         yield chunk
-        await trio.lowlevel.checkpoint()
 
 
 def _cut(items: Iterable[Item]) -> Iterator[list[Item]]:
