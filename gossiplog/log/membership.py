@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
 from .. import access
@@ -259,15 +259,23 @@ class Membership:
         stored = [entry.key for entry in data if entry.key not in self._after]
         void = (yield from ask(ReadVoid(stored))) if stored else set()
         places = (yield from ask(ReadLeaves(stored))) if stored else {}
-        shown = []
-        for entry in data:
-            if entry.key not in void:
-                node = members.holdings(entry.author, self._view_after(entry.key, places))[0]
-                standing = self._counting.get(node.name)
-                if standing is None:
-                    standing = self._counting[node.name] = Standing(True, "data", node.name, node.role, node.person)
-                shown.append(entry.with_standing(standing))
-        return shown
+        return [self._told(members, entry, places) for entry in data if entry.key not in void]
+
+    def changed(self, entries: Sequence[Entry], *, counts: bool) -> Plan[list[Entry]]:
+        """Return data that `finish` said to be lost, or to count again, each with its standing from now on."""
+        members = self.members
+        if members is None or not entries:
+            return []
+        places = yield from ask(ReadLeaves([entry.key for entry in entries]))
+        told = [self._told(members, entry, places) for entry in entries]
+        return told if counts else [entry.with_standing(replace(entry.standing, counts=False)) for entry in told if entry.standing]
+
+    def _told(self, members: access.Members, entry: Entry, places: Mapping[bytes, Leaf]) -> Entry:
+        node = members.holdings(entry.author, self._view_after(entry.key, places))[0]
+        standing = self._counting.get(node.name)
+        if standing is None:
+            standing = self._counting[node.name] = Standing(True, "data", node.name, node.role, node.person)
+        return entry.with_standing(standing)
 
     def standing(self, key: bytes) -> Plan[Standing]:
         """Say what membership says of one stored entry.

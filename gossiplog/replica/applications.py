@@ -129,8 +129,8 @@ class Applications:
         changed = committed.changed
         if self._membership is not None:
             entries = yield from self._membership.counting(entries, changed.hidden)
-        lost = (yield from self._read(sorted(changed.lost, reverse=True))) if changed.lost else []
-        regained = (yield from self._read(sorted(changed.regained))) if changed.regained else []
+        lost = (yield from self._read_changed(sorted(changed.lost, reverse=True), counts=False)) if changed.lost else []
+        regained = (yield from self._read_changed(sorted(changed.regained), counts=True)) if changed.regained else []
         for application in self._all.values() if entries or lost or regained else ():
             applied = known.get(application.name)
             if applied is None:
@@ -168,9 +168,10 @@ class Applications:
             logger.warning("application %s could not undo: %s; its tables are built anew", application.name, _describe(error))
             yield from ask(WriteApplication(Applied(application.name, 0, None)))
 
-    def _read(self, keys: Sequence[bytes]) -> Plan[list[Entry]]:
+    def _read_changed(self, keys: Sequence[bytes], *, counts: bool) -> Plan[list[Entry]]:
+        assert self._membership is not None
         values = yield from read_values(keys)
-        return [Entry(key, values[key]) for key in keys]
+        return (yield from self._membership.changed([Entry(key, values[key]) for key in keys], counts=counts))
 
     def _shown_now(self, entries: Sequence[Entry]) -> Plan[Sequence[Entry]]:
         """The same within the transaction of a commit, whose state the membership has already."""

@@ -12,7 +12,7 @@ from ..codec import pcf
 from ..entry.rules import next_clock
 from ..entry.signing import Ed25519Signer, sign_entry
 from ..log.access import Void
-from ..log.commit import Committed, InsertEntries, commit
+from ..log.commit import InsertEntries, commit
 from ..log.membership import Membership
 from ..plan import Plan, Request, run_plan
 from ..store.memory.state import WRITES, MemoryState
@@ -54,13 +54,11 @@ class Judge:
     def take(self, entries: Sequence[Entry]) -> Judged:
         """Commit entries whose parents are here, or were refused."""
         writes: list[Request[Any]] = []
-        committed, shown = run_plan(self._commit(entries), lambda request: self._answer(request, writes))
+        judged = run_plan(self._commit(entries), lambda request: self._answer(request, writes))
         for request in writes:
             self._state.write(request)
-        new = [entry for _, entry in committed.entries]
-        self._by_key.update({entry.key: entry for entry in new})
-        lost, regained = ([self._by_key[key] for key in sorted(keys)] for keys in (committed.changed.lost, committed.changed.regained))
-        return Judged(new, shown, lost[::-1], regained)
+        self._by_key.update({entry.key: entry for entry in judged.entries})
+        return judged
 
     def counting(self, entries: Sequence[Entry]) -> list[Entry]:
         """Return those of some entries, which are here, that an application gets."""
@@ -70,10 +68,14 @@ class Judge:
         yield from self._membership.refresh()
         return (yield from self._membership.counting(entries))
 
-    def _commit(self, entries: Sequence[Entry]) -> Plan[tuple[Committed, list[Entry]]]:
-        committed = yield from commit([InsertEntries(entries)], topic=self._topic, now=0.0, void=self._void, membership=self._membership)
-        new = [entry for _, entry in committed.entries]
-        return committed, (yield from self._membership.counting(new, committed.changed.hidden))
+    def _commit(self, entries: Sequence[Entry]) -> Plan[Judged]:
+        membership = self._membership
+        committed = yield from commit([InsertEntries(entries)], topic=self._topic, now=0.0, void=self._void, membership=membership)
+        new, changed = [entry for _, entry in committed.entries], committed.changed
+        shown = yield from membership.counting(new, changed.hidden)
+        lost, regained = ([self._by_key[key] for key in sorted(keys)] for keys in (changed.lost, changed.regained))
+        told = (yield from membership.changed(lost[::-1], counts=False)), (yield from membership.changed(regained, counts=True))
+        return Judged(new, shown, *told)
 
     def _answer(self, request: Request[Any], writes: list[Request[Any]]) -> Any:
         if type(request) not in WRITES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ def apply(entries, tx) -> None:
 
 def undo(entries, tx) -> None:
     for entry in entries:
+        assert not entry.standing.counts and entry.standing.role
         tx.execute("DELETE FROM said WHERE id = $1", (entry.id,))
 
 
@@ -176,3 +178,36 @@ async def test_a_repair_builds_members_anew(tmp_path: Path) -> None:
         assert await shown(log) == rows
         assert any(not standing.counts for standing in before)
         await assert_whole(log)
+
+
+def empty(tx) -> None:
+    # A table that is made anew is so for all who hold a snapshot of a database on a server.
+    tx.execute("CREATE TABLE IF NOT EXISTS said (id TEXT PRIMARY KEY, person TEXT, role TEXT)")
+    tx.execute("DELETE FROM said")
+
+
+@pytest.mark.parametrize("application", [replace(each, reset=empty) for each in APPLICATIONS], ids=["rebuilt", "undone"])
+async def test_a_held_snapshot_shows_what_counted_when_it_was_taken(open_durable, application: Application) -> None:
+    async with (
+        open_durable(topic=NAME, policy=Policy((DIDS[0],)), signer=SIGNERS[0], app=application) as log,
+        gossiplog.open(":memory:", topic=log.topic, signer=SIGNERS[1]) as away,
+    ):
+        node = await log.grant(DIDS[1])
+        await away.sync(log)
+        said = await away.append("said")
+        await log.sync(away)
+        async with log.snapshot() as before:
+            # The readers' state of members goes on to the removal while an older state is held, and is asked of both.
+            removal = await log.revoke(node.id, keep=[])
+            for _ in range(2):
+                assert await shown(log) == set()
+                assert (await log.standing(said.id)).revoked_by == (removal.id,)
+                assert [member.is_held for member in await log.members()] == [True, False]
+                assert await log.query("SELECT id FROM said", at=before) == [(said.id,)]
+            await log.admit([said.id])
+            assert await shown(log) == {said.id}
+            async with log.snapshot() as between:
+                more = await log.append("more")
+                assert await log.query("SELECT id FROM said", at=between) == [(said.id,)]
+                assert await shown(log) == {said.id, more.id}
+            assert await log.query("SELECT id FROM said", at=before) == [(said.id,)]
