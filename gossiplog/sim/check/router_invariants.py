@@ -149,8 +149,9 @@ class RouterInvariants(PerReplica[_Node]):
         """A connection has closed; the machine does not know yet."""
         node = self._nodes[replica.id]
         node.talks.pop(peer, None)
-        # Lasting states are timed anew on the next connection: a peer that leaves between two samples is seen by neither.
+        # What lasts and what was announced is timed anew on the next connection: a peer that leaves between two samples is seen by neither.
         node.lasting = {about: since for about, since in node.lasting.items() if about[1] != peer}
+        node.wanted = {about: until for about, until in node.wanted.items() if about[1] != peer}
         state = replica.shared.router.state()
         node.tree = _only(state).full_message if state.router == "episub" and peer in _only(state).full_message else None
 
