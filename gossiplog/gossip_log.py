@@ -184,6 +184,8 @@ async def _find_policy(location: str | os.PathLike[str], name: str | None, polic
     """Return a policy with its salt, and the topic that follows: those of a log that is there already, or else with a new salt."""
     if name is None:
         raise LocalProtocolError("a policy without a name for the log", hint="open(…, topic='team.example.com', policy=…)")
+    if has_policy(name):
+        raise LocalProtocolError(f"the log {name} is founded already", hint="give its whole topic without a policy, or its name with one")
     found: Policy | None = None
     with contextlib.suppress(LogNotFound):
         if location != ":memory:" and not policy.salt:

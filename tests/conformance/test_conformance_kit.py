@@ -9,7 +9,7 @@ from kit_support import FOLDER, LIKES, ORDER, TAGS, TODOS, Todo, together
 from log_support import SIGNERS, TOPIC
 
 import gossiplog
-from gossiplog import kit
+from gossiplog import Policy, kit
 
 
 async def test_map_keeps_the_write_with_the_highest_id(open_log) -> None:
@@ -114,3 +114,48 @@ async def test_new_version_gives_meaning_to_what_had_none(open_durable) -> None:
 async def foreign(payload: Any) -> gossiplog.Entry:
     async with gossiplog.open(":memory:", topic=TOPIC, signer=SIGNERS[1]) as log:
         return await log.append(payload)
+
+
+async def test_what_becomes_void_is_gone_from_every_part_as_if_it_had_never_been_written(open_durable) -> None:
+    """A removed member had written in each part, others upon it; later it counts again. All replicas show what a new one shows."""
+    anna, ben, carl = SIGNERS[:3]
+
+    async def parts(replica: Any) -> list[Any]:
+        order = [(element.id, element.value) for element in await ORDER.items(replica)]
+        return [await TODOS.items(replica), await LIKES.items(replica), await TAGS.items(replica), order]
+
+    async with (
+        open_durable(topic="kit.example.com", policy=Policy((anna.did,)), signer=anna, app=together) as log,
+        gossiplog.open(":memory:", topic=log.topic, signer=ben, app=together) as bens,
+        gossiplog.open(":memory:", topic=log.topic, signer=carl, app=together) as carls,
+    ):
+        place = await log.grant(ben.did)
+        await log.grant(carl.did)
+        await log.append_many([TODOS.put("a", Todo("milk")), TAGS.add("x"), LIKES.add("a"), ORDER.insert("first")])
+        first = (await log.heads())[0]
+        for other in (bens, carls):
+            await other.sync(log)
+        removal = await log.revoke(place.id)
+        said = [TODOS.put("a", Todo("poison")), TAGS.remove("x"), TAGS.add("y"), LIKES.add("a", 5), ORDER.insert("void", after=first)]
+        void = [await bens.append(payload) for payload in said]
+        await carls.sync(bens)
+        await carls.append_many([TODOS.put("b", Todo("bread")), LIKES.add("a"), ORDER.insert("upon it", after=void[-1].id)])
+        await log.sync(carls)
+        await carls.sync(log)
+
+        async def check(expected: list[Any]) -> None:
+            async with gossiplog.open(":memory:", topic=log.topic, app=together) as anew:
+                for entry in [entry async for entry in log.iterate()]:
+                    await anew.insert(entry.value)
+                assert await parts(anew) == await parts(log) == await parts(carls)
+                assert (await parts(log))[:3] == expected
+            before = await parts(log)
+            await log.rebuild()
+            assert await parts(log) == before
+
+        await check([{"a": Todo("milk"), "b": Todo("bread")}, {"a": 2}, ["x"]])
+        assert {(await carls.standing(entry.id)).revoked_by for entry in void} == {(removal.id,)}
+        await log.admit([entry.id for entry in void])
+        await carls.sync(log)
+        await check([{"a": Todo("poison"), "b": Todo("bread")}, {"a": 7}, ["y"]])
+        assert [element.value for element in await ORDER.items(log)] == ["first", "void", "upon it"]
