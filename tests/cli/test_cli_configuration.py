@@ -26,6 +26,7 @@ from gossiplog.cli.configured import PREFIX, configurable
 from gossiplog.cli.net.serve import serve
 from gossiplog.cli.options import PlaceType
 from gossiplog.entry import Ed25519Signer
+from gossiplog.net.ground.access import hash_token
 
 REPOSITORY = Path(__file__).parents[2]
 WAIT_S = 60
@@ -304,6 +305,11 @@ def test_sigterm_ends_a_server_in_time_though_a_log_that_comes_does_not_answer(f
             process.wait(WAIT_S)
             assert process.returncode == 0
             assert time.monotonic() - began < 5
+
+
+def test_token_alone_on_stdout_has_its_hash_on_stderr() -> None:
+    made = CliRunner().invoke(root, ("token", "backup", "-q"))
+    assert made.stderr == f'backup = "{hash_token(made.stdout.strip())}"\n'
 
 
 def test_append_to_a_server_says_why_it_is_refused(folder: Path) -> None:

@@ -346,7 +346,7 @@ def test_stranger_gets_to_a_hub_with_tls_and_tokens(tmp_path: Path) -> None:
     script = section.partition("```sh\n")[2].partition("```")[0]
     commands = script.strip().splitlines()
     assert len(commands) <= 10
-    assert all(re.match(r"gossiplog |openssl |curl |python3 ", line) for line in commands)
+    assert all(re.match(r"gossiplog |openssl |curl |printf ", line) for line in commands)
     script = script.replace("8443", str(free_port()))
     ended = "trap 'kill %1 && wait' EXIT\n"
     environment = {**os.environ, "GOSSIPLOG_KEY_DIR": str(tmp_path / "keys"), "PYTHONPATH": str(ROOT)}

@@ -9,7 +9,7 @@ import click
 from ...errors import NotAuthorised
 from ..exits import ExitCode, Failure
 from ..options import client_tls, identity_option, output_options, tls_ca_option
-from ..output import Output
+from ..output import Output, say
 from ..session import run
 from .sync import hub_url
 
@@ -19,7 +19,7 @@ from .sync import hub_url
 @click.option("--for", "url", metavar="URL", help="Get a token from this server, which lets in --key's did.")
 @identity_option
 @tls_ca_option
-@output_options(quiet="Print only the token.")
+@output_options(quiet="Print only the token; the line with its hash goes to stderr.")
 def token(name: str, url: str | None, key_name: str | None, tls_ca: str | None, out: Output) -> None:
     """Make a token that lets a client into a server.
 
@@ -32,7 +32,7 @@ def token(name: str, url: str | None, key_name: str | None, tls_ca: str | None, 
     \b
     Examples
       gossiplog token alice
-      gossiplog token -q backup > backup.token
+      gossiplog token -q backup > backup.token 2> backup.hash
       GOSSIPLOG_TOKEN=$(gossiplog token -q --for wss://hub.example.com --key alice) gossiplog doctor wss://hub.example.com
     """
     if url is not None:
@@ -46,7 +46,7 @@ def token(name: str, url: str | None, key_name: str | None, tls_ca: str | None, 
     hashed = hash_token(made)
     if out.is_quiet:
         out.line(made)
-        out.note(f'{name} = "{hashed}"')
+        say(f'{name} = "{hashed}"', err=True)
         return
     out.fields({"name": name, "token": made, "hash": hashed}, [("token", made), ("for [tokens]", f'{name} = "{hashed}"')])
 
