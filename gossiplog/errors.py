@@ -10,6 +10,7 @@ __all__ = [
     "ClosedError",
     "CommitError",
     "ConnectionLost",
+    "DamagedBucket",
     "DamagedLog",
     "DecodeError",
     "EncodeError",
@@ -257,6 +258,10 @@ class StorageFull(StoreError):
 
 class BucketError(GossipLogError):
     """A bucket's storage failed, or its contents keep a publisher from going on."""
+
+
+class DamagedBucket(BucketError):
+    """What is published is malformed, or not what its publisher has signed."""
 
 
 class StoreUnavailable(StoreError):

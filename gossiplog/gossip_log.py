@@ -161,7 +161,7 @@ async def clone(
     from .bucket import look, open_storage, take
 
     storage = open_storage(place)
-    async with open(location, topic=topic or (await look(storage)).topic, durability=durability) as log:
+    async with open(location, topic=(await look(storage, topic)).topic, durability=durability) as log:
         return await take(log, storage, on_progress=on_progress)
 
 
@@ -318,7 +318,7 @@ class GossipLog(Replica):
 
         Raises:
             NotFound: The log has no such entry, or it is published nowhere.
-            DecodeError: What is published is damaged.
+            DamagedBucket: What is published is damaged.
             BucketError: The storage failed.
         """
         from .bucket import prove

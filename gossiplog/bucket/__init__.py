@@ -7,7 +7,7 @@ from .cosigning import Cosigned, WitnessPlace, cosign_published
 from .evidence import prove
 from .peer import BucketPeer, Exchanged, exchange, keep_exchanging, peers_of
 from .publish import Published, publish
-from .reading import read_checkpoints
+from .reading import read_heads
 from .scan import look
 from .storage import Storage, in_place, is_bucket, is_published, open_storage
 from .take import Fault, Taken, TakenFrom, take
@@ -35,6 +35,6 @@ __all__ = [
     "peers_of",
     "prove",
     "publish",
-    "read_checkpoints",
+    "read_heads",
     "take",
 ]

@@ -17,7 +17,7 @@ from ..tlog.merkle import consistency_ranges
 from ..tlog.note import CHECKPOINT_BYTES_MAX, COSIGNATURE, Note, NoteSignature, VerifierKey, publisher_of
 from ..tlog.tiles import Tiles
 from ..tlog.witness import SIZE_TYPE, AddCheckpoint
-from .reading import drive, read_head
+from .reading import drive, open_tiles, prefix_of, read_head
 from .storage import Storage
 
 WITNESS_S = 5.0
@@ -85,7 +85,7 @@ async def cosign_published(
 
     Raises:
         BucketError: The storage failed.
-        DecodeError: What is published is damaged.
+        DamagedBucket: What is published is damaged.
         LogBusy: Another process publishes there.
     """
     if len(witnesses) > _WITNESSES_MAX:
@@ -93,8 +93,7 @@ async def cosign_published(
     publisher = publisher_of(signer)
     head, checkpoint = await read_head(storage, publisher)
     note = Note.parse(head)
-    tiles = Tiles(checkpoint.size, checkpoint.root)
-    prefix = f"{publisher}/{checkpoint.origin.generation}"
+    prefix = prefix_of(checkpoint)
     done, lines = Cosigned([], {}), list[NoteSignature]()
 
     async def one(witness: WitnessPlace) -> None:
@@ -114,7 +113,7 @@ async def cosign_published(
             done.refusals[witness.key.name] = f"{witness.url} did not answer within {seconds:g} s"
     if not missing:
         return done
-    await drive(storage, prefix, tiles.open())
+    tiles = await open_tiles(storage, checkpoint)
     with trio.move_on_after(seconds):
         async with trio.open_nursery() as nursery:
             for witness in missing:

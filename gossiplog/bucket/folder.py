@@ -106,27 +106,16 @@ class Folder:
             lock.release()
 
     def _write(self, path: str, data: bytes) -> None:
-        target, publisher = self.root / path, path.partition("/")[0]
-        draft = self.root / publisher / _DRAFTS / secrets.token_hex(8)
-        try:
-            with draft.open("xb") as file:
-                file.write(data)
-            try:
-                draft.replace(target)
-            except FileNotFoundError:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                draft.replace(target)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
-        self._written.add(target)
+        draft = self.root / path.partition("/")[0] / _DRAFTS / secrets.token_hex(8)
+        replace_file(self.root / path, data, draft=draft, is_durable=False)
+        self._written.add(self.root / path)
 
 
 async def _in_thread(path: Path, function: Callable[[], T]) -> T:
     try:
         return await trio.to_thread.run_sync(function)
     except OSError as error:
-        raise BucketError(f"{error.filename or path}: {error.strerror or error}") from error
+        raise BucketError(f"{error.filename2 or error.filename or path}: {error.strerror or error}") from error
 
 
 def read_plain(path: Path, offset: int, length: int) -> tuple[bytes, int] | None:
@@ -170,13 +159,16 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def replace_file(path: Path, data: bytes, *, is_durable: bool = True) -> None:
+def replace_file(path: Path, data: bytes, *, draft: Path | None = None, is_durable: bool = True) -> None:
     """Put a file in the place of another, as a whole; its folder is made if necessary.
+
+    Args:
+        draft: What it is called before it is whole; None for a hidden name in the same folder.
 
     Raises:
         OSError: It cannot be written; what was there stays.
     """
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    draft = draft or path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with draft.open("xb") as file:

@@ -70,14 +70,13 @@ class TakenState:
     """How far a publisher's log was taken from one place.
 
     Attributes:
+        checkpoint: The one that was taken last, without the log's root.
         taken: Everything before this leaf is done.
         left: A leaf at or before the first one that was left out for its signature scheme; None if there was none.
         schemes: The schemes that were accepted then.
     """
 
-    origin: str
-    size: int
-    root: bytes
+    checkpoint: Checkpoint
     taken: int
     left: int | None = None
     schemes: frozenset[str] = frozenset()
@@ -105,13 +104,13 @@ class Kept:
             return cls(base / "gossiplog" / "buckets" / _short(location))
         return cls(Path(os.path.realpath(location) + "-buckets"))
 
-    def seen(self, origin: Origin) -> tuple[bytes, Checkpoint] | None:
-        """Return the largest checkpoint of this origin that was verified here, and its bytes."""
+    def seen(self, origin: Origin) -> Checkpoint | None:
+        """Return the largest checkpoint of this origin that was verified here."""
         data = self._read(_note_name(origin))
         if data is None:
             return None
         try:
-            return data, parse_checkpoint(data)[1]
+            return parse_checkpoint(data)[1]
         except DecodeError as error:
             raise BucketError(
                 f"{self._place(_note_name(origin))} is damaged: {error}", hint="remove it to trust the publisher anew"
@@ -154,24 +153,23 @@ class Kept:
         """Return how far each publisher's log was taken from one place."""
 
         def parse(record: dict[str, Any]) -> dict[str, TakenState]:
-            return {
-                name: TakenState(
-                    each["origin"],
-                    each["size"],
-                    bytes.fromhex(each["root"]),
-                    each["taken"],
-                    each.get("left"),
-                    frozenset(each.get("schemes", ())),
-                )
-                for name, each in record["publishers"].items()
-            }
+            found = {}
+            for name, each in record["publishers"].items():
+                checkpoint = Checkpoint(Origin.parse(each["origin"]), each["size"], bytes.fromhex(each["root"]))
+                found[name] = TakenState(checkpoint, each["taken"], each.get("left"), frozenset(each.get("schemes", ())))
+            return found
 
         return self._read_json(_taken_name(url), parse) or {}
 
     def keep_taken(self, url: str, taken: dict[str, TakenState]) -> None:
         """Keep how far; if it is lost, entries are only read again."""
         publishers = {
-            name: {"origin": each.origin, "size": each.size, "root": each.root.hex(), "taken": each.taken}
+            name: {
+                "origin": str(each.checkpoint.origin),
+                "size": each.checkpoint.size,
+                "root": each.checkpoint.root.hex(),
+                "taken": each.taken,
+            }
             | ({} if each.left is None else {"left": each.left, "schemes": sorted(each.schemes)})
             for name, each in taken.items()
         }

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import trio
 
 from ..entry.envelope import skim_key
-from ..errors import BucketError, DecodeError
+from ..errors import BucketError, DamagedBucket, DecodeError
 from ..tasks.pages import bounded
 from ..tlog.merkle import leaf_hash, root_of
 from ..tlog.segment import FRAME_BYTES, SEGMENT_WIDTH, Frame, unpack
@@ -31,23 +31,23 @@ class Leaves(NamedTuple):
         numbers: Their numbers in the tree, from 0.
         values: Their VALUEs; what stands there instead, if there is a fault.
         keys: Their keys, from VALUE; empty where it has none.
-        fault: Why they are no entries of this tree: `MissingObject`, DecodeError, or BucketError if the storage failed.
+        fault: Why they are no entries of this tree: `MissingObject`, DamagedBucket, or another BucketError if the storage failed.
     """
 
     numbers: Sequence[int]
     values: Sequence[bytes]
     keys: Sequence[bytes] = ()
-    fault: BucketError | DecodeError | None = None
+    fault: BucketError | None = None
+
+    @classmethod
+    def lacking(cls, number: int, fault: BucketError) -> Leaves:
+        """Return what stands for a leaf, and those after it, that an object does not give."""
+        return cls((number,), (b"",), (), fault)
 
     def only(self, wanted: Sequence[bool]) -> Leaves:
         """Return those that are wanted."""
         values, keys = (list(compress(each, wanted)) for each in (self.values, self.keys))
         return Leaves(list(compress(self.numbers, wanted)), values, keys, self.fault)
-
-
-def kind_of(error: Exception) -> str:
-    """Return the kind of fault that an error of reading is, see `Fault`."""
-    return "missing" if isinstance(error, MissingObject) else "unreadable" if isinstance(error, BucketError) else "damaged"
 
 
 async def read_leaves(
@@ -81,20 +81,20 @@ async def read_leaves(
             segment = await open_segment(storage, tree, number, min(SEGMENT_WIDTH, size - base))
             frames = [frame for frame in segment.frames if not skips.issuperset(_within(frame, base, inside))]
             proofs = [None] * len(frames) if tiles is None else await _proofs(storage, tree, tiles, base, frames)
-        except (DecodeError, BucketError) as error:
+        except BucketError as error:
             faults += 1
-            yield Leaves((inside[0],), (b"",), (), error)
+            yield Leaves.lacking(inside[0], error)
             if faults == FAULTS_IN_A_ROW and inside.stop < high:
                 left = f"nothing of {faults} segments; leaves {inside.stop:,} to {high - 1:,} are left for later"
-                yield Leaves((inside.stop,), (b"",), (), MissingObject(f"{storage.url}/{tree}: {left}"))
+                yield Leaves.lacking(inside.stop, MissingObject(f"{storage.url}/{tree}: {left}"))
                 return
             continue
         faults = 0
         for group in bounded(zip(frames, proofs, strict=True), lambda each: each[0].size, count_max=_FRAMES, bytes_max=FRAME_BYTES):
             try:
                 found = await _read_frames(storage, tree, tiles, segment, inside, group)
-            except (DecodeError, BucketError) as error:
-                found = [Leaves((_within(group[0][0], base, inside).start,), (b"",), (), error)]
+            except BucketError as error:
+                found = [Leaves.lacking(_within(group[0][0], base, inside).start, error)]
             for leaves in found:
                 unwanted = hidden if leaves.fault is None else frozenset[int]()
                 if unwanted or leaves.numbers[0] not in inside or leaves.numbers[-1] not in inside:
@@ -133,7 +133,7 @@ async def _read_frames(
         if hashes is not None and tiles is not None:
             expected = await drive(storage, tree, tiles.hashes(0, leaves.numbers[0], len(hashes)))
             is_right = [one == other for one, other in zip(hashes, expected, strict=True)]
-            fault = DecodeError(f"{place}: not the VALUE that the publisher's tree has here")
+            fault = DamagedBucket(f"{place}: not the VALUE that the publisher's tree has here")
             found.append(leaves.only([not each for each in is_right])._replace(keys=(), fault=fault))
             leaves = leaves.only(is_right)
         if leaves.numbers:
@@ -150,7 +150,7 @@ def _judge(
     try:
         values = unpack(data, frame)[: None if tiles is None else tiles.size - at]
     except DecodeError as error:
-        return Leaves((_within(frame, base, inside).start,), (b"",), (), DecodeError(f"{place}: {error}")), None
+        return Leaves.lacking(_within(frame, base, inside).start, DamagedBucket(f"{place}: {error}")), None
     keys = [*map(_key, values)]
     found = Leaves(range(at, at + len(values)), values, keys)
     if proof is None:

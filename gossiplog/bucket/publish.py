@@ -22,7 +22,7 @@ import trio
 
 from ..entry.envelope import skim_key
 from ..entry.signing import Signer
-from ..errors import BucketError, DecodeError, LogReplaced
+from ..errors import BucketError, DamagedBucket, DecodeError, LogReplaced
 from ..log.place import LogPlace, check_place
 from ..log.requests import ReadPlace, ReadTail
 from ..plan import Plan, ask
@@ -30,11 +30,10 @@ from ..tasks.ordered import map_ordered
 from ..tlog.growth import Edge, Growth, partial_folders
 from ..tlog.note import CHECKPOINT_BYTES_MAX, Checkpoint, Origin, parse_checkpoint, publisher_of, signed_checkpoint, unsigned
 from ..tlog.segment import SEGMENT_WIDTH, segment_path
-from ..tlog.tiles import Tiles
 from ..tree.node import Node, ReadRoot
 from .kept import Kept, Signed, Step
 from .leaves import read_leaves
-from .reading import drive
+from .reading import open_tiles, parse_head, prefix_of
 from .storage import Storage, read_whole
 
 if TYPE_CHECKING:
@@ -200,9 +199,7 @@ class _Publisher:
         return True
 
     async def _read_growth(self, checkpoint: Checkpoint) -> Growth:
-        tiles = Tiles(checkpoint.size, checkpoint.root)
-        prefix = f"{self._publisher}/{checkpoint.origin.generation}"
-        await drive(self._storage, prefix, tiles.open())
+        tiles, prefix = await open_tiles(self._storage, checkpoint), prefix_of(checkpoint)
         tail: list[bytes] = []
         size = checkpoint.size
         async with aclosing(read_leaves(self._storage, prefix, size, size - size % SEGMENT_WIDTH, size)) as found:
@@ -238,16 +235,18 @@ class _Publisher:
     def _read_head(self) -> Checkpoint | None:
         if self._head is None:
             return None
-        place = f"{self._storage.url}/{self._publisher}/head"
         try:
-            checkpoint = parse_checkpoint(self._head)[1]
-        except DecodeError as error:
+            checkpoint = parse_head(self._storage, self._publisher, self._head)
+        except DamagedBucket as error:
             if self._signed.steps:
                 return None
-            raise BucketError(f"{place} is damaged: {error}", hint="remove it, and publish again") from None
-        if checkpoint.origin.publisher != self._publisher or checkpoint.origin.topic != self._log.topic:
+            error.hint = "remove it, and publish again"
+            raise
+        if checkpoint.origin.topic != self._log.topic:
             hint = "publish the logs of different topics in different places"
-            raise BucketError(f"{place} is of {checkpoint.origin}, and this log's topic is {self._log.topic}", hint=hint)
+            raise BucketError(
+                f"{checkpoint.origin} is published at {self._storage.url}, and this log's topic is {self._log.topic}", hint=hint
+            )
         return checkpoint
 
     async def _gives(self, bound: Sequence[Checkpoint]) -> bool:

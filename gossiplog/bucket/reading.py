@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from ..errors import BucketError, DecodeError
+from ..errors import BucketError, DamagedBucket, DecodeError
 from ..tasks.ordered import map_ordered
-from ..tlog.merkle import HASH_BYTES, root_of
+from ..tlog.merkle import HASH_BYTES
 from ..tlog.note import CHECKPOINT_BYTES_MAX, Checkpoint, is_publisher, parse_checkpoint
 from ..tlog.segment import INDEX_BYTES_MAX, SEGMENT_WIDTH, Frame, parse_index, segment_path
 from ..tlog.tiles import TILE_WIDTH, Reading, Tile, Tiles, tile_path
@@ -17,7 +17,7 @@ from .storage import Storage, read_whole
 
 T = TypeVar("T")
 
-BUNDLED_BYTES = 2 + 52
+_BUNDLED_BYTES = 2 + 52
 """Of a leaf in a bundle: its length, key and SHA-256."""
 FAULTS_IN_A_ROW = 64
 """After so many objects in a row of which nothing could be read, the rest is left: a checkpoint may claim any size."""
@@ -29,6 +29,25 @@ _WHOLE_BYTES = 8 * 1024 * 1024
 
 class MissingObject(BucketError):
     """An object is not there that a checkpoint says there is."""
+
+
+class Contradiction(DamagedBucket):
+    """A checkpoint is not of the tree that was seen before.
+
+    Attributes:
+        kind: `rolled-back` or `forked`, see `Fault`.
+    """
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+def kind_of(error: BucketError) -> str:
+    """Return the kind of fault that an error of reading is, see `Fault`."""
+    if isinstance(error, Contradiction):
+        return error.kind
+    return "missing" if isinstance(error, MissingObject) else "damaged" if isinstance(error, DamagedBucket) else "unreadable"
 
 
 class OpenSegment(NamedTuple):
@@ -49,23 +68,34 @@ async def read_head(storage: Storage, publisher: str) -> tuple[bytes, Checkpoint
 
     Raises:
         MissingObject: It has none.
-        DecodeError: It is none of this publisher's.
+        DamagedBucket: It is none of this publisher's.
     """
-    place = f"{storage.url}/{publisher}/head"
     data = await read_whole(storage, f"{publisher}/head", CHECKPOINT_BYTES_MAX)
     if data is None:
-        raise MissingObject(f"{place} is missing")
+        raise MissingObject(f"{storage.url}/{publisher}/head is missing")
+    return data, parse_head(storage, publisher, data)
+
+
+def parse_head(storage: Storage, publisher: str, data: bytes) -> Checkpoint:
+    """Verify that the bytes of `head` are a checkpoint of this publisher's.
+
+    Raises:
+        DamagedBucket: They are not.
+    """
     try:
         checkpoint = parse_checkpoint(data)[1]
+        if checkpoint.origin.publisher != publisher:
+            raise DecodeError(f"a checkpoint of {checkpoint.origin}")
     except DecodeError as error:
-        raise DecodeError(f"{place}: {error}") from None
-    if checkpoint.origin.publisher != publisher:
-        raise DecodeError(f"{place}: a checkpoint of {checkpoint.origin}")
-    return data, checkpoint
+        raise DamagedBucket(f"{storage.url}/{publisher}/head: {error}", hint="its publisher mends it with `publish --again`") from None
+    return checkpoint
 
 
-async def publishers_of(storage: Storage) -> list[str]:
+async def publishers_of(storage: Storage, known: Iterable[str] = ()) -> list[str]:
     """Return the names of the publishers in a bucket, ascending.
+
+    Args:
+        known: Publishers that were seen there before, which a listing may not show yet, or no longer.
 
     Raises:
         BucketError: There are more than 10,000, or it cannot be listed.
@@ -76,20 +106,66 @@ async def publishers_of(storage: Storage) -> list[str]:
     found = [name for name in folders if is_publisher(name)]
     if len(found) > _PUBLISHERS_MAX:
         raise BucketError(f"{storage.url} has {len(found):,} publishers, at most {_PUBLISHERS_MAX:,} are read")
-    return found
+    return sorted({*found, *known})
 
 
-async def read_checkpoints(storage: Storage) -> list[tuple[str, bytes, Checkpoint | str]]:
-    """Return, for each publisher of a bucket, its name, its newest checkpoint's bytes, and what that says or why it is not valid."""
+async def read_heads(storage: Storage, before: Mapping[str, Checkpoint] = {}) -> dict[str, tuple[bytes, Checkpoint] | BucketError]:
+    """Return the newest checkpoint of each publisher of a bucket, by name and as `read_head` returns it; an error if it is not valid.
 
-    async def read(publisher: str) -> tuple[str, bytes, Checkpoint | str]:
+    A publisher that has not come to its first checkpoint yet is nobody's fault, and not there.
+
+    Args:
+        before: Checkpoints that were seen earlier, by publisher: these are read in any case, and what contradicts them is an error.
+    """
+
+    async def read(name: str) -> tuple[bytes, Checkpoint] | BucketError | None:
         try:
-            return (publisher, *await read_head(storage, publisher))
-        except (DecodeError, BucketError) as error:
-            return publisher, b"", str(error)
+            note, head = await read_head(storage, name)
+            if (seen := before.get(name)) is not None:
+                check_not_older(storage, head, seen)
+                if head.origin == seen.origin and (head.size, head.root) != (seen.size, seen.root):
+                    await check_extends(storage, await open_tiles(storage, head), seen)
+            return note, head
+        except BucketError as error:
+            return error if name in before or not isinstance(error, MissingObject) else None
 
-    async with map_ordered(read, await publishers_of(storage), ahead=_AT_ONCE) as found:
-        return [each async for each in found]
+    names = await publishers_of(storage, before)
+    async with map_ordered(read, names, ahead=_AT_ONCE) as found:
+        return {name: head for name in names if (head := await anext(found)) is not None}
+
+
+def prefix_of(checkpoint: Checkpoint) -> str:
+    """Return the folder of a checkpoint's tree, `<publisher>/<generation>`."""
+    return f"{checkpoint.origin.publisher}/{checkpoint.origin.generation}"
+
+
+async def open_tiles(storage: Storage, checkpoint: Checkpoint) -> Tiles:
+    """Read the right edge of a checkpoint's tree, and prove it. Raises as `drive`."""
+    tiles = Tiles(checkpoint.size, checkpoint.root)
+    await drive(storage, prefix_of(checkpoint), tiles.open())
+    return tiles
+
+
+def check_not_older(storage: Storage, head: Checkpoint, seen: Checkpoint) -> None:
+    """Check that a place has not gone back to before a checkpoint that it showed.
+
+    Raises:
+        Contradiction: It has.
+    """
+    if (head.origin.generation, head.size) < (seen.origin.generation, seen.size):
+        was = f"{seen.size:,} entries of generation {seen.origin.generation}"
+        raise Contradiction("rolled-back", f"{storage.url} went back to {head.size:,} entries in {head.origin}, after {was}")
+
+
+async def check_extends(storage: Storage, tiles: Tiles, seen: Checkpoint) -> None:
+    """Check that a tree begins with that of an earlier checkpoint of the same origin, which is not larger.
+
+    Raises:
+        Contradiction: It does not; otherwise as `drive`.
+    """
+    if await drive(storage, prefix_of(seen), tiles.root_at(seen.size)) != seen.root:
+        both = f"{tiles.size:,} and {seen.size:,} entries"
+        raise Contradiction("forked", f"{seen.origin} has signed two logs that contradict each other, of {both}")
 
 
 async def drive(storage: Storage, prefix: str, reading: Reading[T]) -> T:
@@ -97,7 +173,7 @@ async def drive(storage: Storage, prefix: str, reading: Reading[T]) -> T:
 
     Raises:
         MissingObject: A tile is not there.
-        DecodeError: It is not of the tree.
+        DamagedBucket: It is not of the tree.
         BucketError: The storage failed.
     """
     try:
@@ -112,16 +188,9 @@ async def drive(storage: Storage, prefix: str, reading: Reading[T]) -> T:
         result: T = stop.value
         return result
     except DecodeError as error:
-        raise DecodeError(f"{storage.url}/{prefix}/{error}") from None
+        raise DamagedBucket(f"{storage.url}/{prefix}/{error}") from None
     finally:
         reading.close()
-
-
-async def is_of_tree(storage: Storage, prefix: str, tiles: Tiles, at: int, hashes: Sequence[bytes]) -> bool:
-    """Whether a tree's leaves from a number on, within one tile, have these hashes. Raises as `drive`."""
-    if len(hashes) == TILE_WIDTH:
-        return [root_of(hashes)] == await drive(storage, prefix, tiles.hashes(1, at // TILE_WIDTH, 1))
-    return hashes == await drive(storage, prefix, tiles.hashes(0, at, len(hashes)))
 
 
 async def read_tile(storage: Storage, prefix: str, tile: Tile) -> bytes:
@@ -136,16 +205,17 @@ async def read_tile(storage: Storage, prefix: str, tile: Tile) -> bytes:
     return data
 
 
-async def read_bundles(storage: Storage, prefix: str, size: int, numbers: Sequence[int]) -> AsyncGenerator[tuple[int, bytes], None]:
-    """Yield bundles of a tree of this size with their numbers: `BUNDLED_BYTES` a leaf, perhaps with later leaves; empty if it is not there.
+async def read_bundles(storage: Storage, prefix: str, size: int, numbers: Sequence[int]) -> AsyncGenerator[tuple[int, list[bytes]], None]:
+    """Yield leaves of a tree of this size, 52 bytes each, by bundle, with the number of the first; none where a bundle is not there.
 
-    Where the tree has been rolled back, a shorter one is read. Nothing has proved them yet.
+    Where the tree has been rolled back, a shorter bundle is read. Nothing has proved them yet.
     """
     absent = 0
     async with map_ordered(partial(_read_bundle, storage, prefix, size), numbers, ahead=_AT_ONCE) as bundles:
         for number in numbers:
-            data = await anext(bundles) or b""
-            yield number, data
+            data, first = await anext(bundles) or b"", number * TILE_WIDTH
+            places = range(2, min(len(data), (size - first) * _BUNDLED_BYTES), _BUNDLED_BYTES)
+            yield first, [data[at : at + _BUNDLED_BYTES - 2] for at in places]
             absent = 0 if data else absent + 1
             if absent == FAULTS_IN_A_ROW:
                 return
@@ -154,13 +224,13 @@ async def read_bundles(storage: Storage, prefix: str, size: int, numbers: Sequen
 async def _read_bundle(storage: Storage, prefix: str, size: int, number: int) -> bytes | None:
     full = f"{prefix}/{tile_path('entries', number, TILE_WIDTH)}"
     for width in dict.fromkeys([min(TILE_WIDTH, size - number * TILE_WIDTH), TILE_WIDTH]):
-        data = await read_whole(storage, full if width == TILE_WIDTH else f"{full}.p/{width}", TILE_WIDTH * BUNDLED_BYTES)
+        data = await read_whole(storage, full if width == TILE_WIDTH else f"{full}.p/{width}", TILE_WIDTH * _BUNDLED_BYTES)
         if data is not None:
             return data
     with suppress(BucketError):
         shorter = max((name for name in (await storage.list(f"{full}.p"))[1] if name.isdecimal()), key=int, default=None)
         if shorter is not None:
-            return await read_whole(storage, f"{full}.p/{shorter}", TILE_WIDTH * BUNDLED_BYTES)
+            return await read_whole(storage, f"{full}.p/{shorter}", TILE_WIDTH * _BUNDLED_BYTES)
     return None
 
 
@@ -172,7 +242,7 @@ async def open_segment(storage: Storage, prefix: str, number: int, width: int) -
 
     Raises:
         MissingObject: There is no such segment.
-        DecodeError: It is none; the message names it.
+        DamagedBucket: It is none; the message names it.
         BucketError: The storage failed.
     """
     first, path, count = None, "", 0
@@ -194,7 +264,7 @@ async def open_segment(storage: Storage, prefix: str, number: int, width: int) -
     try:
         frames = parse_index(end[-INDEX_BYTES_MAX:], size, count)
     except DecodeError as error:
-        raise DecodeError(f"{storage.url}/{path}: {error}") from None
+        raise DamagedBucket(f"{storage.url}/{path}: {error}") from None
     return OpenSegment(path, start, [frame for frame in frames if frame.first < width])
 
 

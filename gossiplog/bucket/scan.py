@@ -22,15 +22,14 @@ from typing import Any, NamedTuple
 
 import trio
 
-from ..errors import BucketError, DecodeError, LocalProtocolError
-from ..tasks.ordered import map_ordered
-from ..tlog.merkle import leaf_hash
-from ..tlog.note import Checkpoint, decode_base64, encode_base64
+from ..errors import BucketError, DamagedBucket, DecodeError, LocalProtocolError
+from ..tlog.merkle import leaf_hash, root_of
+from ..tlog.note import Checkpoint, Origin, decode_base64, encode_base64
 from ..tlog.segment import SEGMENT_WIDTH
 from ..tlog.tiles import TILE_WIDTH, Tiles
 from ..tree.node import Node
-from .leaves import Leaves, kind_of, read_leaves
-from .reading import BUNDLED_BYTES, MissingObject, drive, is_of_tree, publishers_of, read_bundles, read_head
+from .leaves import Leaves, read_leaves
+from .reading import MissingObject, drive, kind_of, read_bundles, read_heads
 from .storage import Storage
 
 _SEGMENTS = 12
@@ -76,6 +75,12 @@ class BucketPlace:
         return sum(tree.read for tree in self.trees.values())
 
     @property
+    def checkpoints(self) -> dict[str, Checkpoint]:
+        """The last one that was seen of each publisher."""
+        found = [Checkpoint(Origin.parse(f"{self.topic}/{name}"), tree.size, tree.root) for name, tree in self.trees.items()]
+        return {each.origin.publisher: each for each in sorted(found, key=lambda each: each.origin.generation)}
+
+    @property
     def log_root(self) -> Node | None:
         """The root of the log, if all publishers have the same, and no others are known to."""
         roots = {tree.log_root for tree in self.trees.values()}
@@ -97,9 +102,10 @@ class BucketPlace:
         try:
             trees = {}
             for name, (read, size, root, log_root) in record["trees"].items():
+                Origin.parse(f"{record['topic']}/{name}")
                 trees[name] = TreeRead(read, size, decode_base64(root), None if log_root is None else (log_root[0], log_root[1]))
             return cls(record["topic"], trees, dict(record["faults"]))
-        except (LookupError, ValueError, TypeError, AttributeError) as error:
+        except (LookupError, ValueError, TypeError, AttributeError, DecodeError) as error:
             raise DecodeError(f"{dict(record)!r:.200} is no place in a bucket: {error}") from None
 
     def within(self, since: BucketPlace, target: BucketPlace | None = None, rows_max: int | None = None) -> BucketPlace:
@@ -152,34 +158,21 @@ async def look(storage: Storage, topic: str | None = None, since: BucketPlace | 
     Raises:
         LocalProtocolError: Nothing is published there, or not of this topic, or logs of several topics.
         BucketError: The bucket cannot be listed, or no publisher's checkpoint can be read.
-        DecodeError: The only publishers there have no valid checkpoint.
+        DamagedBucket: The only publishers there have no valid checkpoint.
     """
     since = since or BucketPlace()
-    known = {tree.partition("/")[0] for tree in since.trees}
-    names = sorted({*await publishers_of(storage), *known})
-    heads: dict[str, Checkpoint] = {}
-    faults: dict[str, str] = {}
-    errors: list[BucketError | DecodeError] = []
-
-    async def head_of(name: str) -> None:
-        try:
-            heads[name] = await _continued(storage, name, since)
-        except (DecodeError, BucketError) as error:
-            if name in known or not isinstance(error, MissingObject):
-                # An error's kind is what it is called here, unless the error names one.
-                faults[name] = str(error) if isinstance(error, _Contradiction) else f"{kind_of(error)}: {error}"
-                errors.append(error)
-
-    async with map_ordered(head_of, names, ahead=_AHEAD) as results:
-        for _ in names:
-            await anext(results)
+    known = since.checkpoints
+    found = await read_heads(storage, known)
+    heads = {name: head[1] for name, head in found.items() if isinstance(head, tuple)}
+    errors = {name: error for name, error in found.items() if isinstance(error, BucketError)}
+    faults = {name: f"{kind_of(error)}: {error}" for name, error in errors.items()}
     topics = sorted({head.origin.topic for head in heads.values()})
     wanted = topic or since.topic or (topics[0] if len(topics) == 1 else None)
     if wanted is None and topics:
         raise LocalProtocolError(f"{storage.url} has logs of several topics: {', '.join(topics)}", hint="say which one with --topic")
     if not known and wanted not in topics:
         if errors:
-            raise errors[0]
+            raise next(iter(errors.values()))
         fault = f"{storage.url} has {', '.join(topics)}, not {wanted}" if topics else f"nothing is published at {storage.url}"
         raise LocalProtocolError(fault, hint="`gossiplog publish LOG URL` publishes a log")
     trees = dict(since.trees)
@@ -187,38 +180,15 @@ async def look(storage: Storage, topic: str | None = None, since: BucketPlace | 
         if head.origin.topic == wanted:
             root = None if head.log_root is None else (head.log_root.level, head.log_root.hash.hex())
             trees[f"{name}/{head.origin.generation}"] = TreeRead(head.size, head.size, head.root, root)
-        elif topic is None:
+        elif topic is None or name in known:
             faults[name] = f"topic: {head.origin} is of another topic than {wanted}"
     # A fault that is there still is not told anew, though it may read otherwise.
     same = {name: fault for name, fault in since.faults.items() if name in faults and _kind(fault) == _kind(faults[name])}
     return BucketPlace(wanted, trees, faults | same)
 
 
-class _Contradiction(DecodeError):
-    """A checkpoint is not of the tree that was seen before."""
-
-
 def _kind(fault: str) -> str:
     return fault.partition(":")[0]
-
-
-async def _continued(storage: Storage, name: str, since: BucketPlace) -> Checkpoint:
-    """Read a publisher's checkpoint, and see that it goes on from what was seen before."""
-    head = (await read_head(storage, name))[1]
-    generations = [int(tree.partition("/")[2]) for tree in since.trees if tree.startswith(f"{name}/")]
-    if not generations:
-        return head
-    before = since.trees[f"{name}/{max(generations)}"]
-    origin, seen = head.origin, f"{before.size:,} entries of generation {max(generations)}"
-    if (origin.generation, head.size) < (max(generations), before.size):
-        raise _Contradiction(f"rolled-back: {storage.url} went back to {head.size:,} entries in {origin}, after {seen}")
-    if origin.generation == max(generations) and head.root != before.root:
-        tiles = Tiles(head.size, head.root)
-        await drive(storage, f"{name}/{origin.generation}", tiles.open())
-        if await drive(storage, f"{name}/{origin.generation}", tiles.root_at(before.size)) != before.root:
-            both = f"{head.size:,} and {before.size:,} entries"
-            raise _Contradiction(f"forked: {origin} has signed two logs that contradict each other, of {both}")
-    return head
 
 
 def extents(begin: BucketPlace, end: BucketPlace, count: int | None = None, *, low: int = 0, high: int | None = None) -> list[Extent]:
@@ -270,12 +240,12 @@ async def extent_leaves(storage: Storage, extent: Extent, *, proves: bool = Fals
     if extent.others:
         hidden, missing = await _shared(storage, extent, proves)
         for fault in missing:
-            yield Leaves((extent.low,), (b"",), (), MissingObject(fault))
+            yield Leaves.lacking(extent.low, MissingObject(f"{fault}; what has them too may come again"))
     try:
         if tiles is not None:
             await drive(storage, extent.tree, tiles.open())
-    except (DecodeError, MissingObject) as error:
-        yield Leaves((extent.low,), (b"",), (), error)
+    except (DamagedBucket, MissingObject) as error:
+        yield Leaves.lacking(extent.low, error)
         return
     async with aclosing(read_leaves(storage, extent.tree, extent.size, extent.low, extent.high, tiles=tiles, hidden=hidden)) as found:
         async for leaves in found:
@@ -327,14 +297,14 @@ async def _shared(storage: Storage, extent: Extent, proves: bool) -> tuple[set[i
     hidden: set[int] = set()
     missing: list[str] = []
     root = extent.root if proves else None
-    async with aclosing(_bundles(storage, extent.tree, extent.size, root, extent.low, extent.high, missing)) as bundles:
+    async with aclosing(bundles_of(storage, extent.tree, extent.size, root, extent.low, extent.high, missing)) as bundles:
         async for first, leaves in bundles:
             for number, leaf in enumerate(leaves, first):
                 if mine.setdefault(leaf, number) != number:
                     hidden.add(number)
     for name, size, root, low, high in extent.others:
         # The newest first: what is new in one place is new in others.
-        async with aclosing(_bundles(storage, name, size, root if proves else None, low, high, missing, step=-1)) as bundles:
+        async with aclosing(bundles_of(storage, name, size, root if proves else None, low, high, missing, step=-1)) as bundles:
             async for _, leaves in bundles:
                 hidden.update(mine.pop(leaf) for leaf in mine.keys() & leaves)
                 if not mine:
@@ -342,7 +312,7 @@ async def _shared(storage: Storage, extent: Extent, proves: bool) -> tuple[set[i
     return hidden, missing
 
 
-async def _bundles(
+async def bundles_of(
     storage: Storage, tree: str, size: int, root: bytes | None, low: int, high: int, missing: list[str], *, step: int = 1
 ) -> AsyncGenerator[tuple[int, list[bytes]], None]:
     """Yield leaves, 52 bytes each, by bundle, with the number of the first; note where there are too few.
@@ -351,26 +321,26 @@ async def _bundles(
     """
     tiles = None if root is None else Tiles(size, root)
     if tiles is not None:
-        with suppress(DecodeError, MissingObject):
+        with suppress(DamagedBucket, MissingObject):
             await drive(storage, tree, tiles.open())
     numbers = range(low // TILE_WIDTH, -(-high // TILE_WIDTH))[::step]
     async with aclosing(read_bundles(storage, tree, size, numbers)) as bundles:
-        async for number, data in bundles:
-            base = number * TILE_WIDTH
+        async for base, leaves in bundles:
             first, end = max(low, base) - base, min(high, base + TILE_WIDTH) - base
-            places = range(2, min(len(data), (size - base) * BUNDLED_BYTES), BUNDLED_BYTES)
-            leaves = [data[at : at + BUNDLED_BYTES - 2] for at in places]
             if tiles is not None and not await _are_of_tree(storage, tree, tiles, base, leaves):
                 leaves = []
             if (found := len(leaves)) < end:
                 which = f"{storage.url}/{tree}: leaves {base + found:,} to {base + end - 1:,}"
-                missing.append(f"{which} are missing{'' if tiles is None else ' or wrong'}; what has them too may come again")
+                missing.append(f"{which} are missing{'' if tiles is None else ' or wrong'}")
             yield base + first, leaves[first:end]
 
 
 async def _are_of_tree(storage: Storage, tree: str, tiles: Tiles, base: int, leaves: Sequence[bytes]) -> bool:
     tiles.forget()
+    hashes = [leaf_hash(leaf) for leaf in leaves]
     try:
-        return await is_of_tree(storage, tree, tiles, base, [leaf_hash(leaf) for leaf in leaves])
-    except (DecodeError, MissingObject):
+        if len(hashes) == TILE_WIDTH:
+            return [root_of(hashes)] == await drive(storage, tree, tiles.hashes(1, base // TILE_WIDTH, 1))
+        return hashes == await drive(storage, tree, tiles.hashes(0, base, len(hashes)))
+    except (DamagedBucket, MissingObject):
         return False

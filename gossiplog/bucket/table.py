@@ -37,7 +37,7 @@ def bucket_to_arrow(
     Raises:
         LocalProtocolError: There is no such column, or no such log.
         BucketError: The storage failed, here or while batches are read.
-        DecodeError: No checkpoint there is valid.
+        DamagedBucket: No checkpoint there is valid.
     """
     schema, storage = arrow_schema(columns), open_storage(place)
     end = trio.run(look, storage, topic)

@@ -10,8 +10,8 @@ Source: docs/spec/bucket.md, "Reading".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -19,7 +19,7 @@ import trio
 from ..entry.message_id import encode_id
 from ..entry.rules import Rule
 from ..entry.validation import Outcome
-from ..errors import BucketError, DecodeError
+from ..errors import BucketError
 from ..log.requests import ReadLeaves
 from ..plan import ask
 from ..tasks.nursery import open_service_nursery
@@ -28,8 +28,8 @@ from ..tlog.note import Checkpoint, unsigned
 from ..tlog.segment import SEGMENT_WIDTH
 from ..tlog.tiles import Tiles
 from .kept import Kept, TakenState
-from .leaves import kind_of, read_leaves
-from .reading import MissingObject, drive, publishers_of, read_head
+from .leaves import read_leaves
+from .reading import Contradiction, MissingObject, check_extends, check_not_older, kind_of, open_tiles, prefix_of, publishers_of, read_head
 from .storage import Storage
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ async def take(log: Replica, storage: Storage, *, on_progress: Callable[[int, in
         return await _Taker(log, storage, kept, publisher, states, turn, tell).run()
 
     report = Taken()
-    async with map_ordered(take_from, await publishers_of(storage), ahead=_PUBLISHERS_AT_ONCE) as taken:
+    async with map_ordered(take_from, await publishers_of(storage, states), ahead=_PUBLISHERS_AT_ONCE) as taken:
         async for each in taken:
             report.publishers.append(each)
     return report
@@ -155,7 +155,7 @@ class _Batch:
     end: int
     values: dict[bytes, bytes] = field(default_factory=dict)
     size: int = 0
-    fault: tuple[int, Exception] | None = None
+    fault: tuple[int, BucketError] | None = None
 
 
 class _Taker:
@@ -195,7 +195,7 @@ class _Taker:
                 else:
                     self._report.is_complete = True
                 break
-            except (DecodeError, BucketError) as error:
+            except BucketError as error:
                 self._fault(kind_of(error), str(error))
                 break
             if note == last:
@@ -216,32 +216,31 @@ class _Taker:
         if await self._is_ours(note):
             report.is_complete = True
             return
-        origin = str(checkpoint.origin)
-        if state is not None and (state.origin, state.size, state.root) == (origin, checkpoint.size, checkpoint.root):
-            if state.taken == checkpoint.size and not self._is_asked_again(state):
-                report.is_complete = True
-                return
-        elif state is not None and self._is_older(checkpoint, state):
-            seen = self._kept.seen(checkpoint.origin)
-            evidence = self._kept.keep_evidence(checkpoint, note) if seen is not None else []
-            was = f"{state.size:,} entries in {state.origin}"
-            self._fault("rolled-back", f"{self._storage.url} went back to {checkpoint.size:,} entries in {origin}, after {was}", evidence)
+        bare = replace(checkpoint, log_root=None)
+        if state is not None and (state.checkpoint, state.taken) == (bare, bare.size) and not self._is_asked_again(state):
+            report.is_complete = True
             return
-        tiles = Tiles(checkpoint.size, checkpoint.root)
-        prefix = f"{self._publisher}/{checkpoint.origin.generation}"
+        before = None
         try:
-            await drive(self._storage, prefix, tiles.open())
-            is_consistent = await self._compare(tiles, prefix, checkpoint, note)
-            goes_on = is_consistent and state is not None and state.origin == origin and state.size <= checkpoint.size
-            if goes_on and state is not None:
+            if state is not None:
+                check_not_older(self._storage, checkpoint, state.checkpoint)
+            tiles = await open_tiles(self._storage, checkpoint)
+            await self._compare(tiles, checkpoint, note)
+            if state is not None and state.checkpoint.origin == checkpoint.origin:
                 # What was taken last may have been of another tree, if there are two.
-                goes_on = state.root == await drive(self._storage, prefix, tiles.root_at(state.size))
-        except (DecodeError, BucketError) as error:
+                with suppress(Contradiction):
+                    await check_extends(self._storage, tiles, state.checkpoint)
+                    before = state
+        except Contradiction as error:
+            has_seen = self._kept.seen(checkpoint.origin) is not None
+            self._fault(error.kind, str(error), self._kept.keep_evidence(checkpoint, note) if has_seen else ())
+            if error.kind != "forked":
+                return
+        except BucketError as error:
             self._fault(kind_of(error), str(error))
             return
-        before = state if goes_on else None
         start = 0 if before is None else before.taken
-        state = TakenState(origin, checkpoint.size, checkpoint.root, start, schemes=self._log.schemes)
+        state = TakenState(bare, start, schemes=self._log.schemes)
         if before is not None and self._is_asked_again(before):
             start = state.taken = min(before.taken, before.left or 0)
         elif before is not None:
@@ -250,7 +249,7 @@ class _Taker:
         self._hole = None
         send, receive = trio.open_memory_channel[_Batch](_AHEAD)
         async with open_service_nursery() as nursery, receive:
-            nursery.start_soon(self._read, tiles, prefix, start, send)
+            nursery.start_soon(self._read, tiles, prefix_of(checkpoint), start, send)
             async for batch in receive:
                 if await self._insert(batch.values) and state.left is None:
                     state.left = batch.start
@@ -282,28 +281,14 @@ class _Taker:
         leaves = await self._log.run(ask(ReadLeaves([step.key])))
         return step.key in leaves
 
-    def _is_older(self, checkpoint: Checkpoint, state: TakenState) -> bool:
-        generation = int(state.origin.rpartition("/")[2])
-        return (checkpoint.origin.generation, checkpoint.size) < (generation, state.size)
-
-    async def _compare(self, tiles: Tiles, prefix: str, checkpoint: Checkpoint, note: bytes) -> bool:
+    async def _compare(self, tiles: Tiles, checkpoint: Checkpoint, note: bytes) -> None:
         """Compare with the checkpoint that was seen before, whatever place it came from, and remember the larger one."""
         seen = self._kept.seen(checkpoint.origin)
-        if seen is not None:
-            before = seen[1]
-            if before.size > checkpoint.size:
-                # Another place is ahead of this one; whether they part, it alone can show.
-                return True
-            root = await drive(self._storage, prefix, tiles.root_at(before.size))
-            if root != before.root:
-                evidence = self._kept.keep_evidence(checkpoint, note)
-                both = f"{before.size:,} and {checkpoint.size:,} entries"
-                self._fault("forked", f"{checkpoint.origin} has signed two logs, of {both}, which contradict each other", evidence)
-                return False
-            if before.size == checkpoint.size:
-                return True
-        await trio.to_thread.run_sync(self._kept.keep_seen, checkpoint, note)
-        return True
+        # If another place is ahead of this one, it alone can show whether they part.
+        if seen is not None and seen.size <= checkpoint.size:
+            await check_extends(self._storage, tiles, seen)
+        if seen is None or seen.size < checkpoint.size:
+            await trio.to_thread.run_sync(self._kept.keep_seen, checkpoint, note)
 
     async def _read(self, tiles: Tiles, prefix: str, start: int, send: trio.MemorySendChannel[_Batch]) -> None:
         """Read and prove what comes from a leaf on, a segment at a time, while what came before is inserted."""

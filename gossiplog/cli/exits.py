@@ -98,6 +98,7 @@ _KINDS: tuple[tuple[type[BaseException], str, ExitCode], ...] = (
     (errors.StorageFull, "storage-full", ExitCode.FAILED),
     (errors.StoreUnavailable, "unavailable", ExitCode.NETWORK),
     (errors.StoreError, "storage", ExitCode.FAILED),
+    (errors.DamagedBucket, "damaged-bucket", ExitCode.INTEGRITY),
     (errors.BucketError, "bucket", ExitCode.FAILED),
     (errors.NotFound, "not-found", ExitCode.FAILED),
     (errors.AmbiguousId, "ambiguous-id", ExitCode.FAILED),

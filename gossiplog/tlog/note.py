@@ -24,6 +24,8 @@ from ..tree.node import Node
 from .merkle import HASH_BYTES, PROOF_HASHES_MAX
 
 CHECKPOINT_BYTES_MAX = 64 * 1024
+NUMBER_MAX = (1 << 53) - 1
+"""The largest size and generation: every language's numbers hold it, those of JSON's readers too."""
 ED25519, COSIGNATURE = 0x01, 0x04
 """The types of signatures that are verified here: a log's own, and a witness's, which contains a time."""
 _SIGNATURES_MAX = 64
@@ -169,7 +171,7 @@ class Origin:
 
     Attributes:
         publisher: The publisher's did without `did:key:`, 48 characters: it holds the Ed25519 key that signs.
-        generation: From 1; a higher one when the publisher could not continue the one before.
+        generation: From 1 to 2^53 − 1; a higher one when the publisher could not continue the one before.
     """
 
     topic: str
@@ -188,7 +190,8 @@ class Origin:
         """
         topic, _, rest = text.partition("/")
         publisher, _, number = rest.partition("/")
-        if not is_topic(topic) or not _PUBLISHER.fullmatch(publisher) or not _NUMBER.fullmatch(number) or number == "0":
+        is_number = _NUMBER.fullmatch(number) is not None and 0 < int(number) <= NUMBER_MAX
+        if not is_topic(topic) or not _PUBLISHER.fullmatch(publisher) or not is_number:
             raise DecodeError(f"{text[:200]!r} is no origin of the form TOPIC/PUBLISHER/GENERATION")
         return cls(topic, publisher, int(number))
 
@@ -231,7 +234,7 @@ class Checkpoint:
             DecodeError: It is not a checkpoint of ours.
         """
         origin, size, root = tree_head(text)
-        if size >= 1 << 53:
+        if size > NUMBER_MAX:
             raise DecodeError(f"{size} is no size of a tree")
         found = next(filter(None, map(_ROOT_LINE.fullmatch, text.split("\n")[3:])), None)
         log_root = None if found is None else Node(int(found[1]), None, bytes.fromhex(found[2]))

@@ -14,7 +14,7 @@ import gossiplog
 from gossiplog.bucket.kept import Kept, TakenState
 from gossiplog.entry import Ed25519Signer
 from gossiplog.gossip_log import GossipLog
-from gossiplog.tlog.note import publisher_of
+from gossiplog.tlog.note import Checkpoint, Origin, publisher_of
 from gossiplog.tlog.segment import parse_index, unpack
 
 REPLICAS = 5
@@ -94,7 +94,9 @@ async def test_flips_truncations_omissions_and_rollbacks_are_named_and_change_no
             path = random.choice(live)
             data = path.read_bytes()
             damage = random.choice(["flip", "cut", "omit", "back"] if path.name == "head" else ["flip", "cut", "omit"])
-            kept.keep_taken(str(bucket), {ours: TakenState(f"{TOPIC}/{ours}/1", 300, b"", 0)} if damage in ("back", "omit") else {})
+            kept.keep_taken(
+                str(bucket), {ours: TakenState(Checkpoint(Origin(TOPIC, ours, 1), 300, b""), 0)} if damage in ("back", "omit") else {}
+            )
             match damage:
                 case "flip":
                     flipped = bytearray(data)

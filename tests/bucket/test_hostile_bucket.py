@@ -324,7 +324,7 @@ async def test_what_is_kept_beside_a_log_and_is_damaged_is_named(log: GossipLog,
 
 
 def test_what_is_kept_of_as_many_publishers_as_are_read_is_read_again(tmp_path: Path) -> None:
-    state = TakenState(f"{'t' * 128}/{OURS}/1", 2**53, bytes(32), 2**53)
+    state = TakenState(Checkpoint(Origin("t" * 128, OURS, 1), 2**53, bytes(32)), 2**53)
     taken = {f"{number:048}": state for number in range(10_000)}
     Kept(tmp_path).keep_taken("place", taken)
     assert Kept(tmp_path).taken("place") == taken

@@ -19,7 +19,7 @@ from gossiplog.bucket.leaves import read_leaves
 from gossiplog.bucket.scan import BucketPlace, Extent, extents, look, read_extent
 from gossiplog.bucket.table import bucket_to_arrow, read_pages
 from gossiplog.cli.app import root
-from gossiplog.errors import BucketError, DecodeError, LocalProtocolError
+from gossiplog.errors import BucketError, DamagedBucket, DecodeError, LocalProtocolError
 from gossiplog.gossip_log import GossipLog
 from gossiplog.tlog.note import publisher_of
 from gossiplog.tlog.segment import SegmentWriter
@@ -244,7 +244,7 @@ async def test_what_cannot_be_read_is_said_in_a_line(log: GossipLog, bucket: Pat
     assert (await look(open_storage(bucket), since=place)).faults[THEIRS].startswith("topic: other.example.com/")
     shutil.rmtree(bucket / THEIRS)
     (bucket / OURS / "head").write_bytes(b"nothing\n")
-    with pytest.raises(DecodeError, match=f"{OURS}/head"):
+    with pytest.raises(DamagedBucket, match=f"{OURS}/head"):
         await look(open_storage(bucket))
     (bucket / OURS / "head").unlink()
     (bucket / OURS / "head").mkdir()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...archive import entry_to_line
-from ...errors import DecodeError
+from ...errors import BucketError, DecodeError
 from ..entries import payload_text
 from ..exits import ExitCode, Failure
 from ..options import FILE, PLACE, Location, durability_option, id_argument, key_option, log_argument, output_options, witness_option
@@ -91,7 +91,7 @@ async def clone(place: str, log: Location, topic: str | None, durability: str, o
     """
     from ...bucket import look, open_storage
 
-    chosen = topic or (await look(open_storage(place))).topic
+    chosen = (await look(open_storage(place), topic)).topic
     async with opened(log, read_only=False, create=True, topic=chosen, durability=durability) as opened_log:
         with Progress("cloning", is_shown=not out.is_strict) as progress:
             done = await opened_log.sync(place, on_progress=progress.at)
@@ -136,18 +136,20 @@ async def checkpoint(place: str, publisher: str | None, out: Output) -> int:
     Examples
       gossiplog checkpoint /mnt/share/app
     """
-    from ...bucket import open_storage, read_checkpoints
+    from ...bucket import open_storage, read_heads
 
     is_valid = True
     columns = [Column("publisher"), Column("generation", is_right=True), Column("entries", is_right=True), Column("root")]
     with Listing(out, columns, empty="nothing is published there") as listing:
-        for name, note, found in await read_checkpoints(open_storage(place, publisher)):
-            if isinstance(found, str):
+        for name, head in (await read_heads(open_storage(place, publisher))).items():
+            did = f"did:key:{name}"
+            if isinstance(head, BucketError):
                 is_valid = False
-                listing.add({"publisher": f"did:key:{name}", "valid": False, "reason": found}, [f"did:key:{name}", "", "", clean(found)])
+                listing.add({"publisher": did, "valid": False, "reason": str(head)}, [did, "", "", clean(str(head))])
                 continue
+            note, found = head
             record = {
-                "publisher": f"did:key:{name}",
+                "publisher": did,
                 "valid": True,
                 "origin": str(found.origin),
                 "size": found.size,
@@ -155,7 +157,7 @@ async def checkpoint(place: str, publisher: str | None, out: Output) -> int:
                 "key": str(found.origin.key),
                 "note": note.decode(),
             }
-            listing.add(record, [f"did:key:{name}", str(found.origin.generation), f"{found.size:,}", found.root.hex()])
+            listing.add(record, [did, str(found.origin.generation), f"{found.size:,}", found.root.hex()])
     return ExitCode.DONE if is_valid else ExitCode.INTEGRITY
 
 
