@@ -31,7 +31,7 @@ class MissingObject(BucketError):
     """An object is not there that a checkpoint says there is."""
 
 
-class Contradiction(DamagedBucket):
+class Discontinuity(DamagedBucket):
     """A checkpoint is not of the tree that was seen before.
 
     Attributes:
@@ -45,7 +45,7 @@ class Contradiction(DamagedBucket):
 
 def kind_of(error: BucketError) -> str:
     """Return the kind of fault that an error of reading is, see `Fault`."""
-    if isinstance(error, Contradiction):
+    if isinstance(error, Discontinuity):
         return error.kind
     return "missing" if isinstance(error, MissingObject) else "damaged" if isinstance(error, DamagedBucket) else "unreadable"
 
@@ -150,22 +150,22 @@ def check_not_older(storage: Storage, head: Checkpoint, seen: Checkpoint) -> Non
     """Check that a place has not gone back to before a checkpoint that it showed.
 
     Raises:
-        Contradiction: It has.
+        Discontinuity: It has.
     """
     if (head.origin.generation, head.size) < (seen.origin.generation, seen.size):
         was = f"{seen.size:,} entries of generation {seen.origin.generation}"
-        raise Contradiction("rolled-back", f"{storage.url} went back to {head.size:,} entries in {head.origin}, after {was}")
+        raise Discontinuity("rolled-back", f"{storage.url} went back to {head.size:,} entries in {head.origin}, after {was}")
 
 
 async def check_extends(storage: Storage, tiles: Tiles, seen: Checkpoint) -> None:
     """Check that a tree begins with that of an earlier checkpoint of the same origin, which is not larger.
 
     Raises:
-        Contradiction: It does not; otherwise as `drive`.
+        Discontinuity: It does not; otherwise as `drive`.
     """
     if await drive(storage, prefix_of(seen), tiles.root_at(seen.size)) != seen.root:
         both = f"{tiles.size:,} and {seen.size:,} entries"
-        raise Contradiction("forked", f"{seen.origin} has signed two logs that contradict each other, of {both}")
+        raise Discontinuity("forked", f"{seen.origin} has signed two logs that contradict each other, of {both}")
 
 
 async def drive(storage: Storage, prefix: str, reading: Reading[T]) -> T:

@@ -29,7 +29,7 @@ from ..tlog.segment import SEGMENT_WIDTH
 from ..tlog.tiles import Tiles
 from .kept import Kept, TakenState
 from .leaves import read_leaves
-from .reading import Contradiction, MissingObject, check_extends, check_not_older, kind_of, open_tiles, prefix_of, publishers_of, read_head
+from .reading import Discontinuity, MissingObject, check_extends, check_not_older, kind_of, open_tiles, prefix_of, publishers_of, read_head
 from .storage import Storage
 
 if TYPE_CHECKING:
@@ -228,10 +228,10 @@ class _Taker:
             await self._compare(tiles, checkpoint, note)
             if state is not None and state.checkpoint.origin == checkpoint.origin:
                 # What was taken last may have been of another tree, if there are two.
-                with suppress(Contradiction):
+                with suppress(Discontinuity):
                     await check_extends(self._storage, tiles, state.checkpoint)
                     before = state
-        except Contradiction as error:
+        except Discontinuity as error:
             has_seen = self._kept.seen(checkpoint.origin) is not None
             self._fault(error.kind, str(error), self._kept.keep_evidence(checkpoint, note) if has_seen else ())
             if error.kind != "forked":
