@@ -1,12 +1,14 @@
 """A hub for a folder of many logs: start, opening on demand, memory, SIGTERM; many rooms beside one; a flood in one of them.
 
-    python -m benchmarks.shelf [--only opening idle rooms flood] [--logs 10000] [--awake 100] [--rooms 1000]
+    python -m benchmarks.shelf [--only opening idle connect rooms flood] [--logs 10000] [--awake 100] [--rooms 1000]
 
 The server is a process of `gossiplog serve --dir`. Prints JSON: seconds, milliseconds where it says so, and bytes of resident memory.
 
 - `opening`: `--awake` logs are real and are opened by requests over HTTP, each for the first time; the other files have names of logs and
   are never opened.
 - `idle`: `--rooms` logs are open, each by a stream of events, and nothing happens: memory of each with its stream, CPU time of all.
+- `connect`: a process connects `--awake` logs of its own to logs that the server has open, until each has what it lacks (10 entries): each
+  log by a connection of its own, and all by one; three runs of each in turn.
 - `rooms`: a client in each of `--rooms` rooms, and 200 appends a second to one after the other, from POST to the client that gets it. The
   same for one room with one client, which sends as much; and for one room with all of the clients.
 - `flood`: 20 rooms with a client and `--flood-rate` appends a second in all, without and with a room in which two flooders write without a
@@ -60,6 +62,8 @@ def main() -> None:
         found["opening"] = _opening(options)
     if "idle" in options.only:
         found["idle"] = [_idle(rooms, options.seconds) for rooms in (1, options.rooms)]
+    if "connect" in options.only:
+        found["connect"] = [{way: _connect(options.awake, way) for way in ("own", "shared")} for _ in range(3)]
     if "rooms" in options.only:
         pairs = [(_told(options.rooms, options.rooms, 200, options.seconds), _told(1, 1, 200, options.seconds)) for _ in range(_TURNS)]
         many, one = zip(*pairs, strict=True)
@@ -74,7 +78,7 @@ def main() -> None:
     print(json.dumps(found, indent=1))
 
 
-_PARTS = ["opening", "idle", "rooms", "flood"]
+_PARTS = ["opening", "idle", "connect", "rooms", "flood"]
 _TURNS, _FLOODERS = 2, 2
 
 
@@ -129,6 +133,32 @@ def _idle(rooms: int, seconds: int) -> dict[str, float]:
         time.sleep(seconds)
         share = (process_cpu_s(server.pid) - before) / (time.perf_counter() - began)
     return {"rooms": rooms, "log_bytes": log_bytes, "cpu_share": share}
+
+
+def _connect(rooms: int, way: str) -> dict[str, float]:
+    """Say what it takes to connect logs, on either side."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as held:
+        trio.run(_make, Path(folder), rooms, 10)
+        server, place = held.enter_context(_serving(Path(folder), rooms + 1))
+        for each in range(rooms):
+            held.enter_context(urllib.request.urlopen(f"{place}room-{each}/api/events"))
+        memory, used, sockets = _resident(server.pid), process_cpu_s(server.pid), _sockets(server.pid)
+        command = [sys.executable, "-m", "benchmarks.shelf_load", "connect", place.replace("http://", "ws://"), str(rooms), way]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+            assert client.stdin is not None and client.stdout is not None
+            told = json.loads(client.stdout.readline())
+            found = {
+                "sockets": _sockets(server.pid) - sockets,
+                "server_cpu_s": process_cpu_s(server.pid) - used,
+                "server_bytes": _resident(server.pid) - memory,
+                **told,
+            }
+            client.stdin.close()
+    return found
+
+
+def _sockets(pid: int) -> int:
+    return sum(str(each.readlink()).startswith("socket:") for each in Path(f"/proc/{pid}/fd").iterdir())
 
 
 def _opening(options: argparse.Namespace) -> dict[str, object]:

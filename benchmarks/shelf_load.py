@@ -3,9 +3,10 @@
     python -m benchmarks.shelf_load post URL ROOMS RATE COUNT     appends by POST, to one room after the other; then prints JSON
     python -m benchmarks.shelf_load sender URL                    signs and sends entries of a room as fast as the hub reads, and no more
     python -m benchmarks.shelf_load member URL                    a member with a log of its own, which appends without a pause
+    python -m benchmarks.shelf_load connect URL ROOMS WAY         connects logs to a server, prints JSON, and waits for the end of its input
 
-`{}` in URL is the number of a room. Each payload says when it was appended, as `benchmarks.hub_clients` looks for. The last
-two run until they are ended, and only when nobody else would: a member takes more CPU for an entry than the hub, a sender a third.
+`{}` in URL is the number of a room. Each payload says when it was appended, as `benchmarks.hub_clients` looks for. Senders
+and members run until they are ended, and only when nobody else would: a member takes more CPU for an entry than the hub, a sender a third.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import queue
 import sys
 import threading
 import time
+from contextlib import AsyncExitStack
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import trio
@@ -28,7 +31,7 @@ from gossiplog.codec import pcf
 from gossiplog.codec.framing import encode_frame
 from gossiplog.entry import next_clock, sign_entry
 from gossiplog.net.ground.protocol_ids import push_protocol
-from gossiplog.net.hub.client import open_websocket, parse_url
+from gossiplog.net.hub.client import at_topic, connect, open_hub_connections, open_websocket, parse_url
 from gossiplog.net.transport.muxed import open_muxed
 from gossiplog.net.transport.stream import Stream
 from gossiplog.pubsub.types import PeerId
@@ -105,6 +108,26 @@ async def _send(url: str) -> None:
             await stream.send_all(frames)
 
 
+async def _connect(url: str, rooms: int, way: str) -> None:
+    """Connect so many logs, each by a connection of its own or all by one, and say what that took here."""
+    async with open_hub_connections() as connections, AsyncExitStack() as stack:
+        topics = [f"room-{each}" for each in range(rooms)]
+        logs = [await stack.enter_async_context(gossiplog.open(":memory:", topic=topic)) for topic in topics]
+        memory, used, began = _resident(), time.process_time(), time.perf_counter()
+        for log in logs:
+            shared = connections if way == "shared" else None
+            await stack.enter_async_context(connect(log, at_topic(url, log.topic), connections=shared))
+        while any([await log.count() < 10 for log in logs]):
+            await trio.sleep(0.05)
+        took = {"cpu_s": time.process_time() - used, "wall_s": time.perf_counter() - began, "bytes": _resident() - memory}
+        print(json.dumps({f"client_{name}": value for name, value in took.items()}), flush=True)
+        await trio.to_thread.run_sync(sys.stdin.read)
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 async def _ignore(stream: Stream) -> None:
     while await stream.receive_some():
         pass
@@ -113,6 +136,8 @@ async def _ignore(stream: Stream) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "post":
         _post(sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]))
+    elif sys.argv[1] == "connect":
+        trio.run(_connect, sys.argv[2], int(sys.argv[3]), sys.argv[4])
     else:
         with contextlib.suppress(PermissionError):
             # With `--real-time` the hub is ahead of all others anyway.
