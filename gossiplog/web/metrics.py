@@ -218,7 +218,7 @@ def _peer_figures(services: dict[str, Service]) -> Iterator[Metric]:
     for topic, service in services.items():
         for kind, number in sorted(Counter(link.kind for link in service.links()).items()):
             connections.add_metric([topic, kind], number)
-        streams.add_metric([topic], sum(link.connection.streams_open for peer in service.peers.values() for link in peer.links))
+        streams.add_metric([topic], sum(service.figures.streams(link.connection) for peer in service.peers.values() for link in peer.links))
         for protocol, carried in sorted(service.traffic().items()):
             for direction, number in (("in", carried.bytes_in), ("out", carried.bytes_out)):
                 traffic.add_metric([topic, protocol or "negotiation", direction], number)

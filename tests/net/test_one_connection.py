@@ -96,6 +96,22 @@ async def hold(block: AbstractAsyncContextManager[Any], end: trio.Event, *, task
         await end.wait()
 
 
+async def test_what_a_connection_carries_is_counted_with_the_log_that_it_is_for() -> None:
+    async with hub_of("a", "b") as (hub, logs), clients_of(hub, "a", "b") as (own, _):
+        await logs[1].append_many(["x" * 1_000] * 20)
+        await until_count(own[1], 20)
+        for topic, other in ("ab", "ba"):
+            service = hub.services[topic]
+            (peer,) = service.peers.values()
+            counted = service.traffic()
+            assert push_protocol(topic) in counted
+            assert not any(other in protocol.split("/") for protocol in counted)
+            connection = peer.links[0].connection
+            # Of refusals and pushes, once all syncs are over.
+            await eventually(lambda connection=connection, service=service: service.figures.streams(connection) == 2)
+            assert len(connection.streams) >= 4
+
+
 @pytest.mark.parametrize("gone", [0, 1])
 async def test_a_log_that_is_closed_leaves_the_connection_to_the_others(gone: int) -> None:
     topics = ["a", "b", "c"]

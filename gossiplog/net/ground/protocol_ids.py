@@ -14,6 +14,7 @@ PING_PROTOCOLS = ("/canvas/ping/1.0.0", "/ipfs/ping/1.0.0")
 
 _IN_PARTS = "/gossiplog/v1/"
 _REFUSALS = "/gossiplog/refusals/1/"
+_OF_LOGS = ("/canvas/v1/", "/gossiplog/")
 
 
 def push_protocol(topic: str) -> str:
@@ -49,6 +50,12 @@ def topic_of_refusals(protocol: str) -> str | None:
 def presence_protocol(topic: str) -> str:
     """Return the id of streams of what is true only now, which only we speak."""
     return f"/gossiplog/presence/1/{topic}"
+
+
+def is_of_another(protocol: str, topic: str) -> bool:
+    """Whether streams of this id are another log's: they bear a topic, and not this one."""
+    own = (push_protocol(topic), *sync_protocols(topic), reconcile_protocol(topic), refusals_protocol(topic), presence_protocol(topic))
+    return protocol.startswith(_OF_LOGS) and protocol not in own
 
 
 def kad_protocol(topic: str) -> str:

@@ -8,11 +8,15 @@ from collections.abc import Iterable, Mapping
 
 from ...entry.validation import Verdict
 from ...tasks.timings import Timings
+from ..ground.protocol_ids import is_of_another
 from ..transport.stream import Connection, Traffic
 
 
 class Figures:
     """The numbers of one service.
+
+    Args:
+        topic: Its log's.
 
     Attributes:
         verdicts: How many entries were decided upon, by the way on which they came (`push`, `gossip`, `sync` or `post`), the outcome
@@ -20,7 +24,8 @@ class Figures:
         changed_at: Unix time of the last commit with new entries that this process made; of its start before the first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
         self.verdicts: Counter[tuple[str, str, str]] = Counter()
         self.syncs = Timings()
         self.bans = 0
@@ -37,16 +42,24 @@ class Figures:
         self.changed_at = time.time()
 
     def on_detached(self, connection: Connection) -> None:
-        """Keep what a connection carried that ends now."""
-        _add(self._ended, connection.traffic)
+        """Keep what a connection carried that the log uses no longer."""
+        _add(self._ended, self.carried(connection))
 
     def traffic(self, connections: Iterable[Connection]) -> dict[str, Traffic]:
         """Sum up what streams carried, by protocol: those of connections that have ended, and of these."""
         total: dict[str, Traffic] = {}
         _add(total, self._ended)
         for connection in connections:
-            _add(total, connection.traffic)
+            _add(total, self.carried(connection))
         return total
+
+    def carried(self, connection: Connection) -> dict[str, Traffic]:
+        """Return what a connection carried, but for other logs, by protocol."""
+        return {protocol: traffic for protocol, traffic in connection.traffic.items() if not is_of_another(protocol, self._topic)}
+
+    def streams(self, connection: Connection) -> int:
+        """Return how many streams of a connection are open, but for other logs."""
+        return sum(not is_of_another(stream.protocol, self._topic) for stream in connection.streams)
 
 
 def _add(total: dict[str, Traffic], more: Mapping[str, Traffic]) -> None:

@@ -51,7 +51,7 @@ class LogDriver:
         self.act = act
         self.peers: dict[PeerId, Peer] = {}
         self.counts = Counter[str]()
-        self.figures = Figures()
+        self.figures = Figures(log.topic)
         self.observer: Observer | None = None
         self.now = trio.lowlevel.current_clock().current_time  # two calls less than `trio.current_time`
         self.has_ended = False

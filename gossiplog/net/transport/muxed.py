@@ -156,11 +156,6 @@ class MuxedConnection:
         return self.counters.traffic
 
     @property
-    def streams_open(self) -> int:
-        """How many of its streams are not over."""
-        return len(self._streams)
-
-    @property
     def streams(self) -> list[MuxedStream]:
         """The streams that are not over."""
         return list(self._streams.values())

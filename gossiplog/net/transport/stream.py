@@ -146,8 +146,8 @@ class Connection(Protocol):
         """It has ended, or begun to, and all of its streams with it."""
 
     @property
-    def streams_open(self) -> int:
-        """How many of its streams are not over."""
+    def streams(self) -> Sequence[Stream]:
+        """Those of its streams that are not over."""
 
     @property
     def traffic(self) -> Mapping[str, Traffic]:

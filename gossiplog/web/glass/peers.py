@@ -80,7 +80,7 @@ def _peer_record(service: Service, peer: Peer, state: PeerState | None, router: 
     connection = peer.links[0].connection if peer.links else None
     traffic: dict[str, dict[str, int]] = {}
     for link in peer.links:
-        for protocol, carried in link.connection.traffic.items():
+        for protocol, carried in service.figures.carried(link.connection).items():
             sum_ = traffic.setdefault(protocol, {"in": 0, "out": 0})
             sum_["in"] += carried.bytes_in
             sum_["out"] += carried.bytes_out
