@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from contextlib import AsyncExitStack
@@ -75,6 +76,58 @@ async def test_four_workers_on_one_log_of_postgres_are_one_room(postgres: Postgr
             assert len(processes) > 1
     async with gossiplog.open(url, read_only=True) as log:
         assert await log.count() == 45
+
+
+async def test_a_worker_that_is_killed_takes_nothing_with_it_but_its_clients_cursors(postgres: PostgresServer) -> None:
+    url = postgres.new_log()
+    async with gossiplog.open(url, topic=MOUNTED_TOPIC, signer=signer(9)) as log:
+        await log.append("there before")
+    with trio.fail_after(DEADLINE_S), serving_mounted(url, "uvicorn", "--workers", "4") as address:
+        here = f"ws://{address}/log/{MOUNTED_TOPIC}?client="
+        async with AsyncExitStack() as stack:
+            clients: list[GossipLog] = []
+            for number in range(1, 8):
+                client = await stack.enter_async_context(gossiplog.open(":memory:", topic=MOUNTED_TOPIC, signer=signer(number + 2)))
+                link = await stack.enter_async_context(client.connect(here + str(number)))
+                await link.wait_connected()
+                clients.append(client)
+            everybody = {signer(number + 2).did: {"cursor": number} for number in range(8)}
+            async with gossiplog.open(":memory:", topic=MOUNTED_TOPIC, signer=signer(2)) as leaver:
+                async with leaver.connect(here + "0") as link:
+                    await link.wait_connected()
+                    for number, client in enumerate([leaver, *clients]):
+                        await client.presence.set({"cursor": number}, ttl_s=60 if number else 10)
+                        await client.append(number)
+                    for client in [leaver, *clients]:
+                        await until_shown(client, everybody)
+                        await until_count(client, 9)
+                    # As on a machine that hangs, which no longer sees its clients go.
+                    os.kill(victim := await worker_of(address, "client=0"), signal.SIGSTOP)
+            os.kill(victim, signal.SIGKILL)
+            del everybody[signer(2).did]
+            for number, client in enumerate(clients):
+                await client.append(["after", number])
+            for client in clients:
+                await until_count(client, 16)
+                await until_shown(client, everybody)
+            await until_equal(*clients)
+    async with gossiplog.open(url, read_only=True) as log:
+        assert await log.count() == 16
+
+
+async def worker_of(address: str, client: str) -> int:
+    """Return the process that serves a client."""
+    while True:
+        async with httpx.AsyncClient() as http:
+            told = (await http.get(f"http://{address}/own")).json()
+        if client in told["clients"]:
+            process: int = told["process"]
+            return process
+
+
+async def until_shown(log: GossipLog, states: object) -> None:
+    while log.presence.states != states:
+        await trio.sleep(0.02)
 
 
 async def test_the_guides_application_runs_as_it_is_written(tmp_path: Path) -> None:
