@@ -361,6 +361,24 @@ async def test_a_server_on_trio_serves_a_log_of_trio() -> None:
         over.set()
 
 
+async def test_a_log_is_served_over_http_2() -> None:
+    config = Config()
+    config.bind, config.graceful_timeout = ["127.0.0.1:0"], 1
+    over = trio.Event()
+    with trio.fail_after(PATIENCE_S):
+        async with memory_log(1) as log, trio.open_nursery() as nursery:
+            await log.append("x" * 60_000)
+            bound: list[str] = await nursery.start(_serve_in_trio, mounted(log), config, over)
+            async with httpx.AsyncClient(http1=False, http2=True, base_url=bound[0]) as http:
+                answer = await http.get("/log/api/messages")
+                assert (answer.http_version, answer.status_code) == ("HTTP/2", 200)
+                assert len(answer.content) > 60_000
+                body = entry_to_line(sign_entry(signer(4), TOPIC, 1, [], pcf.encode("posted")))
+                answer = await http.post("/log/api/messages", content=body, headers={"content-type": "application/json"})
+                assert answer.status_code == 201
+            over.set()
+
+
 async def _serve_in_trio(app: ASGIApp, config: Config, over: trio.Event, task_status: Any) -> None:
     await hypercorn.trio.serve(app, config, shutdown_trigger=over.wait, task_status=task_status)  # type: ignore[arg-type]
 

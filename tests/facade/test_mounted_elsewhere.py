@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from contextlib import AsyncExitStack
@@ -14,7 +15,7 @@ import pytest
 import trio
 from chromium import CHROMIUM
 from mounted_support import MOUNTED_TOPIC, SERVERS, serving_mounted
-from network_support import free_port, signer, until_count, until_equal
+from network_support import free_port, signer, until_count, until_equal, until_has
 from page_support import SIDEWAYS, browsing, opened, resize
 from postgres_support import PostgresServer
 
@@ -85,24 +86,27 @@ async def test_a_worker_that_is_killed_takes_nothing_with_it_but_its_clients_cur
     with trio.fail_after(DEADLINE_S), serving_mounted(url, "uvicorn", "--workers", "4") as address:
         here = f"ws://{address}/log/{MOUNTED_TOPIC}?client="
         async with AsyncExitStack() as stack:
+            nursery = await stack.enter_async_context(trio.open_nursery())
             clients: list[GossipLog] = []
             for number in range(1, 8):
                 client = await stack.enter_async_context(gossiplog.open(":memory:", topic=MOUNTED_TOPIC, signer=signer(number + 2)))
                 link = await stack.enter_async_context(client.connect(here + str(number)))
                 await link.wait_connected()
+                nursery.start_soon(keep_cursor, client, number)
                 clients.append(client)
             everybody = {signer(number + 2).did: {"cursor": number} for number in range(8)}
-            async with gossiplog.open(":memory:", topic=MOUNTED_TOPIC, signer=signer(2)) as leaver:
-                async with leaver.connect(here + "0") as link:
+            async with gossiplog.open(":memory:", topic=MOUNTED_TOPIC, signer=signer(2)) as leaver, leaver.connect(here + "0") as link:
+                async with trio.open_nursery() as staying:
+                    staying.start_soon(keep_cursor, leaver, 0)
                     await link.wait_connected()
                     for number, client in enumerate([leaver, *clients]):
-                        await client.presence.set({"cursor": number}, ttl_s=60 if number else 10)
                         await client.append(number)
                     for client in [leaver, *clients]:
                         await until_shown(client, everybody)
                         await until_count(client, 9)
-                    # As on a machine that hangs, which no longer sees its clients go.
-                    os.kill(victim := await worker_of(address, "client=0"), signal.SIGSTOP)
+                    staying.cancel_scope.cancel()
+                # As on a machine that hangs, which no longer sees its clients go.
+                os.kill(victim := await worker_of(address, "client=0"), signal.SIGSTOP)
             os.kill(victim, signal.SIGKILL)
             del everybody[signer(2).did]
             for number, client in enumerate(clients):
@@ -111,6 +115,7 @@ async def test_a_worker_that_is_killed_takes_nothing_with_it_but_its_clients_cur
                 await until_count(client, 16)
                 await until_shown(client, everybody)
             await until_equal(*clients)
+            nursery.cancel_scope.cancel()
     async with gossiplog.open(url, read_only=True) as log:
         assert await log.count() == 16
 
@@ -125,14 +130,19 @@ async def worker_of(address: str, client: str) -> int:
             return process
 
 
+async def keep_cursor(log: GossipLog, number: int) -> None:
+    while True:
+        await log.presence.set({"cursor": number}, ttl_s=20)
+        await trio.sleep(4)
+
+
 async def until_shown(log: GossipLog, states: object) -> None:
     while log.presence.states != states:
         await trio.sleep(0.02)
 
 
 async def test_the_guides_application_runs_as_it_is_written(tmp_path: Path) -> None:
-    guide = Path(__file__).parents[2] / "docs" / "asgi.md"
-    program, port = guide.read_text().partition("```python\n")[2].partition("```")[0], free_port()
+    program, port = guides_program(0), free_port()
     (tmp_path / "app.py").write_text(program.replace("8000", str(port)))
     topic, url = "notes.example.com", f"127.0.0.1:{port}/log/notes.example.com"
     with trio.fail_after(DEADLINE_S):
@@ -144,6 +154,33 @@ async def test_the_guides_application_runs_as_it_is_written(tmp_path: Path) -> N
                 await until_count(log, 1)
                 assert (await log.get(entry)).message.payload == {"text": "milk"}
             process.send_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(("server", "options"), [("uvicorn", ["--lifespan", "off"]), ("hypercorn", []), ("granian", [])])
+async def test_a_log_that_the_first_request_opens_is_closed_with_the_process(server: str, options: list[str], tmp_path: Path) -> None:
+    program = tmp_path / "app.py"
+    program.write_text(guides_program(1))
+    topic = "notes.example.com"
+    with trio.fail_after(DEADLINE_S), serving_mounted("", server, *options, app=program) as address:
+        url = f"ws://{address}/{topic}"
+        async with (
+            gossiplog.open(":memory:", topic=topic, signer=signer(2)) as one,
+            gossiplog.open(":memory:", topic=topic, signer=signer(3)) as other,
+            one.connect(url) as link,
+            other.connect(url),
+        ):
+            await link.wait_connected()
+            entries = [await one.append(number) for number in range(20)]
+            await until_has(other, entries)
+    async with gossiplog.open(tmp_path / "notes.db", read_only=True) as log:
+        assert all([await log.has(entry.id) for entry in entries])
+
+
+def guides_program(number: int) -> str:
+    """Return one of the programs in docs/asgi.md."""
+    guide = Path(__file__).parents[2] / "docs" / "asgi.md"
+    programs: list[str] = re.findall(r"```python\n(import asyncio.*?)```", guide.read_text(), re.DOTALL)
+    return programs[number]
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: `apt-get install chromium`")

@@ -17,31 +17,35 @@ from network_support import free_port
 __all__ = ["MOUNTED_TOPIC", "SERVERS", "serving_mounted"]
 
 MOUNTED_TOPIC = "test.example.com"
-APP = "served_mounted:app"
 SERVERS = {
-    "uvicorn": ["uvicorn", APP, "--ws", "wsproto", "--timeout-graceful-shutdown", "2", "--log-level", "warning", "--port"],
-    "hypercorn": ["hypercorn", APP, "--graceful-timeout", "2", "-b"],
-    "granian": ["granian", APP, "--interface", "asgi", "--port"],
+    "uvicorn": ["uvicorn", "--ws", "wsproto", "--timeout-graceful-shutdown", "2", "--log-level", "warning", "--port"],
+    "hypercorn": ["hypercorn", "--graceful-timeout", "2", "-b"],
+    "granian": ["granian", "--interface", "asgi", "--port"],
 }
 _START_S = 60.0
 
 
 @contextmanager
-def serving_mounted(log: str | Path, server: str = "uvicorn", *options: str) -> Iterator[str]:
-    """Serve a log at /log for the length of a block, and give the server's address; it ends without a complaint."""
+def serving_mounted(log: str | Path, server: str = "uvicorn", *options: str, app: Path | None = None) -> Iterator[str]:
+    """Serve a log at /log for the length of a block, and give the server's address; it ends without a complaint.
+
+    Args:
+        app: A file with another application, which has its log at the root, and runs in its own folder.
+    """
+    file = app or Path(__file__).with_name("served_mounted.py")
     address = f"127.0.0.1:{free_port()}"
     *command, last = SERVERS[server]
     place = address if last == "-b" else address.partition(":")[2]
     with subprocess.Popen(
-        [sys.executable, "-m", *command, last, place, *options],
-        cwd=Path(__file__).parent,
+        [sys.executable, "-m", *command, last, place, *options, f"{file.stem}:app"],
+        cwd=file.parent,
         env={**os.environ, "LOG": str(log)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     ) as process:
         try:
-            _wait(process, f"http://{address}/log/readyz")
+            _wait(process, f"http://{address}{'/log' if app is None else ''}/readyz")
             yield address
             process.send_signal(signal.SIGINT)
             said = process.communicate(timeout=_START_S)[0]

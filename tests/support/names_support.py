@@ -35,8 +35,11 @@ GOSSIPLOG_CONFIG migrations/sqlite/NNNN_name.sql migrations/postgres/NNNN_name.s
 """
 """Symbols of papers, bytes and words of a format, names in an example, and what the package writes where it is told to."""
 ALLOWED = frozenset(f"{OTHERS} {CALLED} {MADE_UP}".split())
-BESIDES = frozenset({"--add-modules", "--only", "--pause-s", "--pubsub-alone", "--terminal", "--help", "--proxy-headers", "--ws-max-size"})
-"""Options of Java's, of uvicorn's, of benchmarks and of examples."""
+BESIDES = frozenset({"--add-modules", "--only", "--pause-s", "--pubsub-alone", "--terminal", "--help"}) | {
+    *("--proxy-headers", "--ws-max-size", "--timeout-graceful-shutdown", "--lifespan", "--root-path"),
+    *("--graceful-timeout", "--workers-kill-timeout"),
+}
+"""Options of Java's, of ASGI servers', of benchmarks and of examples."""
 FILE = re.compile(r"(?<![\w./<>…*@{-])(?:[\w.-]+/)*[\w-]+\.(?:py|md|sql|toml|mjs|js|css|ts|nim|ss|yml|json|svg|webp)(?![\w/(-])")
 FOLDER = re.compile(r"(?:[a-z_]+/)+")
 NAME = re.compile(r"(?:await |async with |with |yield from )?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(.*\)|\[.*\])?")
