@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -59,9 +59,23 @@ def is_renaming_to_ours(statement: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def number_parameters(statement: str) -> str:
-    """Write `$1`, which is how both databases are asked, as `?1`; strings, quoted names and comments stay as they are."""
-    return _TOKEN.sub(lambda found: f"?{found[1]}" if found[1] else found[0], statement) if "$" in statement else statement
+def count_parameters(statement: str) -> int:
+    """Return the highest number of a `$1`, which is how both databases are asked, outside of strings, quoted names and comments."""
+    return max((int(found[1]) for found in _TOKEN.finditer(statement) if found[1]), default=0) if "$" in statement else 0
+
+
+def by_name(statement: str, parameters: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:
+    """Return parameters as Python's sqlite3 wants them, to which `$1` is a name.
+
+    Raises:
+        StatementError: There are more of them than the statement names, or fewer.
+    """
+    count = count_parameters(statement)
+    if not count or not isinstance(parameters, Sequence):
+        return parameters
+    if len(parameters) != count:
+        raise StatementError(f"the application's statement names {count} parameters, and was given {len(parameters)}")
+    return {str(number): value for number, value in enumerate(parameters, 1)}
 
 
 class ApplicationTables:
@@ -91,11 +105,11 @@ class ApplicationTables:
             CommitError: It ended the transaction.
             sqlite3.Error: Anything else.
         """
-        return self._check(statement, lambda: self._db.execute(number_parameters(statement), parameters).fetchall())
+        return self._check(statement, lambda: self._db.execute(statement, by_name(statement, parameters)).fetchall())
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Execute one statement for each row of parameters. Raises as `execute`."""
-        self._check(statement, lambda: self._db.executemany(number_parameters(statement), rows))
+        self._check(statement, lambda: self._db.executemany(statement, (by_name(statement, row) for row in rows)))
 
     def release(self) -> None:
         """Take the check off the connection."""

@@ -63,6 +63,31 @@ async def test_tables_follow_and_can_be_queried(open_log: OpenLog, is_async) -> 
         await assert_whole(log)
 
 
+async def test_parameters_are_those_of_their_numbers(open_durable: OpenLog) -> None:
+    second_first = "SELECT CAST($2 AS TEXT) || '$3' || CAST($1 AS TEXT) || CAST($2 AS TEXT) -- $4"
+    async with open_durable(app=counting()) as log:
+        await log.append("a")
+        assert await log.query(second_first, "a", "b") == [("b$3ab",)]
+        for parameters in ((), ("a",), ("a", "b", "c")):
+            with pytest.raises(StatementError):
+                await log.query(second_first, *parameters)
+
+
+@pytest.mark.parametrize("parameters", [[], ["a", "b"]])
+async def test_a_statement_with_too_few_parameters_or_too_many_is_wrong(open_log: OpenLog, parameters) -> None:
+    refused = []
+
+    def apply(entries, tx) -> None:
+        for execute, given in ((tx.execute, parameters), (tx.execute_many, [parameters])):
+            with pytest.raises(StatementError) as raised:
+                execute("DELETE FROM counted WHERE payload = $1", given)
+            refused.append(raised.value)
+
+    async with open_log(app=Application("app", 1, apply, counting().reset)) as log:
+        await log.append("a")
+        assert len(refused) == 2
+
+
 async def test_a_snapshot_has_the_rows_of_its_entries(open_durable: OpenLog) -> None:
     async with open_durable(app=counting()) as log:
         await log.append("a")

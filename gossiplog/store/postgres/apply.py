@@ -95,7 +95,7 @@ class ApplicationStatements:
         except BaseException as error:
             if not self._connection.is_closed():
                 await self._connection.execute("ROLLBACK TO SAVEPOINT gossiplog_apply; RELEASE SAVEPOINT gossiplog_apply")
-            if isinstance(error, (asyncpg.PostgresError, asyncpg.InterfaceError)) and _is_of_statement(error):
+            if isinstance(error, (asyncpg.PostgresError, asyncpg.InterfaceError)) and _is_of_statement(error, self._connection):
                 raise _refused(statement, error) from error
             if isinstance(error, asyncpg.LockNotAvailableError):
                 message = f"apply waited too long for what others hold of the application's tables: {error}"
@@ -122,7 +122,7 @@ async def query(connection: Connection, statement: str, parameters: Sequence[Any
     except asyncpg.ReadOnlySQLTransactionError as error:
         raise LocalProtocolError(f"a query may not write: {error}") from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        if _is_of_statement(error):
+        if _is_of_statement(error, connection):
             raise _refused(statement, error) from error
         raise
 
@@ -133,9 +133,13 @@ def _refuse_control(statement: str) -> None:
         raise LocalProtocolError(f"apply may not touch {word.upper()}: the transaction belongs to the log")
 
 
-def _is_of_statement(error: BaseException) -> bool:
-    """Tell whether the error is the statement's rather than the connection's or the server's; asyncpg's own speak of a wrong parameter."""
-    if is_lost(error) and not isinstance(error, ValueError):
+def _is_of_statement(error: BaseException, connection: Connection) -> bool:
+    """Tell whether the error is the statement's rather than the connection's or the server's.
+
+    asyncpg's own have no code: they speak of wrong parameters, or of a connection that is closed.
+    """
+    is_ours = isinstance(error, asyncpg.InterfaceError) and (isinstance(error, ValueError) or not connection.is_closed())
+    if is_lost(error) and not is_ours:
         return False
     return not (getattr(error, "sqlstate", None) or "").startswith(_OF_THE_SERVER)
 
