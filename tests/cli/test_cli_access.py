@@ -202,3 +202,40 @@ def test_a_did_is_drawn_as_a_qr_code(cli: Run, monkeypatch: pytest.MonkeyPatch) 
     # Nobody is invited then.
     assert "needs segno" in cli("access", "invite", "team.db", "--qr", "--key", "alice", "--json", code=1).error["message"]
     assert len(cli("access", "show", "team.db").lines) == 1
+
+
+def test_what_a_removed_member_brings_by_file_is_void_and_is_shown_as_that(cli: Run) -> None:
+    """A friend colludes: it takes the backdated entries, builds on them, and hands out its copy as CAR, lines and a database."""
+    topic = found(cli)
+    cli("key", "new", "carol")
+    carol = cli("key", "show", "carol", "-q").out.strip()
+    place = cli("access", "grant", "team.db", DIDS["bob"], "--role", "admin", "--key", "alice", "-q").out.strip()
+    cli("access", "grant", "team.db", carol, "--key", "alice", "-q")
+    for copy in ("bob.db", "carol.db"):
+        cli("init", copy, "--topic", topic)
+        cli("sync", copy, "team.db")
+    removal = cli("access", "revoke", "team.db", place, "--key", "alice", "-q").out.strip()
+    late = cli("append", "bob.db", '"backdated"', "--key", "bob", "-q").out.strip()
+    key = cli("access", "grant", "bob.db", DIDS["alice"], "--role", "admin", "--key", "bob", "-q").out.strip()
+    back = cli("access", "revoke", "bob.db", carol, "--key", "bob", "--json", code=1).error["message"]
+    assert "holds no admin's node above" in back
+    cli("sync", "carol.db", "bob.db")
+    upon = cli("append", "carol.db", '"upon it"', "--key", "carol", "-q").out.strip()
+    for number, kind in enumerate(("car", "jsonl")):
+        cli("export", "carol.db", "-o", f"carol.{kind}")
+        cli("init", f"copy{number}.db", "--topic", topic)
+        cli("sync", f"copy{number}.db", "team.db")
+        for _ in range(2):
+            cli("import", f"copy{number}.db", f"carol.{kind}")
+    cli("sync", "team.db", "carol.db")
+    roots = {cli("stat", log, "--json").record["root"]["hash"] for log in ("team.db", "copy0.db", "copy1.db")}
+    assert len(roots) == 1
+    for log in ("team.db", "copy0.db", "copy1.db"):
+        for id in (late, key):
+            checked = cli("access", "check", log, id, "--json", code=7).lines[0]
+            assert (checked["counts"], checked["revokedBy"]) == (False, [removal])
+            assert removal in checked["reason"]
+        assert cli("access", "check", log, upon, "--json").lines[0]["counts"]
+        assert {each["id"]: each["counts"] for each in cli("access", "log", log, "--json").lines}[key] is False
+        held = [each["did"] for each in cli("access", "show", log, "--json").lines if each["held"]]
+        assert held == [DIDS["alice"], carol]

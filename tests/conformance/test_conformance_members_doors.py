@@ -120,6 +120,57 @@ async def test_logs_of_two_policies_give_each_other_nothing(open_log) -> None:
         assert await two.count() == 1
 
 
+async def test_the_edges_of_what_can_be_granted(open_log) -> None:
+    """The 17th level, the 1,025th id, dids spelled in other ways, and names that are no names: by the library, and signed by hand."""
+    async with open_log(topic=NAME, policy=POLICY, signer=SIGNERS[0]) as log:
+
+        async def refuse(payload: dict[str, Any], signer: Ed25519Signer, reason: str) -> None:
+            heads = [decode_id(id) for id in await log.heads()]
+            body = pcf.encode({"gossiplog.access": payload})
+            verdict = await log.insert(sign_entry(signer, log.topic, next_clock(heads), heads, body).value)
+            assert verdict.rule == "access" and reason in (verdict.reason or ""), verdict
+
+        node, signer = DIDS[0], SIGNERS[0]
+        for level in range(15):
+            grantee = 1 + level % 8
+            node, signer = (await log.grant(DIDS[grantee], "admin", under=node, signer=signer)).id, SIGNERS[grantee]
+        assert max(len(member.path) for member in await log.members()) == 16
+        with pytest.raises(NotAuthorised, match="more than 16 levels deep"):
+            await log.grant(DIDS[0], "read", under=node, signer=signer)
+        await refuse({"grant": DIDS[0], "role": "read", "under": node}, signer, "more than 16 levels deep")
+        deep = await log.append("from below", signer=signer)
+        assert (await log.standing(deep.id)).counts
+        many = [(await log.append(0)).id for _ in range(2)]
+        ids = sorted({f"{n:032x}" for n in range(1_025)})
+        await refuse({"admit": ids, "under": DIDS[0]}, SIGNERS[0], "1024")
+        await refuse({"revoke": node, "under": DIDS[0], "keep": ids}, SIGNERS[0], "1024")
+        await refuse({"admit": many[::-1] if many == sorted(many) else many, "under": DIDS[0]}, SIGNERS[0], "ascending")
+        await refuse({"admit": [many[0], many[0]], "under": DIDS[0]}, SIGNERS[0], "each once")
+        did = DIDS[8]
+        for other in (
+            did.upper(),
+            did + " ",
+            f"{did}#{did[8:]}",
+            did.replace("z6Mk", "z6Ml"),
+            did[:-1],
+            "did:key:z1" + did[9:],
+            "anna",
+            "",
+            "😀",
+        ):
+            with pytest.raises(LocalProtocolError):
+                await log.grant(other)
+            await refuse({"grant": other, "role": "write", "under": DIDS[0]}, SIGNERS[0], "no did:key of an Ed25519 key")
+            await refuse({"grant": did, "role": "write", "under": other}, SIGNERS[0], "does not hold")
+        for role in ("owner", "ADMIN", "write ", "wrıte"):
+            await refuse({"grant": did, "role": role, "under": DIDS[0]}, SIGNERS[0], "expected read, write or admin")
+        assert len(await log.members()) == 16
+    for name in ("équipe.example.com", "team example", "team_example", "", "t" * 76, "тeam.example.com", "team:example"):
+        with pytest.raises(LocalProtocolError):
+            async with open_log("other", topic=name, policy=POLICY):
+                pass
+
+
 async def test_keys_of_wallets_and_of_their_sessions_as_members(open_log) -> None:
     """A session of SIWE has an Ed25519 key, which may hold a node; one of EIP-712 and the wallet itself have none that may."""
     from gossiplog.ethereum import SCHEME, Eip712Signer, Wallet, is_session_authorised

@@ -387,3 +387,51 @@ async def test_reference_clients_do_in_a_log_with_members_what_their_did_may(nod
         state = await node.ask("state", log="writer")
         assert last.id in state["heads"] or state["count"] == 6, "at most the removal itself"
         assert await ours.count() == 7
+
+
+async def test_removed_and_strange_reference_clients_at_an_open_hub_change_nothing_and_are_blamed_for_nothing(node: Reference) -> None:
+    """The reference knows no members: it pulls all, and pushes what it likes. That is void from the removed, and refused from strangers."""
+    seeds = {name: bytes([number]) * 32 for number, name in enumerate(("founder", "removed", "stranger"), 70)}
+    signers = {name: Ed25519Signer.from_seed(seed) for name, seed in seeds.items()}
+    policy = Policy((signers["founder"].did,))
+    async with gossiplog.open(":memory:", topic="team.example.com", policy=policy, signer=signers["founder"]) as ours:
+        place = await ours.grant(signers["removed"].did)
+        before = await ours.append("before")
+        for name in ("removed", "stranger"):
+            await node.ask("open", log=name, topic=ours.topic, seed=seeds[name].hex())
+        async with ours.listen("127.0.0.1:0") as hub:
+            for name in ("removed", "stranger"):
+                await node.ask("connect", log=name, url=hub.urls[0])
+            await converge(ours, node, "removed", "stranger", count=3)
+            await append_theirs(node, "removed", ["while a member"])
+            await converge(ours, node, "removed", "stranger", count=4)
+        # Both write while they are away; one of them has been removed meanwhile.
+        removal = await ours.revoke(place.id)
+        for name in ("removed", "stranger"):
+            await append_theirs(node, name, [f"{name} {n}" for n in range(3)])
+        async with ours.listen("127.0.0.1:0") as hub:
+            for name in ("removed", "stranger"):
+                await node.ask("connect", log=name, url=hub.urls[0])
+            await eventually(lambda: len(hub.links()) == 2)
+            with trio.fail_after(WAIT_MS / 1000):
+                while await ours.count() < 8:
+                    await trio.sleep(0.05)
+            # Once it has heard of the removal, what it writes is refused. The stranger's never was anything else.
+            with trio.fail_after(WAIT_MS / 1000):
+                while (await node.ask("state", log="removed"))["count"] < 8:
+                    await trio.sleep(0.05)
+            for name in ("removed", "stranger"):
+                await append_theirs(node, name, ["late"])
+            last = await ours.append("after all that")
+            with trio.fail_after(WAIT_MS / 1000):
+                for name in ("removed", "stranger"):
+                    while last.id not in [entry["id"] for entry in await node.ask("export", log=name)]:
+                        await trio.sleep(0.05)
+            assert len(hub.links()) == 2, "nobody is blamed"
+            entries = {entry.id: await ours.standing(entry.id) async for entry in ours.iterate()}
+            assert len(entries) == 9
+            void = {id for id, standing in entries.items() if not standing.counts}
+            assert len(void) == 3 and all(entries[id].revoked_by == (removal.id,) for id in void)
+            assert {(await ours.get(id)).payload for id in void} == {f"removed {n}" for n in range(3)}
+            assert entries[before.id].counts
+            assert signers["stranger"].did not in [(await ours.get(id)).author for id in entries]
