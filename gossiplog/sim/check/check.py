@@ -49,8 +49,8 @@ PROMISING = ("gossipsub", "choke", "floodsub", "episub")
 """Routers that bring every message to every peer as long as no connection loses anything. Others need a new connection for that."""
 GRAFTING = ("gossipsub", "choke")
 """Of these routers, the ones with a gap: a peer that joins the mesh between two heartbeats gets no message of the time since the first
-heartbeat. It was not yet in the mesh to be sent it, and at the second heartbeat it is in the mesh and gets no announcement. Live nodes
-tell heads again after 15 s; here such a connection is closed and opened again.
+heartbeat. It was not yet in the mesh to be sent it, and at the second heartbeat it is in the mesh and gets no announcement. A peer that
+unchokes us has the same gap. Live nodes tell heads again after 15 s; here such a connection is closed and opened again.
 """
 HEARTBEAT_S = 1.0
 GRAFTED_S = 3.0

@@ -23,7 +23,9 @@ WANTED_S = 7.0
 LOOKED_UP_S = 0.1
 """The log is asked about an update within this time plus two of its answers: the first may be to the update before."""
 IDLE_S = 0.6
-"""A sync begins within this time plus five of the log's answers if there is no other sync to wait for."""
+"""A sync begins within this time plus five of the log's answers and two of its commits if there is no other sync to wait for: what has come
+and waits for the transaction under way is not synced for.
+"""
 SYNCS_MAX = 4
 REMINDED_S, UNHEARD_S = 6.0, 64.0
 """A peer whose sync was cut short, and that begins no other, is told heads within this time. If the server is slow it learns of the cut
@@ -200,7 +202,7 @@ class TellingInvariants(PerReplica[_Node]):
         self._check_wanted(replica, node, held)
 
     def _check_wanted(self, replica: SimReplica, node: _Node, held: Collection[bytes]) -> None:
-        now, idle_s = replica.world.now, IDLE_S + 5 * replica.spec.answer_s
+        now, idle_s = replica.world.now, IDLE_S + 5 * replica.spec.answer_s + 2 * replica.spec.commit_s
         _note_crowd(node, now)
         for peer, (keys, since) in list(node.wanted.items()):
             missing = [key for key in keys if key not in held]

@@ -77,7 +77,7 @@ class SimWire:
         has_dropped: An RPC did not fit the sender's queue. Its messages need not be sent again.
         last_rpc_s: When the last RPC under way arrives at each end.
         opened_at: When both ends were open, in the world's seconds.
-        grafted_at: When an end last sent a GRAFT.
+        grafted_at: When an end last sent a GRAFT or an UNCHOKE.
         broken: Streams that no longer exist.
     """
 
@@ -174,7 +174,7 @@ class SimWorld:
                 self.close(wire)
 
     def redial_grafted(self, since_s: float) -> None:
-        """Close the connections that opened before a given time and carried a GRAFT since then. They are dialled again."""
+        """Close the connections that opened before a given time and carried a GRAFT or an UNCHOKE since then. They are dialled again."""
         for wire in list(self.wires.values()):
             if wire.opened_at < since_s < wire.grafted_at:
                 self.close(wire)
@@ -256,9 +256,9 @@ class SimWorld:
             return True
         side = 1 - wire.side(sender)
         copies = 2 if faults.duplication and rng.random() < faults.duplication else 1
-        if rpc.control is not None and rpc.control.graft:
+        if rpc.control is not None and (rpc.control.graft or rpc.control.unchoke):
             wire.grafted_at = self.now
-            wire.has_doubled |= copies > 1
+            wire.has_doubled |= bool(rpc.control.graft) and copies > 1
         for _ in range(copies):
             at_s = self.now + wire.latency_s
             if faults.jitter_s:
