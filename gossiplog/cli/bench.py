@@ -7,7 +7,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,50 +99,37 @@ async def _measure(place: Path, entries: int, durability: str) -> list[BenchResu
         await task()
         out.append(BenchResult(what, count, time.perf_counter() - wall, time.process_time() - cpu))
 
-    async def one_by_one(log: GossipLog) -> None:
-        for payload in payloads[:few]:
-            await log.append(payload)
-
     async def together(log: GossipLog) -> None:
-        async def appender(mine: list[dict[str, object]]) -> None:
-            for payload in mine:
-                await log.append(payload)
-
         async with trio.open_nursery() as nursery:
             for first in range(_APPENDERS):
-                nursery.start_soon(appender, payloads[first : 4 * few : _APPENDERS])
+                nursery.start_soon(_one_by_one, log.append, payloads[first : 4 * few : _APPENDERS])
 
-    async def read(log: GossipLog) -> None:
-        async for _ in log.iterate():
-            pass
-
-    async def read_messages(log: GossipLog) -> None:
+    async def read(log: GossipLog, *, decodes: bool = False) -> None:
         async for entry in log.iterate():
-            assert entry.message.clock
+            assert not decodes or entry.message.clock
 
     def opened(name: str) -> Any:
         return open_log(str(place / name), topic=_TOPIC, signer=signer, durability=durability)
 
     async with opened("a.db") as a, opened("b.db") as b, opened("c.db") as c:
-        await timed("append, one at a time", few, lambda: one_by_one(a))
+        await timed("append, one at a time", few, lambda: _one_by_one(a.append, payloads[:few]))
         count = min(4 * few, entries)
         await timed(f"append, {_APPENDERS} tasks at once", count, lambda: together(a))
-        await timed("append, batches of 1,000", entries, lambda: _in_batches(a, payloads))
+        await timed("append, batches of 1,000", entries, lambda: _in_batches(a.append_many, payloads))
         values = [entry.value async for entry in a.iterate()]
-        await timed("ingest, batches of 1,000", len(values), lambda: _ingest(b, values))
+        await timed("ingest, batches of 1,000", len(values), lambda: _in_batches(b.insert_many, values))
         await timed("sync into an empty log", len(values), lambda: c.sync(a))
         await timed("read in causal order", len(values), lambda: read(a))
-        await timed("read and decode", len(values), lambda: read_messages(a))
+        await timed("read and decode", len(values), lambda: read(a, decodes=True))
     if sys.stderr.isatty():
         click.echo("\r\x1b[K", err=True, nl=False)
     return out
 
 
-async def _in_batches(log: GossipLog, payloads: list[dict[str, object]]) -> None:
-    for start in range(0, len(payloads), 1000):
-        await log.append_many(payloads[start : start + 1000])
+async def _one_by_one(add: Callable[[Any], Awaitable[Any]], items: Sequence[Any]) -> None:
+    for item in items:
+        await add(item)
 
 
-async def _ingest(log: GossipLog, values: list[bytes]) -> None:
-    for start in range(0, len(values), 1000):
-        await log.insert_many(values[start : start + 1000])
+async def _in_batches(add: Callable[[Sequence[Any]], Awaitable[Any]], items: Sequence[Any]) -> None:
+    await _one_by_one(add, [items[start : start + 1000] for start in range(0, len(items), 1000)])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import click
 
 from .. import errors
 from .exits import ExitCode, Failure
@@ -110,6 +112,32 @@ async def opened(log: str, *, read_only: bool = True, **options: Any) -> AsyncIt
     except errors.DecodeError as error:
         # What comes from the user is decoded before, so this is something stored.
         raise errors.DamagedLog(f"{path}: {error}", hint=damage_hint(path)) from error
+
+
+def make_empty(folder: Path) -> Path:
+    """Make a folder, or take an empty one that is there.
+
+    Raises:
+        BadParameter: There is something in it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise click.BadParameter(f"{folder} is not empty: name a new folder")
+    return folder.resolve()
+
+
+@contextmanager
+def working_folder(folder: str | Path | None, prefix: str, *, keeps: bool = False) -> Iterator[Path]:
+    """Have a new or empty folder, which is kept, or a temporary one, whose name begins like this and which is kept if `keeps`."""
+    import tempfile
+
+    if folder is not None:
+        yield make_empty(Path(folder))
+    elif keeps:
+        yield Path(tempfile.mkdtemp(prefix=prefix))
+    else:
+        with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
+            yield Path(name)
 
 
 def damage_hint(path: str) -> str:

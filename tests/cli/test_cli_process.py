@@ -347,7 +347,7 @@ def test_demo_does_what_it_says(cli: Run) -> None:
     assert "├─╮" in out
     assert "FAILED" in out
     assert Path("d/alice.db").exists()
-    cli("demo", "--dir", "d", code=1)
+    cli("demo", "--dir", "d", code=2)
     assert cli("demo").out == out.rpartition("\n\nkept in")[0] + "\n"
 
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sqlite3
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..entries import ID_CHARACTERS
-from ..exits import ExitCode, Failure
+from ..exits import ExitCode
 from ..options import FOLDER, output_options
 from ..output import Output, clean
-from ..session import opened, run
+from ..session import in_trio, opened, working_folder
 from .graph import graph_lines, graph_nodes
 from .verify import BrokenRule, VerifyPool, verify_log
 
@@ -37,7 +34,8 @@ _MERGE = {"op": "share", "with": "everybody"}
 @click.option("--dir", "folder", metavar="DIR", type=FOLDER, help="A new or empty folder to work in, which is kept.")
 @click.option("--keep", is_flag=True, help="Keep the temporary folder, and say where it is.")
 @output_options()
-def demo(folder: str | None, keep: bool, out: Output) -> int:
+@in_trio
+async def demo(folder: str | None, keep: bool, out: Output) -> int:
     """Show the essentials on two real logs.
 
     Two replicas fork while apart, merge and end equal; then one is tampered with, and `verify` finds it. Everything is real: two SQLite
@@ -50,28 +48,13 @@ def demo(folder: str | None, keep: bool, out: Output) -> int:
     """
     # A demonstration is read by people, wherever it goes; only --json asks for data.
     out = Output(is_json=out.is_strict, is_strict=out.is_strict)
-    with _place(folder, keep) as place:
-        summary = run(lambda: _play(place, out))
+    with working_folder(folder, "gossiplog-demo-", keeps=keep) as place:
+        summary = await _play(place, out)
     if out.is_json:
         out.record(summary)
     elif folder or keep:
         out.line(f"\nkept in {place}: try `gossiplog log {place}/alice.db`")
     return ExitCode.DONE if summary["equal"] and summary["forgeryFound"] else ExitCode.INTEGRITY
-
-
-@contextmanager
-def _place(folder: str | None, keep: bool) -> Iterator[Path]:
-    if folder is not None:
-        path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
-            raise Failure(f"{folder} is not empty", hint="name a new folder")
-        yield path
-    elif keep:
-        yield Path(tempfile.mkdtemp(prefix="gossiplog-demo-"))
-    else:
-        with tempfile.TemporaryDirectory(prefix="gossiplog-demo-") as name:
-            yield Path(name)
 
 
 async def _play(place: Path, out: Output) -> dict[str, Any]:

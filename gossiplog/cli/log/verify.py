@@ -316,24 +316,22 @@ class VerifyPool:
 
 def verify_items(items: Iterable[Item], topic: str | None) -> list[BrokenRule]:
     """Verify items one by one; runs in any process."""
-    return list(_verify_items(items, topic))
-
-
-def _verify_items(items: Iterable[Item], topic: str | None) -> Iterator[BrokenRule]:
     from ...archive.car import add_foreign
     from ...entry import encode_id
     from ...entry.validation import judge
 
+    found: list[BrokenRule] = []
     for item in items:
         claimed_id = item.claimed_id if item.key is None else encode_id(item.key)
         if item.value is None:
-            yield BrokenRule(claimed_id, False, "file", item.fault, place=item.place)
+            found.append(BrokenRule(claimed_id, False, "file", item.fault, place=item.place))
             continue
         verdict = judge(item.value, item.key, topic=topic)
         entry, reason = verdict.entry, verdict.reason
         if entry is None:
-            yield BrokenRule(claimed_id, False, verdict.rule, add_foreign(reason or "", item.value), place=item.place)
+            found.append(BrokenRule(claimed_id, False, verdict.rule, add_foreign(reason or "", item.value), place=item.place))
         elif verdict.accepted:
-            yield BrokenRule(entry.id, True, parents=entry.parent_keys, place=item.place)
+            found.append(BrokenRule(entry.id, True, parents=entry.parent_keys, place=item.place))
         else:
-            yield BrokenRule(claimed_id or entry.id, False, verdict.rule, reason, place=item.place)
+            found.append(BrokenRule(claimed_id or entry.id, False, verdict.rule, reason, place=item.place))
+    return found

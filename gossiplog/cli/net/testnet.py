@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import webbrowser
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +15,7 @@ from ..exits import ExitCode
 from ..options import PLACE, PathType, output_options
 from ..output import Output
 from ..progress import Progress
-from ..session import run, wait_for_signal
+from ..session import in_trio, make_empty, wait_for_signal, working_folder
 from .serve import SIGNALS
 
 if TYPE_CHECKING:
@@ -28,50 +24,6 @@ if TYPE_CHECKING:
 
 _PEERS = 8
 _CONNECT = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What the command line says, None where it says nothing."""
-
-    script: str | None
-    peers: int | None
-    clients: int | None
-    browsers: int | None
-    router: str | None
-    loss: float | None
-    latency_ms: tuple[float, float] | None
-
-    def scenario(self) -> Scenario:
-        """The scenario that is to be run: a script's, or a plain one, with what the command line says in it."""
-        from ...sim.scenario import CastSpec, LatencySpec, Scenario, TopologySpec, load_scenario
-        from ...testnet.script import check_scenario
-
-        if self.script is None:
-            peers = self.peers or _PEERS
-            clients = peers // 8 if self.clients is None else self.clients
-            base = Scenario(
-                "testnet",
-                nodes=max(2, peers),
-                topology=TopologySpec(connect=_CONNECT),
-                latency=LatencySpec(low_s=0.010, high_s=0.050),
-                testnet=CastSpec(clients, self.browsers or 0),
-            )
-        else:
-            base = load_scenario(self.script)
-            cast = base.testnet
-            cast = replace(cast, clients=cast.clients if self.clients is None else self.clients)
-            cast = replace(cast, browsers=cast.browsers if self.browsers is None else self.browsers)
-            base = replace(base, nodes=self.peers or base.nodes, testnet=cast)
-        low_s, high_s = (value / 1000 for value in self.latency_ms) if self.latency_ms else (base.latency.low_s, base.latency.high_s)
-        chosen = replace(
-            base,
-            router=self.router or base.router,
-            link=base.link if self.loss is None else replace(base.link, loss=self.loss),
-            latency=base.latency if self.latency_ms is None else LatencySpec(low_s=low_s, high_s=high_s),
-        )
-        check_scenario(chosen)
-        return chosen
 
 
 @click.command()
@@ -100,7 +52,8 @@ class _Wanted:
 @click.option("--listen", "address", metavar="HOST:PORT", default="127.0.0.1:0", show_default=True, help="Where its page is served.")
 @click.option("--open", "opens_page", is_flag=True, help="Open the page in a browser.")
 @output_options()
-def testnet(
+@in_trio
+async def testnet(
     peers: int | None,
     clients: int | None,
     browsers: int | None,
@@ -128,86 +81,95 @@ def testnet(
       gossiplog testnet --peers 8 --loss 0.1 --open
       gossiplog testnet --script examples/testnet/partition-and-heal.toml
     """
-    scenario = _Wanted(script, peers, clients, browsers, router, loss, latency_ms).scenario()
+    import trio
+
+    from ...net.hub.server import listen
+    from ...testnet import open_testnet
+    from ...testnet.site import Site
+
+    scenario = _scenario(script, peers, clients, browsers, router, loss, latency_ms)
     if report is not None:
         if script is None:
             raise click.UsageError("--report is of a script, which has an end: --script FILE")
-        _make_empty(report, "--report")
-    with _place(folder) as place:
-        is_kept, plays = folder is not None, script is not None
-        wanted = _Run(scenario, place, seed, address, is_kept, opens_page, plays, report, references or (Path(),))
-        return run(partial(wanted.run, out))
+        make_empty(report)
+    actions: list[dict[str, Any]] = []
 
+    def tell(record: dict[str, Any]) -> None:
+        actions.append(record)
+        _tell(out, record)
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """One run of a network, from its start to its end."""
-
-    scenario: Scenario
-    folder: Path
-    seed: int
-    address: str
-    is_kept: bool
-    opens_page: bool
-    plays: bool
-    report: Path | None
-    references: tuple[Path, ...]
-
-    async def run(self, out: Output) -> int:
-        """Run it until a signal comes, or its script is over."""
-        import trio
-
-        from ...net.hub.server import listen
-        from ...testnet import open_testnet
-        from ...testnet.site import Site
-
-        actions: list[dict[str, Any]] = []
-
-        def tell(record: dict[str, Any]) -> None:
-            actions.append(record)
-            _tell(out, record)
-
-        code = ExitCode.DONE
+    code = ExitCode.DONE
+    with working_folder(folder, "gossiplog-testnet-") as place:
         async with trio.open_nursery() as nursery, AsyncExitStack() as held:
             nursery.start_soon(_end_at_signal, nursery.cancel_scope)
-            facts_file = None if self.report is None else self.report / "facts.jsonl"
-            with Progress("starting", self.scenario.nodes, is_shown=not out.is_strict, is_told=True) as bar:
+            with Progress("starting", scenario.nodes, is_shown=not out.is_strict, is_told=True) as bar:
                 opening = open_testnet(
-                    self.scenario,
-                    self.folder,
-                    seed=self.seed,
-                    is_kept=self.is_kept,
-                    facts_file=facts_file,
-                    references=self.references,
+                    scenario,
+                    place,
+                    seed=seed,
+                    is_kept=folder is not None,
+                    facts_file=None if report is None else report / "facts.jsonl",
+                    references=references or (Path(),),
                     tell=tell,
                     progress=lambda done, total: bar.tell("starting", done, f"{done} of {total} are up"),
                 )
                 network = await held.enter_async_context(opening)
-            hub = await held.enter_async_context(listen((), self.address, make_http=Site(network).make_http))
+            hub = await held.enter_async_context(listen((), address, make_http=Site(network).make_http))
             url = f"http://{hub.addresses[0][0]}:{hub.port}/"
             _begin(out, network, url)
-            if self.opens_page:
+            if opens_page:
                 webbrowser.open(url)
-            if not self.plays:
+            if script is None:
                 await trio.sleep_forever()
-            code = ExitCode.DONE if await self._play(network, actions, out) else ExitCode.FAILED
+            code = ExitCode.DONE if await _play(network, actions, report, out) else ExitCode.FAILED
             nursery.cancel_scope.cancel()
-        return code
+    return code
 
-    async def _play(self, network: Testnet, actions: list[dict[str, Any]], out: Output) -> bool:
-        """Play the script, wait until the logs are equal, and write the report; returns whether they are."""
-        from ...testnet.script import play, settle
 
-        await play(network)
-        is_converged = await settle(network)
-        _end(out, network, is_converged=is_converged)
-        if self.report is not None:
-            from ...testnet.report import write_report
+def _scenario(
+    script: str | None,
+    peers: int | None,
+    clients: int | None,
+    browsers: int | None,
+    router: str | None,
+    loss: float | None,
+    latency_ms: tuple[float, float] | None,
+) -> Scenario:
+    """Return the scenario that is to be run: a script's, or a plain one, with what the command line says in it."""
+    from ...sim.scenario import CastSpec, LatencySpec, Scenario, TopologySpec, load_scenario
+    from ...testnet.script import check_scenario
 
-            files = write_report(network, network.watching.measure, actions, self.report, is_converged=is_converged)
-            out.note(f"wrote {', '.join(str(file) for file in files)}")
-            out.note(f"`gossiplog sim play {self.report / 'facts.jsonl'}` shows it again")
-        return is_converged
+    if script is None:
+        topology, latency = TopologySpec(connect=_CONNECT), LatencySpec(low_s=0.010, high_s=0.050)
+        chosen = Scenario("testnet", nodes=_PEERS, topology=topology, latency=latency, testnet=CastSpec((peers or _PEERS) // 8, 0))
+    else:
+        chosen = load_scenario(script)
+    cast, link, latency = chosen.testnet, chosen.link, chosen.latency
+    cast = replace(cast, clients=cast.clients if clients is None else clients, browsers=cast.browsers if browsers is None else browsers)
+    if loss is not None:
+        link = replace(link, loss=loss)
+    if latency_ms is not None:
+        latency = LatencySpec(low_s=latency_ms[0] / 1000, high_s=latency_ms[1] / 1000)
+    nodes, router = peers or chosen.nodes, router or chosen.router
+    chosen = replace(chosen, nodes=nodes, router=router, link=link, latency=latency, testnet=cast)
+    check_scenario(chosen)
+    return chosen
+
+
+async def _play(network: Testnet, actions: list[dict[str, Any]], report: Path | None, out: Output) -> bool:
+    """Play the script, wait until the logs are equal, and write the report; return whether they are."""
+    from ...testnet.script import play, settle
+
+    await play(network)
+    is_converged = await settle(network)
+    _end(out, network, is_converged=is_converged)
+    if report is not None:
+        from ...testnet.report import write_report
+
+        files = write_report(network, network.watching.measure, actions, report, is_converged=is_converged)
+        out.note(f"wrote {', '.join(str(file) for file in files)}")
+        out.note(f"`gossiplog sim play {report / 'facts.jsonl'}` shows it again")
+    return is_converged
 
 
 def _tell(out: Output, record: dict[str, Any]) -> None:
@@ -225,18 +187,14 @@ async def _end_at_signal(scope: Any) -> None:
 def _begin(out: Output, network: Testnet, url: str) -> None:
     counts = {kind: sum(member.kind == kind for member in network.members) for kind in ("server", "client", "browser")}
     if out.is_json:
-        out.record({"testnet": url, "router": network.scenario.router, "peers": [_record(member) for member in network.members]})
+        peers = [{"name": each.name, "kind": each.kind, "node": each.node, "url": each.url} for each in network.members]
+        out.record({"testnet": url, "router": network.scenario.router, "peers": peers})
         out.flush()
         return
     parts = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts.items() if count]
     out.line(f"{', '.join(parts)}, {network.scenario.router}; the page is {url}")
     out.flush()
     out.note("Ctrl-C ends all of them")
-
-
-def _record(member: Any) -> dict[str, Any]:
-    """What a program wants to know of a peer."""
-    return {"name": member.name, "kind": member.kind, "node": member.node, "url": member.url}
 
 
 def _end(out: Output, network: Testnet, *, is_converged: bool) -> None:
@@ -248,23 +206,3 @@ def _end(out: Output, network: Testnet, *, is_converged: bool) -> None:
         out.line(f"all {len(up)} logs are equal: {up[0].entries} entries, root {roots[0][:8]}")
     else:
         out.line(f"the {len(up)} logs have {len(roots)} different roots")
-
-
-def _make_empty(folder: Path, option: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise click.BadParameter(f"{folder} is not empty", param_hint=option)
-
-
-@contextmanager
-def _place(folder: Path | None) -> Iterator[Path]:
-    """Where the processes write: a new or an empty folder that is kept, or one that goes with us."""
-    if folder is not None:
-        _make_empty(folder, "--dir")
-        yield folder.resolve()
-        return
-    place = Path(tempfile.mkdtemp(prefix="gossiplog-testnet-"))
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)

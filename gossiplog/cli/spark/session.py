@@ -7,7 +7,7 @@ import functools
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -90,17 +90,8 @@ def spark_options(command: Callable[..., R]) -> Callable[..., R]:
 
     @functools.wraps(command)
     def run(*args: Any, master: str | None, remote: str | None, memory: str | None, settings: tuple[str, ...], **options: Any) -> R:
-        if remote is None:
-            # Starting Spark takes 10 seconds, which nobody wants to spend on a misspelt name.
-            for name in ("location", "a", "b", "known"):
-                _check_is_there(options.get(name))
-        if click.get_current_context().command.name != "traces":
-            for name in ("location", "a", "b", "known"):
-                _check_is_readable(options.get(name), may_be_table=True)
-        _check_is_readable(options.get("log"), may_be_table=False)
-        _check_is_table(options.get("follow_to"))
-        for name in ("location", "a", "b", "known", "log") if remote is None else ():
-            _check_bucket(options.get(name), (options.get("options") or {}).get("topic"))
+        # Starting Spark takes 10 seconds, which nobody wants to spend on a misspelt name.
+        _check_places(options, is_remote=remote is not None)
         return command(*args, start=lambda: opened_session(master, remote, memory, settings), **options)
 
     decorated = click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; repeatable.")(run)
@@ -113,39 +104,27 @@ def spark_options(command: Callable[..., R]) -> Callable[..., R]:
     )
 
 
-def _check_is_there(location: str | None) -> None:
-    if location is None or "://" in location or any(sign in location for sign in "*?[") or Path(location).exists():
-        return
-    hint = "give a log, a .jsonl, .car or .hex file, a folder of those, a pattern, or the tables of an export"
-    raise LogNotFound(f"nothing is at {location}", hint=hint)
-
-
-def _check_is_readable(location: str | None, *, may_be_table: bool) -> None:
+def _check_places(options: Mapping[str, Any], *, is_remote: bool) -> None:
+    """Check every place that a command names, as far as it can be seen from here."""
     from ...bucket import is_published
-    from ...spark.source.locations import check_local, check_readable, is_remote
+    from ...spark.source import locations
 
-    if click.get_current_context().command.name != "import" and location is not None and is_published(location):
-        return
-    if location is None:
-        return
-    if may_be_table:
-        check_readable(location)
-    elif is_remote(location):
-        check_local(location, "a log in a file")
-
-
-def _check_is_table(location: str | None) -> None:
-    from ...spark.source.locations import check_table_url
-
-    if location is not None:
-        check_table_url(location)
-
-
-def _check_bucket(location: str | None, topic: str | None) -> None:
-    from ...spark.source.locations import check_bucket
-
-    if location is not None:
-        check_bucket(location, topic)
+    name = click.get_current_context().command.name
+    read = [place for option in ("location", "a", "b", "known") if (place := options.get(option)) is not None]
+    log = options.get("log")
+    for place in () if is_remote else read:
+        if "://" not in place and not any(sign in place for sign in "*?[") and not Path(place).exists():
+            hint = "give a log, a .jsonl, .car or .hex file, a folder of those, a pattern, or the tables of an export"
+            raise LogNotFound(f"nothing is at {place}", hint=hint)
+    for place in () if name == "traces" else read:
+        if name == "import" or not is_published(place):
+            locations.check_readable(place)
+    if log is not None and (name == "import" or not is_published(log)) and locations.is_remote(log):
+        locations.check_local(log, "a log in a file")
+    if options.get("follow_to") is not None:
+        locations.check_table_url(options["follow_to"])
+    for place in () if is_remote else [*read, *([] if log is None else [log])]:
+        locations.check_bucket(place, (options.get("options") or {}).get("topic"))
 
 
 def _check_out(job: str | None, where: str | None) -> None:
