@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from ..options import (
 )
 from ..output import Output, counted
 from ..progress import Progress
-from ..session import opened, run, wait_for_signal
+from ..session import in_trio, opened, wait_for_signal
 from .bucket import exchange_with
 
 if TYPE_CHECKING:
@@ -65,19 +65,11 @@ def hub_url(text: str, token: str | None = None, identity: Signer | None = None)
         return parse_url(text, token=token, identity=identity)
 
 
-async def sync_hub(
-    log: GossipLog,
-    hub: HubUrl,
-    *,
-    pulls: bool,
-    pushes: bool,
-    tls: ssl.SSLContext | None,
-    out: Output,
-    healed: dict[str, Any] | None = None,
-) -> Exchange:
+async def _sync_hub(log: GossipLog, hub: HubUrl, wish: _Wish, tls: ssl.SSLContext | None) -> Exchange:
     """Exchange with a hub once, and report it."""
     from ...net.hub.exchange import exchange
 
+    out, pulls, pushes = wish.out, wish.pulls, wish.pushes
     with Progress("entries", is_shown=not out.is_strict) as progress:
 
         def on_pause(seconds: float) -> None:
@@ -95,7 +87,7 @@ async def sync_hub(
         "bytesReceived": done.bytes_received,
         "bytesPerEntry": None if done.bytes_per_entry is None else round(done.bytes_per_entry, 1),
         "seconds": round(done.seconds, 3),
-        **({} if healed is None else {"healed": healed}),
+        **wish.healed,
         "leftOut": None if done.pulled is None else left_out_record(done.pulled),
     }
     shown = [("pulled", counted(done.pulled.entries, "entry", "entries"))] if done.pulled is not None else []
@@ -105,8 +97,7 @@ async def sync_hub(
     shown += [("round trips", f"{done.pulled.waits:,}")] if done.pulled is not None else []
     shown += [("seconds", f"{done.seconds:.2f}")]
     if done.root is not None:
-        ours = await log.root()
-        shown += [("roots", f"equal: {ours.hash.hex()}" if done.is_equal else f"differ: {ours.hash.hex()} and {done.root.hash.hex()}")]
+        shown += [_roots(await log.root(), done.root, is_equal=done.is_equal)]
     out.fields(record, shown)
     if done.is_taken is False:
         hint = "run it again to go on; if it stays so, the hub refuses an entry of this log: `gossiplog verify` looks for damage"
@@ -130,10 +121,11 @@ def _refusal(hub: HubUrl, done: Exchange) -> Failure | None:
     return Failure(message, hint=first, code=ExitCode.UNAUTHORISED, kind="unauthorised")
 
 
-async def rehearse_hub(log: GossipLog, hub: HubUrl, *, pulls: bool, pushes: bool, tls: ssl.SSLContext | None, out: Output) -> int:
+async def _rehearse_hub(log: GossipLog, hub: HubUrl, wish: _Wish, tls: ssl.SSLContext | None) -> int:
     """Say what an exchange with a hub would move, and about how many bytes that takes; move nothing."""
     from ...net.hub.exchange import exchange
 
+    pulls, pushes = wish.pulls, wish.pushes
     try:
         done = await exchange(log, hub, pulls=pulls, pushes=pushes, tls=tls, is_rehearsal=True)
     except ProtocolNotSupported:
@@ -155,7 +147,7 @@ async def rehearse_hub(log: GossipLog, hub: HubUrl, *, pulls: bool, pushes: bool
     shown = [("to be pulled", f"{found.wanted:,}")] if pulls else []
     shown += [("to be pushed", f"{found.given:,}")] if pushes else []
     shown += [("bytes", f"about {expected:,} with entries of {mean:,.0f} bytes; this run took {spent:,}")]
-    out.fields(record, shown)
+    wish.out.fields(record, shown)
     return ExitCode.DONE
 
 
@@ -165,7 +157,7 @@ async def _mean_value_bytes(log: GossipLog) -> float:
     return sum(sizes) / len(sizes) if sizes else 0.0
 
 
-async def follow_hub(log: GossipLog, hub: HubUrl, *, tls: ssl.SSLContext | None, out: Output) -> int:
+async def _follow_hub(log: GossipLog, hub: HubUrl, tls: ssl.SSLContext | None, out: Output) -> int:
     """Stay connected to a hub until Ctrl-C."""
     from ...net.hub.client import connect
 
@@ -209,7 +201,8 @@ def left_out_record(result: SyncResult) -> dict[str, object] | None:
 )
 @durability_option
 @output_options()
-def sync(
+@in_trio
+async def sync(
     log: Location,
     other: Location,
     direction: str | None,
@@ -253,74 +246,104 @@ def sync(
       gossiplog sync --all documents wss://hub.example.com
       gossiplog sync --all documents 's3://bucket/documents/{topic}'
     """
-    context = click.get_current_context()
     if key_name is not None and token_file is not None:
-        raise click.UsageError("either --key or --token-file lets us in", context)
+        raise click.UsageError("either --key or --token-file lets us in")
     if creates and not is_all:
-        raise click.UsageError("--create goes with --all; `gossiplog copy` makes a copy of one log", context)
-    wish = _Wish(log, other, direction != "push", direction != "pull", dry_run, Healing(log, out) if heal else None, durability, out)
-    reach = _Reach(tls_ca, token_file, key_name, log_format if follow else None)
+        raise click.UsageError("--create goes with --all; `gossiplog copy` makes a copy of one log")
+    wish = _Wish(
+        log,
+        other,
+        pulls=direction != "push",
+        pushes=direction != "pull",
+        is_dry=dry_run,
+        healing=Healing(log, out) if heal else None,
+        durability=durability,
+        out=out,
+        tls_ca=tls_ca,
+        token_file=token_file,
+        key_name=key_name,
+        log_format=log_format if follow else None,
+    )
     if not is_all:
         if any(each.is_url and each.is_shelf for each in (log, other)):
-            raise click.UsageError("a place of many logs: --all syncs each of them, and LOG is one of them", context)
-        return run(_chosen(context, wish, reach))
+            raise click.UsageError("a place of many logs: --all syncs each of them, and LOG is one of them")
+        return await _with_one(wish)
     if heal or follow or dry_run:
-        raise click.UsageError("--all goes with --pull and --push, but with neither --heal, --follow nor --dry-run", context)
-    return run(partial(_with_all, context, wish, reach, creates))
+        raise click.UsageError("--all goes with --pull and --push, but with neither --heal, --follow nor --dry-run")
+    return await _with_all(wish, creates)
 
 
 @dataclass(frozen=True)
-class _Reach:
-    """How a hub or a bucket is reached, and stayed with.
+class _Wish:
+    """What one call of the command is to do.
 
     Attributes:
-        key_name: The key that lets us in, or publishes.
-        log_format: How to log while we stay connected; None to exchange once.
+        pulls: Take what `log` lacks.
+        pushes: Give what `other` lacks.
+        is_dry: Only count what would be moved.
+        healing: How `log` is made whole first, if it is.
+        key_name: The key that lets us in at a hub, or publishes in a bucket.
+        log_format: How to log while we stay connected with a hub; None to exchange once.
+        topic: Which both must have; None for whichever.
     """
 
+    log: Location
+    other: Location
+    pulls: bool
+    pushes: bool
+    is_dry: bool
+    healing: Healing | None
+    durability: str
+    out: Output
     tls_ca: str | None
     token_file: str | None
     key_name: str | None
     log_format: str | None
+    topic: str | None = None
 
     @property
-    def is_needed(self) -> bool:
-        """Whether any of it only goes with a hub."""
-        return self.log_format is not None or self.tls_ca is not None or self.token_file is not None
+    def healed(self) -> dict[str, Any]:
+        """What a record has of the healing, if there was one."""
+        return {} if self.healing is None else {"healed": self.healing.record}
+
+    def judged(self, *results: tuple[SyncResult | None, Location]) -> int:
+        """Say what syncs left out, each with where it pulled from, and choose the exit code."""
+        codes = [_judge(result, place, self.out) for result, place in results if result is not None]
+        return worst([*codes, *([] if self.healing is None else [self.healing.code])])
 
 
-def _chosen(context: click.Context, wish: _Wish, reach: _Reach) -> Callable[[], Awaitable[int]]:
-    """Return what makes two logs equal, wherever the other is.
+async def _with_one(wish: _Wish) -> int:
+    """Make two logs equal, wherever the other is.
 
     Raises:
         UsageError: Options do not go together.
     """
     from ...bucket import is_bucket
 
-    log, other, is_dry = wish.log, wish.other, wish.is_dry
+    log, other, is_dry, follows = wish.log, wish.other, wish.is_dry, wish.log_format is not None
+    wants_hub = follows or wish.tls_ca is not None or wish.token_file is not None
     if not other.is_url and is_bucket(other):
-        if is_dry or wish.healing is not None or reach.is_needed:
-            raise click.UsageError(f"{other} is a bucket: only --pull, --push, --key and --durability go with it", context)
-        exchange = partial(exchange_with, log, other, key_name=reach.key_name, pulls=wish.pulls, pushes=wish.pushes)
-        return partial(exchange, topic=wish.topic, durability=wish.durability, out=wish.out)
-    identity = read_identity(reach.key_name)
-    hub = None if other.is_url else hub_url(other, None if identity else read_token(reach.token_file), identity)
-    if hub is None and (reach.is_needed or identity is not None):
+        if is_dry or wish.healing is not None or wants_hub:
+            raise click.UsageError(f"{other} is a bucket: only --pull, --push, --key and --durability go with it")
+        exchange = partial(exchange_with, log, other, key_name=wish.key_name, pulls=wish.pulls, pushes=wish.pushes)
+        return await exchange(topic=wish.topic, durability=wish.durability, out=wish.out)
+    identity = read_identity(wish.key_name)
+    hub = None if other.is_url else hub_url(other, None if identity else read_token(wish.token_file), identity)
+    if hub is None and (wants_hub or identity is not None):
         raise click.UsageError(
             f"{other} is no hub, at a ws:// or wss:// URL, as --follow, --tls-ca and --token-file want, and no bucket, as --key may; "
-            "the path of a new bucket ends in /",
-            context,
+            "the path of a new bucket ends in /"
         )
-    if hub is not None and reach.log_format is not None and (is_dry or not (wish.pulls and wish.pushes)):
-        raise click.UsageError("under --follow there is no --dry-run, and no direction", context)
-    if wish.healing is not None and (is_dry or reach.log_format is not None or not wish.pulls):
-        raise click.UsageError("--heal pulls, once: it does not go with --dry-run, --push or --follow", context)
+    if follows and (is_dry or not (wish.pulls and wish.pushes)):
+        raise click.UsageError("under --follow there is no --dry-run, and no direction")
+    if wish.healing is not None and (is_dry or follows or not wish.pulls):
+        raise click.UsageError("--heal pulls, once: it does not go with --dry-run, --push or --follow")
     if hub is None and log.is_same(other):
-        raise click.UsageError("LOG and OTHER are the same", context)
-    return partial(_with_log, wish) if hub is None else partial(_with_hub, wish, hub, reach.tls_ca, reach.log_format)
+        raise click.UsageError("LOG and OTHER are the same")
+    return await (_with_log(wish) if hub is None else _with_hub(wish, hub))
 
 
-async def _with_all(context: click.Context, wish: _Wish, reach: _Reach, creates: bool) -> int:
+async def _with_all(wish: _Wish, creates: bool) -> int:
     """Exchange each log of a shelf with its counterpart."""
     from ...bucket import in_place
     from ...net.hub.client import at_topic
@@ -332,10 +355,10 @@ async def _with_all(context: click.Context, wish: _Wish, reach: _Reach, creates:
     place_of: Callable[[str], str | os.PathLike[str]]
     if "{topic}" in place:
         theirs, place_of = await topics_in_bucket(place), partial(in_place, f"{place.rstrip('/')}/")
-    elif (hub := None if wish.other.is_url else hub_url(place, read_token(reach.token_file))) is not None:
-        if reach.key_name is not None:
-            raise click.UsageError("--all asks a server for its logs with a token: --key signs in to a single log", context)
-        theirs, place_of = await topics_of_hub(hub, client_tls(reach.tls_ca)), partial(at_topic, place)
+    elif (hub := None if wish.other.is_url else hub_url(place, read_token(wish.token_file))) is not None:
+        if wish.key_name is not None:
+            raise click.UsageError("--all asks a server for its logs with a token: --key signs in to a single log")
+        theirs, place_of = await topics_of_hub(hub, client_tls(wish.tls_ca)), partial(at_topic, place)
     else:
         others = open_place(place)
         if creates and wish.pushes:
@@ -352,43 +375,15 @@ async def _with_all(context: click.Context, wish: _Wish, reach: _Reach, creates:
         for location in created:
             async with opened(location, read_only=False, create=True, topic=topic):
                 pass
-        return await _chosen(context, replace(wish, log=log, other=other, topic=topic, out=out), reach)()
+        return await _with_one(replace(wish, log=log, other=other, topic=topic, out=out))
 
     return await sync_all([*(here & theirs), *(lacking[0] | lacking[1] if creates else ())], sync_one, out=wish.out)
 
 
-@dataclass(frozen=True)
-class _Wish:
-    """What one call of the command is to do.
-
-    Attributes:
-        pulls: Take what `log` lacks.
-        pushes: Give what `other` lacks.
-        is_dry: Only count what would be moved.
-        healing: How `log` is made whole first, if it is.
-        topic: Which both must have; None for whichever.
-    """
-
-    log: Location
-    other: Location
-    pulls: bool
-    pushes: bool
-    is_dry: bool
-    healing: Healing | None
-    durability: str
-    out: Output
-    topic: str | None = None
-
-    def judged(self, *results: tuple[SyncResult | None, Location]) -> int:
-        """Say what syncs left out, each with where it pulled from, and choose the exit code."""
-        codes = [_judge(result, place, self.out) for result, place in results if result is not None]
-        return worst([*codes, *([] if self.healing is None else [self.healing.code])])
-
-
-async def _with_hub(wish: _Wish, hub: HubUrl, tls_ca: str | None, log_format: str | None) -> int:
+async def _with_hub(wish: _Wish, hub: HubUrl) -> int:
     """Exchange with a hub, once unless there is a format in which to log how it goes on."""
     log, healing, out = wish.log, wish.healing, wish.out
-    tls = client_tls(tls_ca)
+    tls = client_tls(wish.tls_ca)
     if healing is not None:
         await healing.prepare(None)
     async with opened(log, topic=wish.topic, read_only=wish.is_dry or not wish.pulls, durability=wish.durability) as ours:
@@ -396,18 +391,18 @@ async def _with_hub(wish: _Wish, hub: HubUrl, tls_ca: str | None, log_format: st
             from ...net.hub.exchange import exchange
 
             await healing.finish(ours, partial(exchange, ours, hub, pulls=True, pushes=False, tls=tls))
-        if log_format is not None:
-            write_journal(log_format)
-            return await follow_hub(ours, hub, tls=tls, out=out)
+        if wish.log_format is not None:
+            write_journal(wish.log_format)
+            return await _follow_hub(ours, hub, tls, out)
         if wish.is_dry:
-            return await rehearse_hub(ours, hub, pulls=wish.pulls, pushes=wish.pushes, tls=tls, out=out)
-        done = await sync_hub(ours, hub, pulls=wish.pulls, pushes=wish.pushes, tls=tls, out=out, healed=_healed(healing))
+            return await _rehearse_hub(ours, hub, wish, tls)
+        done = await _sync_hub(ours, hub, wish, tls)
     return wish.judged((done.pulled, wish.other))
 
 
 async def _with_log(wish: _Wish) -> int:
     """Exchange with another log."""
-    log, other, healing, out = wish.log, wish.other, wish.healing, wish.out
+    log, other, healing = wish.log, wish.other, wish.healing
     if healing is None and not other.is_url and Path(log).exists() and not Path(other).exists():
         hint = f"`gossiplog copy {log} {other}` makes a copy of the log there, `gossiplog sync {log} {other}/` a bucket"
         raise LogNotFound(f"no log at {other}", hint=hint)
@@ -425,7 +420,7 @@ async def _with_log(wish: _Wish) -> int:
             if wish.is_dry:
                 missing, extra = await _count_difference(ours, theirs)
                 counts = [missing if wish.pulls else None, extra if wish.pushes else None]
-                _report(out, counts[0], counts[1], await ours.root(), await theirs.root(), is_dry=True)
+                _report(wish, counts, await ours.root(), await theirs.root())
                 return ExitCode.DONE
             if healing is not None:
                 await healing.finish(ours, partial(ours.sync, theirs))
@@ -439,35 +434,29 @@ async def _with_log(wish: _Wish) -> int:
         done = {"pulled": pulled, "pushed": pushed}
         asked = {"pulled": wish.pulls, "pushed": wish.pushes}
         left_out = {name: result and left_out_record(result) for name, result in done.items() if asked[name]}
-        _report(out, counts[0], counts[1], *roots, is_dry=False, healed=_healed(healing), left_out=left_out)
+        _report(wish, counts, *roots, left_out)
     return wish.judged((pulled, other), (pushed, log))
 
 
-def _report(
-    out: Output,
-    pulled: int | None,
-    pushed: int | None,
-    ours: Node,
-    theirs: Node,
-    *,
-    is_dry: bool,
-    healed: dict[str, Any] | None = None,
-    left_out: Mapping[str, object] | None = None,
-) -> None:
+def _report(wish: _Wish, counts: Sequence[int | None], ours: Node, theirs: Node, left_out: Mapping[str, object] | None = None) -> None:
+    pulled, pushed = counts
     record = {
         "pulled": pulled,
         "pushed": pushed,
-        "dryRun": is_dry,
+        "dryRun": wish.is_dry,
         "equal": ours == theirs,
         "root": {"level": ours.level, "hash": ours.hash.hex()},
-        **({} if healed is None else {"healed": healed}),
+        **wish.healed,
         "leftOut": left_out,
     }
-    would = "to be " if is_dry else ""
+    would = "to be " if wish.is_dry else ""
     shown = [(f"{would}pulled", f"{pulled:,}")] if pulled is not None else []
     shown += [(f"{would}pushed", f"{pushed:,}")] if pushed is not None else []
-    shown += [("roots", f"equal: {ours.hash.hex()}" if ours == theirs else f"differ: {ours.hash.hex()} and {theirs.hash.hex()}")]
-    out.fields(record, shown)
+    wish.out.fields(record, [*shown, _roots(ours, theirs, is_equal=ours == theirs)])
+
+
+def _roots(ours: Node, theirs: Node, *, is_equal: bool) -> tuple[str, str]:
+    return "roots", f"equal: {ours.hash.hex()}" if is_equal else f"differ: {ours.hash.hex()} and {theirs.hash.hex()}"
 
 
 def _judge(result: SyncResult, source: str, out: Output) -> ExitCode:
@@ -499,10 +488,6 @@ def _judge(result: SyncResult, source: str, out: Output) -> ExitCode:
     if result.ending is not Ending.COMPLETE:
         raise SyncAborted(f"the sync from {source} stopped early: {result.reason}", cooldown_s=result.cooldown_s)
     return ExitCode.INTEGRITY if result.rejected else ExitCode.DONE if result.complete else ExitCode.INCOMPLETE
-
-
-def _healed(healing: Healing | None) -> dict[str, Any] | None:
-    return None if healing is None else healing.record
 
 
 async def _count_difference(ours: GossipLog, theirs: GossipLog) -> tuple[int, int]:
