@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..exits import ExitCode, worst
 from ..options import LOG_OR_SHELF, Location, log_argument, output_options
 from ..output import Column, Listing, Output, clean, counted
 from ..rows import RowOutput
-from ..session import in_trio, is_in_bucket, opened
+from ..session import in_trio, is_in_bucket, opened, waited_for
 
 
 @click.command()
@@ -199,7 +200,7 @@ async def migrate(log: Location, dry_run: bool, out: Output) -> None:
     """
     from ...store import pending_migrations
 
-    version, pending = pending_migrations(log.full)
+    version, pending = await waited_for(partial(pending_migrations, log.full))
 
     if not (pending and dry_run):
         # An old schema is the only thing that this command passes over; anything else that is wrong with the file is said here.
