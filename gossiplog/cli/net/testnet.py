@@ -84,7 +84,6 @@ async def testnet(
     import trio
 
     from ...net.hub.server import listen
-    from ...testnet import open_testnet
     from ...testnet.site import Site
 
     scenario = _scenario(script, peers, clients, browsers, router, loss, latency_ms)
@@ -102,18 +101,9 @@ async def testnet(
     with working_folder(folder, "gossiplog-testnet-") as place:
         async with trio.open_nursery() as nursery, AsyncExitStack() as held:
             nursery.start_soon(_end_at_signal, nursery.cancel_scope)
-            with Progress("starting", scenario.nodes, is_shown=not out.is_strict, is_told=True) as bar:
-                opening = open_testnet(
-                    scenario,
-                    place,
-                    seed=seed,
-                    is_kept=folder is not None,
-                    facts_file=None if report is None else report / "facts.jsonl",
-                    references=references or (Path(),),
-                    tell=tell,
-                    progress=lambda done, total: bar.tell("starting", done, f"{done} of {total} are up"),
-                )
-                network = await held.enter_async_context(opening)
+            facts_file = None if report is None else report / "facts.jsonl"
+            options = {"seed": seed, "is_kept": folder is not None, "facts_file": facts_file, "references": references or (Path(),)}
+            network = await _start(held, scenario, place, out, tell=tell, **options)
             hub = await held.enter_async_context(listen((), address, make_http=Site(network).make_http))
             url = f"http://{hub.addresses[0][0]}:{hub.port}/"
             _begin(out, network, url)
@@ -124,6 +114,18 @@ async def testnet(
             code = ExitCode.DONE if await _play(network, actions, report, out) else ExitCode.FAILED
             nursery.cancel_scope.cancel()
     return code
+
+
+async def _start(held: AsyncExitStack, scenario: Scenario, place: Path, out: Output, **options: Any) -> Testnet:
+    """Start a network, which ends with the stack, and show how far it has got."""
+    from ...testnet import open_testnet
+
+    with Progress("starting", scenario.nodes, is_shown=not out.is_strict, is_told=True) as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.tell("starting", done, f"{done} of {total} are up")
+
+        return await held.enter_async_context(open_testnet(scenario, place, progress=show, **options))
 
 
 def _scenario(
