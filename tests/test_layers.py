@@ -1,5 +1,6 @@
 """The package's layout holds its rules, and the rules would notice if it did not."""
 
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -7,7 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from house import PACKAGE, RULES, House, circles, impure, knots, named_twice, planted, private_names, too_large, unreached, upward_imports
+from house import (
+    FLOORS,
+    PACKAGE,
+    RULES,
+    House,
+    circles,
+    impure,
+    knots,
+    named_twice,
+    planted,
+    private_names,
+    too_large,
+    unreached,
+    upward_imports,
+)
 
 HOUSE = House.of()
 
@@ -62,3 +77,9 @@ def test_files_of_tests_have_names_of_their_own() -> None:
     files = [path for path in Path(__file__).parent.rglob("test_*.py") if not (path.parent / "__init__.py").exists()]
     counts = Counter(path.name for path in files)
     assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_picture_of_the_architecture_has_every_room_on_its_floor() -> None:
+    picture = re.findall(r"^    ([a-z_ ]+?)(?:   .*)?$", (PACKAGE.parent / "docs" / "architecture.md").read_text("utf-8"), re.MULTILINE)
+    floors = [{room for room in floor.split() if not room.startswith("__")} for floor in reversed(FLOORS)]
+    assert [set(floor.split()) for floor in picture] == [floor for floor in floors if floor]

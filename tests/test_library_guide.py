@@ -21,7 +21,6 @@ def test_guides_have_their_programs() -> None:
         "README-0",
         "library-0",
         "library-1",
-        "library-2",
         "asyncio-0",
         "asyncio-1",
         "asyncio-2",

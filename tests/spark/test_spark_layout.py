@@ -16,7 +16,7 @@ from gossiplog.cli.app import root
 from gossiplog.errors import LocalProtocolError
 from gossiplog.spark.jobs.jobs import Job, export_job, stats_job
 
-QUERIES = re.findall(r"^    (SELECT .*?);", (REPOSITORY / "docs" / "spark.md").read_text("utf-8"), re.MULTILINE)
+QUERIES = re.findall(r"^    (SELECT .*?);", (REPOSITORY / "docs" / "arrow.md").read_text("utf-8"), re.MULTILINE)
 
 
 @pytest.fixture
