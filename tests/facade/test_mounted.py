@@ -32,7 +32,7 @@ from gossiplog.errors import LocalProtocolError
 from gossiplog.net import HubLimits
 from gossiplog.net.ground.access import Access
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @asynccontextmanager

@@ -63,7 +63,7 @@ async def test_hundreds_of_silent_connections_and_slow_heads_lock_nobody_out(ser
             async with attacking(server, "10.1.1.1"):
                 pass
         await watch.rounds(2)
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             for stream in silent:
                 # Closed by the server: the earlier ones for want of room, the last ones after five seconds.
                 try:
@@ -77,7 +77,7 @@ async def test_hundreds_of_silent_connections_and_slow_heads_lock_nobody_out(ser
 async def test_bytes_that_are_no_http_and_heads_that_never_end_are_refused(server: Server) -> None:
     async with honest_peers(server):
         for request in (b"\x16\x03\x01\x02\x00" * 50, b"\0" * 1000, b"GET / HTTP/1.1\r\n" + b"x: " + b"y" * 100_000 + b"\r\n\r\n"):
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 status, _ = await server.http(request)
             assert status in (0, 400, 431)
 
@@ -156,7 +156,7 @@ async def test_streams_beyond_128_are_reset_and_the_connection_goes_on(server: S
         for number in (1, 2 * STREAMS_MAX - 1):
             await attacker.send(encode_header(FrameKind.DATA, 0, number, len(proposal)) + proposal)
         answered, refused = set(), set()
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             data = b""
             while len(answered) < 2 or len(refused) < count - STREAMS_MAX:
                 data += await attacker.websocket.receive_some()
@@ -232,14 +232,14 @@ async def test_frames_that_are_no_yamux_end_the_connection(server: Server) -> No
         ):
             async with attacking(server, f"10.1.11.{number}") as attacker:
                 await attacker.send(data)
-                with trio.fail_after(5):
+                with trio.fail_after(60):
                     await attacker.wait_closed()
 
 
 async def test_streams_that_negotiate_nothing_or_nonsense_are_reset(server: Server) -> None:
     async with honest_peers(server), muxed_attacker(server, "10.1.12.1") as connection:
         for line in (b"\x04/\xff\xfe\n", b"\x81\x08" + b"x" * 1025, b"\xff" * 11, b"\x03na\n" * 100):
-            with trio.fail_after(10), pytest.raises(StreamReset):
+            with trio.fail_after(60), pytest.raises(StreamReset):
                 stream = await connection.open_stream(["/x"], is_lazy=True)
                 await stream.send_all(line)
                 stream._proposal = None

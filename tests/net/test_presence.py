@@ -60,7 +60,7 @@ async def test_changes_begin_with_what_is_and_a_slow_reader_gets_the_newest() ->
             await ann.presence.set({"cursor": number}, ttl_s=0.5)
         await shows(log, {ANN: {"cursor": 19}})
         assert [(change.name, change.value) for change in await changes.next_page()] == [("cursor", 19)]
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             assert (await anext(changes)).value is None
         await ann.presence.set({"cursor": 7}, ttl_s=0.2)
         await shows(log, {ANN: {"cursor": 7}})
@@ -160,12 +160,12 @@ async def test_floods_and_forgeries_cost_their_sender_and_five_ban_it() -> None:
         frames = [*forged, b"\x05hello", b"\xff\xff\xff\x01", good.frame(0) * 3_000]
         for data in frames:
             stream = await muxed.open_stream([protocol])
-            with pytest.raises(gossiplog.GossipLogError), trio.fail_after(5):
+            with pytest.raises(gossiplog.GossipLogError), trio.fail_after(60):
                 await stream.send_all(data)
                 while await stream.receive_some():
                     pass
                 raise gossiplog.GossipLogError
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await muxed.wait_ended()
         await ben.presence.set({"cursor": 2}, ttl_s=60)
         await shows(log, {BEN: {"cursor": 2}})

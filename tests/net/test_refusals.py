@@ -56,7 +56,7 @@ async def test_client_hears_what_is_not_taken_whether_it_was_pushed_or_pulled(
                 await eventually(lambda: hub.links() and hub.links()[0].is_pushing)
                 if is_pushed:
                     entries = [await client.append(number) for number in range(3)]
-                with trio.fail_after(10):
+                with trio.fail_after(60):
                     await link.wait_refused()
                 lacking = {entry.id for entry in entries} - {entry.id async for entry in log.iterate()}
                 # Of what a client may not push the hub sees the heads alone.
@@ -84,7 +84,7 @@ async def test_entry_that_a_rule_of_the_application_refuses_is_told_of() -> None
     ):
         await eventually(lambda: hub.links() and hub.links()[0].is_pushing)
         refused = await client.append("no")
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             await link.wait_refused()
         assert [(rule, each.ids) for rule, each in link.refused.items()] == [("access", (refused.id,))]
 
@@ -160,7 +160,7 @@ async def test_second_stream_takes_the_place_of_the_first() -> None:
     async with memory_log(1) as log, log.listen("127.0.0.1:0", limits=limits(STRICT)) as hub, muxed(hub) as connection:
         first = await connection.open_stream([refusals_protocol(TOPIC)])
         await connection.open_stream([refusals_protocol(TOPIC)])
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             assert await first.receive_some() == b""
 
 
@@ -168,7 +168,7 @@ async def test_second_stream_takes_the_place_of_the_first() -> None:
 async def test_exchange_counts_each_entry_once_and_ends_at_once(rules: dict[str, Any], taken: int, rule: str) -> None:
     async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=limits(rules)) as hub:
         await client.append_many(range(200))
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             done = await exchange(client, parse_url(hub.urls[0]))
         assert done.is_taken is False
         assert done.pushed == taken == await log.count()

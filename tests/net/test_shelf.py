@@ -213,7 +213,9 @@ async def test_who_creates_too_many_and_what_no_space_is_left_for_is_refused(tmp
         assert await shelf.topics() == ["1", "2", "4", "5"]
 
 
-async def test_clients_that_come_while_a_log_is_evicted_are_served(tmp_path: Path) -> None:
+async def test_clients_that_come_while_a_log_is_evicted_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # How long one waits for the place is not what is asked here.
+    monkeypatch.setattr("gossiplog.replica.shelving._PATIENCE_S", 60.0)
     async with gossiplog.shelf(tmp_path, signer=SIGNER, most_open=1) as shelf, shelf.listen("127.0.0.1:0") as hub, waiting(60):
         for topic in ("a", "b"):
             async with shelf.open(topic, create=True) as log:

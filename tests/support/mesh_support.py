@@ -22,6 +22,8 @@ TOPIC = "mesh.example.com"
 TCP = Address.parse("/ip4/127.0.0.1/tcp/0")
 WS = Address.parse("/ip4/127.0.0.1/tcp/0/ws")
 BOTH = (TCP, WS)
+PATIENCE_S = 60.0
+"""For what takes milliseconds on a quiet machine."""
 
 
 def free_place() -> Address:
@@ -62,9 +64,9 @@ async def a_peer(*bootstrap: Address, key: PeerKey | None = None, log: GossipLog
         yield mesh
 
 
-async def eventually(holds: Callable[[], Any], within_s: float = 10.0) -> None:
+async def eventually(holds: Callable[[], Any]) -> None:
     """Wait for what other tasks and sockets bring about; an answer may be awaitable."""
-    with trio.fail_after(within_s):
+    with trio.fail_after(PATIENCE_S):
         while True:
             answer = holds()
             if await answer if isinstance(answer, Awaitable) else answer:

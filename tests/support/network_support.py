@@ -30,7 +30,7 @@ from gossiplog.entry import Ed25519Signer
 from gossiplog.net.hub.server import Hub
 
 TOPIC = "net.example.com"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """For what takes milliseconds on a quiet machine."""
 
 

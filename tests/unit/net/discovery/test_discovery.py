@@ -208,7 +208,7 @@ async def test_peers_find_each_other_through_one_that_they_know():
         bootstrap = first.host.announced[0]
         async with a_peer(bootstrap) as second, a_peer(bootstrap) as third, a_peer(bootstrap) as fourth:
             meshes = (first, second, third, fourth)
-            await eventually(lambda: all(len(mesh.host.peers) == 3 for mesh in meshes), within_s=20)
+            await eventually(lambda: all(len(mesh.host.peers) == 3 for mesh in meshes))
             await eventually(lambda: all(len(mesh.discovery.table) == 3 for mesh in meshes))
 
 
@@ -222,7 +222,7 @@ async def test_a_peer_that_was_lost_is_found_again_when_it_is_back():
     async with a_peer(place.of(key.id)) as second:
         for _ in range(2):
             async with a_peer(key=key, listen=(place,)):
-                await eventually(lambda: second.host.peers == [key.id], within_s=20)
+                await eventually(lambda: second.host.peers == [key.id])
             await eventually(lambda: second.host.peers == [])
 
 
