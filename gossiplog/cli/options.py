@@ -235,6 +235,7 @@ def read_identity(key_name: str | None) -> Signer | None:
     return None if key_name is None else Keyring.from_environment().load(key_name)
 
 
+@functools.cache
 def client_tls(authority: str | None) -> ssl.SSLContext | None:
     """Return how the certificates of hubs are checked; None for the system's way.
 

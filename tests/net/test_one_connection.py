@@ -26,9 +26,11 @@ from gossiplog.net.ground.access import Access
 from gossiplog.net.ground.admission import Admission
 from gossiplog.net.ground.protocol_ids import push_protocol, refusals_protocol
 from gossiplog.net.hub import client_connection
-from gossiplog.net.hub.client import HubLink, at_topic, connect, open_hub_connections
+from gossiplog.net.hub.client import HubLink, at_topic, connect, open_hub_connections, parse_url
 from gossiplog.net.hub.client_connection import LOGS_MAX
+from gossiplog.net.hub.exchange import exchange
 from gossiplog.net.hub.server import Hub, listen
+from gossiplog.net.service import push_stream
 from gossiplog.net.transport.muxed import MuxedConnection
 
 ROOMS = [f"room-{number}.example.com" for number in range(50)]
@@ -211,6 +213,37 @@ async def test_a_ban_in_one_log_is_the_connection_s() -> None:
         assert [await log.count() for log in logs] == [0, 0]
 
 
+async def test_exchanges_at_the_same_time_share_a_connection_and_each_counts_its_own() -> None:
+    topics = [f"room-{number}" for number in range(12)]
+    async with (
+        hub_of(*topics) as (hub, logs),
+        clients_of(hub, *topics[:1]),
+        open_hub_connections() as connections,
+        AsyncExitStack() as stack,
+    ):
+        own = [await stack.enter_async_context(memory_log(2, topic)) for topic in topics[1:]]
+        for log, other in zip(logs[1:], own, strict=True):
+            await log.append_many(["theirs"] * 20)
+            await other.append_many(["ours"] * 10)
+        found = {}
+        most = 0
+
+        async def sync(log: gossiplog.GossipLog) -> None:
+            nonlocal most
+            url = at_topic(f"ws://127.0.0.1:{hub.port}", log.topic)
+            found[log.topic] = await exchange(log, parse_url(url), connections=connections)
+            most = max(most, hub.admission.open)
+
+        async with trio.open_nursery() as nursery:
+            for log in own:
+                nursery.start_soon(sync, log)
+        for log, other in zip(logs[1:], own, strict=True):
+            done = found[log.topic]
+            assert done.is_equal and done.moved == 30 and await log.count() == await other.count() == 30
+            assert 3_000 < done.bytes_sent + done.bytes_received < 30_000
+        assert most == 2
+
+
 async def test_what_is_asked_twice_or_is_no_log_or_is_one_too_many_is_refused_and_the_rest_goes_on() -> None:
     async with hub_of("a", "b") as (hub, _), raw(hub, "a") as connection:
         for topic in ("none", "", "x" * 129, "../a", "\x7f", "b/c"):
@@ -247,6 +280,25 @@ async def test_no_more_than_so_many_logs_are_used_on_a_connection(monkeypatch: p
         with pytest.raises(StreamReset):
             await connection.open_stream([refusals_protocol("d")])
         assert len(hub.links()) == 3
+
+
+async def test_a_client_that_reads_nothing_of_one_log_loses_that_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(push_stream, "STALLED_S", 0.0)
+    async with hub_of("a", "b") as (hub, logs), raw(hub, "a") as connection:
+        streams = [await connection.open_stream([refusals_protocol(topic)]) for topic in "ab"]
+        pushes = [await connection.open_stream([push_protocol(topic)]) for topic in "ab"]
+        peers = hub.services["a"].peers
+        await eventually(lambda: all(peer.push is not None for peer in peers.values()))
+        while peers:
+            await logs[0].append(b"x" * 60_000)
+        with trio.fail_after(20):
+            assert await streams[0].receive_some() == b""
+        await logs[1].append("still there")
+        heard = b""
+        with trio.fail_after(20):
+            while b"still there" not in heard:
+                heard += await pushes[1].receive_some()
+        assert not connection.is_over
 
 
 async def test_a_connection_ends_with_its_last_log() -> None:

@@ -14,6 +14,7 @@ from presence_support import author
 
 import gossiplog
 from gossiplog import GossipLog, Policy
+from gossiplog.broadcast.events import PeerKind
 from gossiplog.errors import ClosedError, LocalProtocolError
 from gossiplog.net.ground.access import Access, LogAccess, Rights
 from gossiplog.net.ground.admission import HubLimits
@@ -149,7 +150,8 @@ async def test_floods_and_forgeries_cost_their_sender_and_five_ban_it() -> None:
         memory_log(9) as hostile,
         open_service(hostile) as service,
         open_hub_connections() as connections,
-        connections.used_by(service, parse_url(hub.urls[0])) as (muxed, _, _),
+        connections.used(hostile.topic, service.handlers, parse_url(hub.urls[0])) as (muxed, _),
+        service.attached(muxed, PeerKind.HUB),
     ):
         protocol = presence_protocol(log.topic)
         await ben.presence.set({"cursor": 1}, ttl_s=60)

@@ -38,7 +38,7 @@ from .bucket import exchange_with
 if TYPE_CHECKING:
     from ...entry.signing import Signer
     from ...gossip_log import GossipLog
-    from ...net.hub.client import HubUrl
+    from ...net.hub.client import HubConnections, HubUrl
     from ...net.hub.exchange import Exchange
     from ...sync.result import SyncResult
     from ...tree import Node
@@ -75,7 +75,9 @@ async def _sync_hub(log: GossipLog, hub: HubUrl, wish: _Wish, tls: ssl.SSLContex
         def on_pause(seconds: float) -> None:
             out.note(f"{hub.url} wants to be left alone for {seconds:.0f} s, or brought nothing; going on after that")
 
-        done = await exchange(log, hub, pulls=pulls, pushes=pushes, tls=tls, on_progress=progress.step, on_pause=on_pause)
+        done = await exchange(
+            log, hub, pulls=pulls, pushes=pushes, tls=tls, on_progress=progress.step, on_pause=on_pause, connections=wish.connections
+        )
     record = {
         "pulled": None if done.pulled is None else done.pulled.entries,
         "pushed": done.pushed if pushes else None,
@@ -285,6 +287,7 @@ class _Wish:
         key_name: The key that lets us in at a hub, or publishes in a bucket.
         log_format: How to log while we stay connected with a hub; None to exchange once.
         topic: Which both must have; None for whichever.
+        connections: With the hub, shared by all logs of a shelf.
     """
 
     log: Location
@@ -300,6 +303,7 @@ class _Wish:
     key_name: str | None
     log_format: str | None
     topic: str | None = None
+    connections: HubConnections | None = None
 
     @property
     def healed(self) -> dict[str, Any]:
@@ -346,7 +350,7 @@ async def _with_one(wish: _Wish) -> int:
 async def _with_all(wish: _Wish, creates: bool) -> int:
     """Exchange each log of a shelf with its counterpart."""
     from ...bucket import in_place
-    from ...net.hub.client import at_topic
+    from ...net.hub.client import at_topic, open_hub_connections
     from ...store import Durability
     from ...store.places import open_place
     from .sync_all import sync_all, topics_in_bucket, topics_of_hub
@@ -375,9 +379,10 @@ async def _with_all(wish: _Wish, creates: bool) -> int:
         for location in created:
             async with opened(location, read_only=False, create=True, topic=topic):
                 pass
-        return await _with_one(replace(wish, log=log, other=other, topic=topic, out=out))
+        return await _with_one(replace(wish, log=log, other=other, topic=topic, out=out, connections=connections))
 
-    return await sync_all([*(here & theirs), *(lacking[0] | lacking[1] if creates else ())], sync_one, out=wish.out)
+    async with open_hub_connections() as connections:
+        return await sync_all([*(here & theirs), *(lacking[0] | lacking[1] if creates else ())], sync_one, out=wish.out)
 
 
 async def _with_hub(wish: _Wish, hub: HubUrl) -> int:

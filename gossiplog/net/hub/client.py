@@ -206,9 +206,9 @@ class _HubConnection:
     unused: trio.Event = field(default_factory=trio.Event)
     is_for_one: bool = False
 
-    def leave(self, service: Service, stream: Stream | None) -> None:
+    def leave(self, handlers: Mapping[str, Handler], stream: Stream | None) -> None:
         """Use it no longer for a log, with its stream if it was asked for by one."""
-        for protocol in service.handlers:
+        for protocol in handlers:
             self.handlers.pop(protocol, None)
         if stream is not None:
             stream.reset()
@@ -246,28 +246,31 @@ class HubConnections:
         self._servers: dict[Hashable, _Server] = {}
 
     @asynccontextmanager
-    async def used_by(
-        self, service: Service, hub: HubUrl, tls: ssl.SSLContext | None = None, origin: str | None = None
-    ) -> AsyncIterator[tuple[MuxedConnection, PeerConnection, Stream | None]]:
+    async def used(
+        self, topic: str, handlers: Mapping[str, Handler], hub: HubUrl, tls: ssl.SSLContext | None = None, origin: str | None = None
+    ) -> AsyncIterator[tuple[MuxedConnection, Stream | None]]:
         """Use a connection for a log for the length of a block: one that is there, or one that is dialled now.
 
+        Args:
+            topic: The log's.
+            handlers: What the connection serves for it.
+
         Returns:
-            The connection, how the log uses it, and the stream of refusals by which the log was asked for, if it was.
+            The connection, and the stream of refusals by which the log was asked for, if it was.
 
         Raises:
             CannotConnect: As `open_websocket`.
         """
-        connection, stream = await self._take(service, hub, tls, origin)
+        connection, stream = await self._take(topic, handlers, hub, tls, origin)
         try:
-            async with service.attached(connection.muxed, PeerKind.HUB) as link:
-                yield connection.muxed, link, stream
+            yield connection.muxed, stream
         finally:
-            connection.leave(service, stream)
+            connection.leave(handlers, stream)
 
     async def _take(
-        self, service: Service, hub: HubUrl, tls: ssl.SSLContext | None, origin: str | None
+        self, topic: str, handlers: Mapping[str, Handler], hub: HubUrl, tls: ssl.SSLContext | None, origin: str | None
     ) -> tuple[_HubConnection, Stream | None]:
-        place = hub.server_of(service.topic)
+        place = hub.server_of(topic)
         server = _Server() if place is None else self._servers.setdefault((place, tls, origin), _Server())
         failures = server.failures
         async with server.dialling:
@@ -277,25 +280,25 @@ class HubConnections:
                     # It was dialled while this one waited.
                     raise CannotConnect(str(server.error), hint=server.error.hint)
                 try:
-                    dial = partial(self._hold, hub, place or hub, tls, origin, dict(service.handlers))
+                    dial = partial(self._hold, hub, place or hub, tls, origin, dict(handlers))
                     server.connection = connection = await self._nursery.start(dial)
                 except CannotConnect as error:
                     server.failures, server.error = server.failures + 1, error
                     raise
                 return connection, None
             connection.users += 1
-        stream = await self._ask(connection, service, hub)
+        stream = await self._ask(connection, topic, handlers, hub)
         if stream is not None:
             return connection, stream
-        return await self._nursery.start(self._hold, hub, hub, tls, origin, dict(service.handlers)), None
+        return await self._nursery.start(self._hold, hub, hub, tls, origin, dict(handlers)), None
 
-    async def _ask(self, connection: _HubConnection, service: Service, hub: HubUrl) -> Stream | None:
+    async def _ask(self, connection: _HubConnection, topic: str, handlers: Mapping[str, Handler], hub: HubUrl) -> Stream | None:
         """Ask a hub to have one more log use a connection; None where it does not. Why it does not, it tells one of the log's own."""
         stream, muxed = None, connection.muxed
         try:
             if not connection.is_for_one:
-                connection.handlers.update(service.handlers)
-                stream = await muxed.open_stream([refusals_protocol(service.topic)])
+                connection.handlers.update(handlers)
+                stream = await muxed.open_stream([refusals_protocol(topic)])
                 muxed.muxer.streams_max += STREAMS_A_LOG
         except ProtocolNotSupported:
             connection.is_for_one = True
@@ -305,7 +308,7 @@ class HubConnections:
             note("log refused on a shared connection", level=logging.DEBUG, hub=hub.url, reason=str(error))
         finally:
             if stream is None:
-                connection.leave(service, None)
+                connection.leave(handlers, None)
         return stream
 
     async def _hold(
@@ -398,13 +401,17 @@ class HubLink:
             await trio.sleep(self._backoff.next())
 
     async def _connect(self) -> None:
-        async with self._connections.used_by(self._service, self._hub, self._tls, self._origin) as (muxed, link, stream):
+        service = self._service
+        async with (
+            self._connections.used(service.topic, service.handlers, self._hub, self._tls, self._origin) as (muxed, stream),
+            service.attached(muxed, PeerKind.HUB) as link,
+        ):
             note("hub connected", hub=self.url)
-            self._service.failed_dials.on_reached(self.url, "hub")
+            service.failed_dials.on_reached(self.url, "hub")
             self.error = None
             self._set(link)
             link.start(partial(self._hear, stream))
-            link.start(self._service.presence.join)
+            link.start(service.presence.join)
             link.start(partial(_end_with, muxed))
             connected_at = trio.current_time()
             try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import trio
@@ -31,7 +31,6 @@ from ...errors import (
 )
 from ...log.requests import ReadHeads
 from ...plan import ask
-from ...pubsub.types import PeerId
 from ...pull.machine import Pull, Resumption, Speaks
 from ...reconcile import Reconciled, Wishes
 from ...replica.log import Replica
@@ -43,13 +42,13 @@ from ...sync.source import Source
 from ...sync.wire import decode_response, encode_event, encode_request
 from ...tasks.nursery import open_service_nursery
 from ...tree.node import Node
-from ..ground.protocol_ids import is_in_parts, push_protocol, sync_protocols
+from ..ground.protocol_ids import is_in_parts, is_of_another, push_protocol, sync_protocols
 from ..service.peers import new_bucket
 from ..service.refusals import hear_refusals
 from ..service.sessions import Puller, ServeSession, Turns, close_in_peace
-from ..transport.muxed import MuxedConnection, open_muxed
+from ..transport.muxed import MuxedConnection
 from ..transport.stream import Connection, Stream
-from .client import HubUrl, open_websocket
+from .client import HubConnections, HubUrl, open_hub_connections
 
 QUIET_S = 10.0
 """How long a hub may do nothing about our heads before we give up."""
@@ -118,6 +117,7 @@ async def exchange(
     on_progress: Callable[[int], None] | None = None,
     on_pause: Callable[[float], None] | None = None,
     is_rehearsal: bool = False,
+    connections: HubConnections | None = None,
 ) -> Exchange:
     """Exchange what either side lacks with a hub, once.
 
@@ -132,6 +132,7 @@ async def exchange(
         on_progress: Called with how many entries more have gone over.
         on_pause: Called before a pause of a second or more, with its seconds.
         is_rehearsal: Move nothing, and find out what would be moved; only a hub that reconciles can tell.
+        connections: Those that it shares with other exchanges; bytes are those of its own streams then.
 
     Raises:
         ProtocolNotSupported: It is a rehearsal, and the hub does not reconcile.
@@ -142,7 +143,7 @@ async def exchange(
     session = _Session(log, hub, on_progress or (lambda moved: None), on_pause or (lambda seconds: None))
     started = time.monotonic()
     try:
-        async with session.connected(tls):
+        async with session.connected(tls, connections):
             await session.pull(Wishes(pulls, pushes, is_rehearsal))
             if not (session.result.is_reconciled or is_rehearsal):
                 if pushes:
@@ -170,6 +171,7 @@ class _Session:
         self._on_progress = on_progress
         self._on_pause = on_pause
         self._connection: MuxedConnection
+        self._stream: Stream | None
         self._nursery: trio.Nursery
         self._push_protocol = push_protocol(log.topic)
         self._sync_protocols = sync_protocols(log.topic)
@@ -182,18 +184,22 @@ class _Session:
         self._moved = trio.Event()
 
     @asynccontextmanager
-    async def connected(self, tls: ssl.SSLContext | None) -> AsyncIterator[None]:
+    async def connected(self, tls: ssl.SSLContext | None, connections: HubConnections | None) -> AsyncIterator[None]:
         """Connect for the length of a block."""
-        websocket = await open_websocket(self._hub, tls)
         handlers = dict.fromkeys(self._sync_protocols, self._serve)
-        async with open_muxed(websocket, is_client=True, peer=PeerId(self._hub.url), handlers=handlers) as self._connection:
+        async with AsyncExitStack() as stack:
+            among = await stack.enter_async_context(open_hub_connections()) if connections is None else connections
+            using = among.used(self._log.topic, handlers, self._hub, tls)
+            self._connection, self._stream = await stack.enter_async_context(using)
             try:
                 async with open_service_nursery() as self._nursery:
                     yield
                     self._nursery.cancel_scope.cancel()
             finally:
-                self.result.bytes_sent = self._connection.counters.bytes_out
-                self.result.bytes_received = self._connection.counters.bytes_in
+                counters, topic = self._connection.counters, self._log.topic
+                own = [traffic for protocol, traffic in counters.traffic.items() if protocol and not is_of_another(protocol, topic)]
+                self.result.bytes_sent = counters.bytes_out if connections is None else sum(each.bytes_out for each in own)
+                self.result.bytes_received = counters.bytes_in if connections is None else sum(each.bytes_in for each in own)
 
     def _hear(self) -> None:
         """Begin to hear what the hub does not take. It keeps that for us, so a session in which nothing is given need not ask."""
@@ -202,7 +208,7 @@ class _Session:
             self._nursery.start_soon(self._hear_refusals)
 
     async def _hear_refusals(self) -> None:
-        await hear_refusals(self._connection, self._log.topic, self._on_refused)
+        await hear_refusals(self._connection, self._log.topic, self._on_refused, self._stream)
         # It is one that does not say so, or has gone.
         self._heard.set()
 
