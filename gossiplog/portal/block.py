@@ -56,13 +56,7 @@ class BlockHost(Generic[T]):
         self._has_begun = True
         self._siblings.add(self)
         self._thread.nursery.start_soon(self._run)
-        try:
-            await self._opened.wait()
-        except trio.Cancelled:
-            await self._end_at_once()
-            raise
-        if self._error is not None:
-            raise self._error
+        await self._wait(self._opened)
         return self._value
 
     async def leave(self, has_failed: bool) -> None:
@@ -72,13 +66,7 @@ class BlockHost(Generic[T]):
             return
         self._has_failed = has_failed
         self._leaving.set()
-        try:
-            await self._ended.wait()
-        except trio.Cancelled:
-            await self._end_at_once()
-            raise
-        if self._error is not None:
-            raise self._error
+        await self._wait(self._ended)
 
     async def abandon(self) -> None:
         """End the block, if it has begun, as if its body had raised. Errors that ending it raises are dropped."""
@@ -97,10 +85,17 @@ class BlockHost(Generic[T]):
         if self.is_closed and not self._calls:
             self._is_quiet.set()
 
-    async def _end_at_once(self) -> None:
-        self._scope.cancel()
-        with trio.CancelScope(shield=True):
-            await self._ended.wait()
+    async def _wait(self, event: trio.Event) -> None:
+        """Wait until the block is open or has ended, and raise what that raised; if cancelled, end it at once."""
+        try:
+            await event.wait()
+        except trio.Cancelled:
+            self._scope.cancel()
+            with trio.CancelScope(shield=True):
+                await self._ended.wait()
+            raise
+        if self._error is not None:
+            raise self._error
 
     async def _run(self) -> None:
         try:

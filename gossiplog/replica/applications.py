@@ -23,7 +23,7 @@ from ..log.application import Application, SyncTransaction, is_coroutine_functio
 from ..log.commit import Committed
 from ..log.membership import Membership, read_values
 from ..log.requests import Applied, ReadPage, WriteApplication, WriteSetAside
-from ..plan import Call, Plan, Request, ask
+from ..plan import Call, Plan, Request, ask, run_plan_async
 from .tx import SyncTx, Tx
 
 if TYPE_CHECKING:
@@ -197,19 +197,11 @@ class Applications:
         """Run a plan that calls applications within a transaction: in its thread, unless one of them needs the event loop."""
         if not self.is_async:
             return await transaction.run(plan)
-        try:
-            request = next(plan)
-            while True:
-                if isinstance(request, _CallAsync):
-                    answer = await request.function(transaction)
-                else:
-                    answer = await transaction.run(ask(request))
-                request = plan.send(answer)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        finally:
-            plan.close()
+
+        async def answer(request: Request[Any]) -> Any:
+            return await (request.function(transaction) if isinstance(request, _CallAsync) else transaction.run(ask(request)))
+
+        return await run_plan_async(plan, answer)
 
     async def bring_up_to_date(self, store: Store, on_progress: Callable[[int], None] | None = None) -> None:
         """Apply what was stored without the applications, and build the tables anew of those that have another version.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -153,19 +153,30 @@ def create_log(db: sqlite3.Connection, topic: str | None) -> None:
     if topic is None:
         raise LocalProtocolError("a new log needs a topic")
     check_topic(topic)
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        for _, statements in load_migrations("sqlite"):
-            for statement in split_statements(statements):
-                db.execute(statement)
+    with _transaction(db):
+        _apply(db, load_migrations("sqlite"))
         db.execute("INSERT INTO gossiplog_log VALUES (1, ?, ?)", (topic, VERSION))
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute(f"PRAGMA user_version = {len(load_migrations('sqlite'))}")
+
+
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
         db.execute("COMMIT")
     except BaseException:
         with contextlib.suppress(sqlite3.Error):
             db.execute("ROLLBACK")
         raise
+
+
+def _apply(db: sqlite3.Connection, migrations: Sequence[tuple[str, str]]) -> None:
+    """Apply the last of all migrations."""
+    for _, statements in migrations:
+        for statement in split_statements(statements):
+            db.execute(statement)
+    db.execute(f"PRAGMA user_version = {len(load_migrations('sqlite'))}")
 
 
 @contextlib.contextmanager
@@ -251,18 +262,9 @@ def check_log(db: sqlite3.Connection, path: Path, topic: str | None, may_migrate
 
 def migrate_log(db: sqlite3.Connection) -> list[str]:
     """Apply the migrations that are missing, in one transaction; return their names."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
+    with _transaction(db):
         pending = load_migrations("sqlite")[read_version(db) :]
-        for _, statements in pending:
-            for statement in split_statements(statements):
-                db.execute(statement)
         if pending:
+            _apply(db, pending)
             db.execute("UPDATE gossiplog_log SET version = ?", (VERSION,))
-            db.execute(f"PRAGMA user_version = {len(load_migrations('sqlite'))}")
-        db.execute("COMMIT")
-    except BaseException:
-        with contextlib.suppress(sqlite3.Error):
-            db.execute("ROLLBACK")
-        raise
     return [name for name, _ in pending]

@@ -120,10 +120,7 @@ class SqliteStore:
         finally:
             # Each hop ends when its statement does, so this takes as long as what is running.
             with trio.CancelScope(shield=True):
-                if store is not None:
-                    await store._close_readers()
-                if writer is not None:
-                    await writer.close()
+                await _close(store, writer)
             lock.release()
 
     @property
@@ -234,10 +231,7 @@ class SqliteStore:
             yield store
         finally:
             with trio.CancelScope(shield=True):
-                if store is not None:
-                    await store._close_readers()
-                if writer is not None:
-                    await writer.close()
+                await _close(store, writer)
                 await trio.to_thread.run_sync(folder.cleanup)
 
     async def size_bytes(self) -> int:
@@ -385,6 +379,13 @@ async def _readable(path: Path) -> AsyncIterator[Path]:
     finally:
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(place.__exit__, None, None, None)
+
+
+async def _close(store: SqliteStore | None, writer: TrioConnection | None) -> None:
+    if store is not None:
+        await store._close_readers()
+    if writer is not None:
+        await writer.close()
 
 
 async def _connect(path: Path, file: Path, durability: Durability, *, read_only: bool) -> TrioConnection:
