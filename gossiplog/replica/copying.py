@@ -13,6 +13,7 @@ from ..log.fsck_requests import ReadCursors
 from ..log.requests import Quarantined, ReadLeaves, ReadQuarantine, ReadTail, WriteCursor, WriteQuarantine
 from ..plan import Plan, ask
 from ..store.base import Store
+from ..tasks.pages import paged
 from ..tree.node import ReadRoot
 
 InsertMany: TypeAlias = Callable[[Sequence[bytes]], Awaitable[list[Verdict]]]
@@ -117,9 +118,8 @@ def _count(report: CopyReport, entries: Sequence[Entry], verdicts: Sequence[Verd
 
 async def _copy_quarantine(source: Store, target: Store) -> int:
     count = 0
-    after: bytes | None = None
-    while records := await source.read(ask(ReadQuarantine(after, _PAGE))):
-        after = records[-1].key
+    pages = paged(lambda last: source.read(ask(ReadQuarantine(last and last.key, _PAGE))))
+    while records := await pages.next_page():
         count += await target.write(add_records(records))
     return count
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import starmap
@@ -34,10 +34,10 @@ from ..log.requests import (
     ReadValues,
     SetAside,
 )
-from ..plan import Plan, Request, ask
+from ..plan import Plan, ask
 from ..store import Reader, Store
 from ..tasks.block import Block
-from ..tasks.pages import Pages
+from ..tasks.pages import Pages, paged
 from ..tree.node import Node, ReadRoot
 from .applications import check_not_applying
 from .members import AccessRecord, LogMember, known_members, list_controls, list_members, read_policy
@@ -305,7 +305,7 @@ class LogReader:
 
     def quarantine(self) -> Pages[Quarantined]:
         """Iterate over the entries that a repair or a salvage has kept out of the log, in the order of their ids."""
-        return self._pages(lambda last: ReadQuarantine(None if last is None else last.key, PAGE))
+        return paged(lambda last: self.run(ask(ReadQuarantine(last and last.key, PAGE))))
 
     async def sketch(self) -> SketchView:
         """Return an up-to-date sketch of the log's keys. Takes a thread about 15 µs of CPU for each entry since the last call.
@@ -327,19 +327,7 @@ class LogReader:
 
     def set_aside(self) -> Pages[SetAside]:
         """Iterate over the entries that applications have set aside, in the order of their ids."""
-        return self._pages(lambda last: ReadSetAside(None if last is None else (last.key, last.application), PAGE))
-
-    def _pages(self, request_after: Callable[[T | None], Request[list[T]]]) -> Pages[T]:
-        """Iterate over the records that requests give, each for a page after the last record of the one before."""
-        last: T | None = None
-
-        async def read_page() -> list[T]:
-            nonlocal last
-            page = await self.run(ask(request_after(last)))
-            last = page[-1] if page else last
-            return page
-
-        return Pages(read_page)
+        return paged(lambda last: self.run(ask(ReadSetAside(last and (last.key, last.application), PAGE))))
 
     async def query(self, sql: str, *parameters: Any, at: Reader | Moment | None = None) -> list[tuple[Any, ...]]:
         """Return rows of the applications' tables, from one state of the tables and the log.

@@ -22,7 +22,7 @@ from ..log.fsck_requests import ReadLeafPage
 from ..log.requests import Quarantined, ReadLeaves, ReadQuarantine, ReadQuarantined
 from ..plan import Plan, ask
 from ..store.base import Reader, Store
-from ..tasks.pages import bounded
+from ..tasks.pages import bounded, paged
 from ..tree.node import ReadRoot
 from .copying import add_records
 from .fsck import DAMAGE, Verify, as_bytes, check, read_around, verify_page
@@ -161,10 +161,9 @@ class _Salvage:
 
     async def take_quarantine(self, reader: Reader) -> None:
         """Take what the damaged log had set aside: as it was, if the application had refused it."""
-        after: bytes | None = None
+        pages = paged(lambda last: reader.run(ask(ReadQuarantine(last and last.key, _PAGE))))
         try:
-            while records := await reader.run(ask(ReadQuarantine(after, _PAGE))):
-                after = records[-1].key
+            while records := await pages.next_page():
                 refused = [record for record in records if record.rule not in REPAIRED_RULES]
                 verdicts = await verify_page(self._verify, [as_bytes(record.value) for record in refused])
                 valid = [record for record, verdict in zip(refused, verdicts, strict=True) if verdict.accepted]
@@ -175,19 +174,17 @@ class _Salvage:
 
     async def look_for_index(self, reader: Reader) -> None:
         """Note the entries that the damaged log's index has and the target does not."""
-        after: bytes | None = None
+        pages = paged(lambda last: reader.run(ask(ReadLeafPage(last and last.key, _PAGE))))
         try:
-            while rows := await reader.run(ask(ReadLeafPage(after, _PAGE))):
-                after = rows[-1].key
+            while rows := await pages.next_page():
                 self._miss(await self._find_unknown([row.key for row in rows if type(row.key) is bytes and len(row.key) == KEY_BYTES]))
         except DAMAGE as error:
             self.report.gaps.append(f"the index by key: {error}")
 
     async def look_for_parents(self) -> None:
         """Count what waits, and note the ancestors that it waits for."""
-        after: bytes | None = None
-        while records := await self._target.read(ask(ReadQuarantine(after, _PAGE))):
-            after = records[-1].key
+        pages = paged(lambda last: self._target.read(ask(ReadQuarantine(last and last.key, _PAGE))))
+        while records := await pages.next_page():
             waiting = [record for record in records if record.rule in REPAIRED_RULES and record.rule != "damaged"]
             self.report.waiting += len(waiting)
             parents = {key for record in waiting for key in Entry(record.key, record.value).parent_keys}

@@ -43,6 +43,19 @@ class Pages(Generic[T]):
         """Do nothing, for those who close whatever they iterate over."""
 
 
+def paged(read_after: Callable[[T | None], Awaitable[Sequence[T]]]) -> Pages[T]:
+    """Iterate over records of which each page is read from after the last record of the one before, the first after None."""
+    last: T | None = None
+
+    async def read_page() -> Sequence[T]:
+        nonlocal last
+        page = await read_after(last)
+        last = page[-1] if page else last
+        return page
+
+    return Pages(read_page)
+
+
 def bounded(items: Iterable[T], bytes_of: Callable[[T], int], *, count_max: int, bytes_max: int) -> Iterator[list[T]]:
     """Group items into lists of at most `count_max`, each ended by the item with which it reaches `bytes_max`."""
     waiting: list[T] = []
