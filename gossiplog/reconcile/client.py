@@ -1,5 +1,16 @@
 """The side that opens the stream: it takes the other's symbols until it knows the difference, and then takes and gives what that says.
 
+At the end the roots of both logs are compared. They are equal if the whole difference has gone over and neither log has changed meanwhile.
+If they are not equal, the session has to know why:
+
+- Entries were left out here: invalid ones, those in quarantine, and those set aside for a while. What descends from them arrives without
+  its parents, which is not the other side's fault.
+- Entries were kept back here: those that the other side left out lately, or all of ours if we give nothing.
+- Entries were not asked for: we take nothing, or only what comes after a key.
+- Entries came to one of the logs by another way, or the other side left out what we gave.
+
+If none of this explains it, our own sketch may be wrong, and a sync by trees finds the difference.
+
 Source: docs/spec/reconcile.md, "Session".
 """
 
@@ -115,8 +126,8 @@ class _Client:
         self._gives = wishes.gives
         self._is_rehearsal = wishes.is_rehearsal
         self._after = wishes.after
-        self._has_gap = False
-        self._withholds = False
+        self._has_left_out = False
+        self._has_kept_back = False
 
     def run(self) -> Generator[Step, Any, None]:
         sketch = self._view.sketch
@@ -182,9 +193,9 @@ class _Client:
         wanted = [key for key in lacking if not self._source.is_aside(key, self._now)]
         self.result.quarantined += in_quarantine
         self.result.skipped += len(lacking) - len(wanted)
-        self._has_gap = in_quarantine > 0 or len(wanted) < len(lacking)
+        self._has_left_out = in_quarantine > 0 or len(wanted) < len(lacking)
         give = [key for key in ours if not self._source.is_refused(key, self._now)] if self._gives else []
-        self._withholds = len(give) < len(ours)
+        self._has_kept_back = len(give) < len(ours)
         self.outcome.wanted, self.outcome.given = len(wanted) if self._takes else 0, len(give)
         if self._is_rehearsal:
             self.result.ending = Ending.COMPLETE
@@ -234,13 +245,14 @@ class _Client:
     def _exchange_all(self, own_count: int, count: int) -> Generator[Step, Any, None]:
         if self._after is None and not steps.is_wholesale(own_count, count):
             raise RemoteProtocolError(f"{count} entries are to be sent to one who has {own_count}")
-        self.outcome.wanted, self.outcome.given = count if self._takes else 0, own_count if self._gives and self._after is None else 0
+        # Of a stream that goes on from where it was cut off, nothing is known of what the other side has before that.
+        gives = self._gives and self._after is None
+        self._has_kept_back = own_count > 0 and not gives
+        self.outcome.wanted, self.outcome.given = count if self._takes else 0, own_count if gives else 0
         if self._is_rehearsal:
             self.result.ending = Ending.COMPLETE
             return
-        # In the other direction nothing is known of what is there already, where a stream goes on from where it was cut off.
-        everything = steps.give_all(None) if self._gives and self._after is None else _give_nothing()
-        yield Give(everything)
+        yield Give(steps.give_all(None) if gives else _give_nothing())
         batch: list[tuple[bytes, bytes]] = []
         size = 0
         last = self._after or b""
@@ -279,15 +291,15 @@ class _Client:
             if verdict.accepted:
                 result.note_stored(verdict.entry, is_new=verdict.is_new)
             elif verdict.rule == "parents":
-                if not self._has_gap:
+                if not self._has_left_out:
                     raise _Fallback(f"{key.hex()} came without its parents")
                 result.orphans += 1
             elif verdict.rule in LATER:
                 # What descends from it in this batch has lost its parents by that; whatever else is in the batch counts.
-                self._has_gap = True
+                self._has_left_out = True
                 later = later or verdict
             else:
-                self._has_gap = True
+                self._has_left_out = True
                 result.note_left_out(key, verdict, self._source, self._now, rejected_max=REJECTED_MAX)
         if later is not None:
             result.ending, result.reason = Ending.of_later(later.rule), later.reason or "the store did not take an entry"
@@ -305,13 +317,13 @@ class _Client:
         yield from self._conclude(reply.root, has_moved=reply.has_moved or bool(reply.left_out))
 
     def _conclude(self, root: Node, *, has_moved: bool) -> Generator[Step, Any, None]:
-        """Compare the roots. What was left out, or came by other ways meanwhile, explains that they differ; nothing else does."""
+        """Compare the roots; see the module's docstring."""
         own_root, last = yield Ask(steps.read_end())
         self.outcome.root, self.outcome.is_equal = root, root == own_root
         self.result.ending = Ending.COMPLETE
-        is_one_sided = not self._takes or self._withholds or self._after is not None
-        is_explained = has_moved or self._has_gap or is_one_sided or last != self._view.seq + self.result.entries
-        if not self.outcome.is_equal and not is_explained:
+        has_gone_over = self._takes and self._after is None and not self._has_left_out and not self._has_kept_back
+        has_moved = has_moved or last != self._view.seq + self.result.entries
+        if not self.outcome.is_equal and has_gone_over and not has_moved:
             self.outcome.is_doubtful = True
             raise _Fallback("the roots differ, and nothing explains it")
 

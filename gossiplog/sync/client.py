@@ -43,8 +43,8 @@ class SyncClient:
     """One session over one stream; see the module's docstring for how it is driven.
 
     Neither invalid nor unsupported entries end a session, for one of them in an otherwise honest source would keep back all that comes
-    after it: they are counted, left alone for an hour, and the entries that descend from them are let go as orphans. Without such a gap an
-    orphan is a violation: a source holds no entry without its parents, and they come before it.
+    after it: they are counted, left alone for an hour, and the entries that descend from them are let go as orphans. Where nothing was left
+    out, an orphan is a violation: a source holds no entry without its parents, and they come before it.
 
     Args:
         source: The memory of this peer; the session reads it and adds to it.
@@ -85,8 +85,8 @@ class SyncClient:
         self._ready: deque[tuple[bytes, bytes]] = deque()
         self._ready_bytes = 0
         self._inserting: list[tuple[bytes, bytes]] | None = None
-        # An entry was left out, so that an orphan is no violation.
-        self._has_gap = False
+        # An entry was left out here, so that an orphan is no violation.
+        self._has_left_out = False
         self._has_values = False
         self._started_at: float | None = None
         # No request will follow: Finish was said. Or none may follow: something went wrong, and what is ready is still inserted.
@@ -241,7 +241,7 @@ class SyncClient:
             raise RemoteProtocolError(f"leaf {key.hex() if key else 'anchor'} with another hash than ours")
         self.result.quarantined += found.quarantined
         self.result.skipped += found.aside
-        self._has_gap = self._has_gap or found.aside > 0
+        self._has_left_out = self._has_left_out or found.aside > 0
         for (span, nodes), differing in zip(compared, found.differing, strict=True):
             if nodes[0].level == 0:
                 self._frontier.add_leaves(differing)
@@ -262,17 +262,17 @@ class SyncClient:
             if verdict.accepted:
                 self.result.note_stored(verdict.entry, is_new=verdict.is_new)
             elif verdict.rule == "parents":
-                if not self._has_gap:
+                if not self._has_left_out:
                     raise RemoteProtocolError(f"incomplete source: {key.hex()} came without its parents")
                 self.result.orphans += 1
             elif verdict.rule in LATER:
                 # What descends from it in this batch has lost its parents by that, and not by a fault of the source.
-                self._has_gap = True
+                self._has_left_out = True
                 self._ready.clear()
                 self._end(Ending.of_later(verdict.rule), verdict.reason or "the store did not take an entry")
             else:
                 rejected_max = self._limits.rejected
-                self._has_gap |= self.result.note_left_out(key, verdict, self._source, self._now, rejected_max=rejected_max)
+                self._has_left_out |= self.result.note_left_out(key, verdict, self._source, self._now, rejected_max=rejected_max)
         if self.result.orphans > self._limits.orphans:
             self._ready.clear()
             self._end(Ending.LIMIT, f"more than {self._limits.orphans} orphans")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from log_support import SIGNERS, make, make_history
 from reconcile_support import Log, Pump
 
-from gossiplog.reconcile import Wishes, messages, reconcile
+from gossiplog.reconcile import Wishes, messages, reconcile, steps
 from gossiplog.reconcile.messages import Hello, More, Refuse, Result, Symbols, Values, Want
 from gossiplog.reconcile.steps import Receive
 from gossiplog.sketch import SYMBOLS_MAX
@@ -72,6 +72,16 @@ def test_both_sides_end_with_the_union_and_only_what_was_missing_travels(seed, c
     assert (outcome.result.entries, outcome.result.duplicates) == (len(lacking), 0)
     assert (served.taken, served.fault, served.reason) == (len(extra), "", "")
     assert outcome.result.waits <= 4
+
+
+@pytest.mark.parametrize(("gives", "takes"), [(False, True), (True, False)])
+def test_roots_that_differ_because_a_small_log_only_takes_do_not_make_it_doubt_itself(monkeypatch, gives, takes):
+    monkeypatch.setattr(steps, "DIFFERENCES_MAX", 20)
+    client, server = forked(2, 60, common=0)
+    outcome, served = Pump(client, server, wishes=Wishes(gives=gives), takes=takes).run()
+    assert client.keys > server.keys and served.taken == 0
+    assert (outcome.fallback, outcome.is_doubtful, outcome.is_equal, outcome.result.ending) == ("", False, False, Ending.COMPLETE)
+    assert outcome.result.entries == 60
 
 
 @settings(max_examples=12, deadline=None)
