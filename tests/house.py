@@ -46,12 +46,10 @@ KNOTS = {
 }
 """Folders of one room that import each other both ways, and why. A new one is a defect."""
 
-TWICE = {
-    "a façade has the name of what it stands for": "GossipLog Hub HubLink Presence Shelf Snapshot Subscription",
-    "a word of the specification in each of its rooms": "Message Disconnected Peer Proof Place Published Refused Schema",
-    "what was written, to the machine and to a test's history": "Written",
-}
-"""Public class names that occur in several files, by the reason. A new one is a defect: give it a name of its own."""
+FACADES = frozenset({"aio.py", "blocking.py"})
+"""Their classes have the names of those that they stand for."""
+TWICE = {"a word of two specifications, or of a public result and of an event": "Message Place Published Refused Subscription"}
+"""Public class names that occur in several other files, by the reason. A new one is a defect: give it a name of its own."""
 
 PURE = frozenset(
     {"errors", "limits", "plan", "codec", "entry", "tree", "sketch", "log", "pubsub", "sync", "reconcile", "pull", "broadcast", "glass"}
@@ -382,12 +380,12 @@ def without_words(house: House) -> list[str]:
 def named_twice(house: House) -> list[str]:
     """Public class names that occur in several files without a reason, and reasons that are needed no longer."""
     places: dict[str, list[str]] = {}
-    for path in house.sources:
+    for path in set(house.sources) - FACADES:
         for name in house.facts(path).classes:
             places.setdefault(name, []).append(path)
     found = {name for name, paths in places.items() if len(paths) > 1 and not name.startswith("_")}
     allowed = {name for names in TWICE.values() for name in names.split()}
-    return [f"{name} is in {', '.join(places[name])}" for name in sorted(found - allowed)] + [
+    return [f"{name} is in {', '.join(sorted(places[name]))}" for name in sorted(found - allowed)] + [
         f"{name} is there once" for name in sorted(allowed - found)
     ]
 

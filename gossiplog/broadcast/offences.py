@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ..limits import TokenBucket, keep_newest
 from ..pubsub.types import PeerId
-from .peers import Peer
+from .peers import LogPeer
 
 REJECTED_MAX = 100_000
 OFFENDERS_MAX = 4_096
@@ -136,11 +136,11 @@ class Blame:
     def __init__(self) -> None:
         self.peers = Offences()
         self.origins = Offences()
-        self.departed: OrderedDict[PeerId, Peer] = OrderedDict()
+        self.departed: OrderedDict[PeerId, LogPeer] = OrderedDict()
         # What the strangers of each suspect place may still bring, together.
         self._allowances: OrderedDict[str, TokenBucket] = OrderedDict()
 
-    def add(self, peer: Peer, others: Iterable[Peer], now: float, reason: str, number: int = 1) -> tuple[float | None, str | None]:
+    def add(self, peer: LogPeer, others: Iterable[LogPeer], now: float, reason: str, number: int = 1) -> tuple[float | None, str | None]:
         """Count offences of a connected peer.
 
         Returns:
@@ -159,7 +159,7 @@ class Blame:
         self.peers.ban(peer.id, suspect_until, reason)
         return suspect_until, origin
 
-    def on_left(self, peer: Peer) -> None:
+    def on_left(self, peer: LogPeer) -> None:
         """Keep a peer that has left, in place of the one that left first."""
         keep_newest(self.departed, peer.id, peer, DEPARTED_MAX)
 
@@ -173,11 +173,11 @@ class Blame:
         banned_max = {"banned": self.peers.size_max, "suspect_origins": self.origins.size_max}
         return {"offenders": self.peers.size_max, **banned_max, "departed": DEPARTED_MAX}
 
-    def is_suspect(self, peer: Peer, now: float) -> bool:
+    def is_suspect(self, peer: LogPeer, now: float) -> bool:
         """Whether the peer is a stranger from a place that offended."""
         return peer.origin is not None and not peer.is_trusted and self.origins.banned_until(peer.origin, now) is not None
 
-    def take_turn(self, peer: Peer, entries: int, now: float) -> tuple[int, float]:
+    def take_turn(self, peer: LogPeer, entries: int, now: float) -> tuple[int, float]:
         """Let a peer bring entries to be verified: all at once, unless it is a stranger from a place that offended.
 
         Returns:

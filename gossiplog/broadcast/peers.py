@@ -18,7 +18,7 @@ PUSHED_MAX = 64
 
 
 @dataclass(slots=True, eq=False)
-class Peer:
+class LogPeer:
     """One connected peer.
 
     Attributes:
@@ -58,12 +58,12 @@ class Peer:
     update: list[bytes] | None = None
 
     @staticmethod
-    def of(event: Connected, random: Random) -> Peer:
+    def of(event: Connected, random: Random) -> LogPeer:
         """Make one that has just connected."""
         kind = event.kind
         opens_push = event.has_push and (kind is PeerKind.HUB or (kind is PeerKind.MESH and event.is_outbound))
         whence = (event.address, event.origin, event.is_origin_shared)
-        return Peer(event.peer, kind, event.is_outbound, *whence, event.bringer, opens_push, Backoff(random))
+        return LogPeer(event.peer, kind, event.is_outbound, *whence, event.bringer, opens_push, Backoff(random))
 
     @property
     def is_trusted(self) -> bool:

@@ -11,7 +11,7 @@ from ..pubsub.types import MessageId, PeerId
 from ..sync.rpc import Insert
 from .actions import InsertEntry, SpreadingAction
 from .allowance import Bringer
-from .peers import Peer
+from .peers import LogPeer
 
 ARRIVALS_MAX = 1_024
 """Entries whose arrival is remembered, the latest."""
@@ -38,7 +38,7 @@ class Pending(NamedTuple):
     bringer: Bringer
     opened: int
     message_id: MessageId | None = None
-    pusher: Peer | None = None
+    pusher: LogPeer | None = None
     is_usual: bool = True
     spread_at: int | None = None
     is_retried: bool = False

@@ -17,7 +17,7 @@ from ..sync.rpc import HEADS_MAX, Insert, Update
 from ..sync.wire import encode_event
 from .actions import OpenPush, Push, SpreadingAction
 from .events import PeerKind
-from .peers import Peer
+from .peers import LogPeer
 from .pending import Arrival
 from .wanted_syncs import Asker
 
@@ -61,7 +61,7 @@ class Pushes:
     """
 
     def __init__(
-        self, peers: Mapping[PeerId, Peer], log: Asker, emit: Callable[[SpreadingAction], None], random: Random, tell_again_s: float
+        self, peers: Mapping[PeerId, LogPeer], log: Asker, emit: Callable[[SpreadingAction], None], random: Random, tell_again_s: float
     ) -> None:
         self._peers = peers
         self._ask = log
@@ -149,12 +149,12 @@ class Pushes:
         able = (peer for peer in self._peers.values() if peer.is_push_open and peer.kind in kinds)
         return [peer.id for peer in able if peer.opened_at > owners.get(peer.id, -1)]
 
-    def on_connected(self, peer: Peer) -> None:
+    def on_connected(self, peer: LogPeer) -> None:
         """Open the stream if that is our part."""
         if peer.opens_push:
             self._emit(OpenPush(peer.id))
 
-    def on_opened(self, peer: Peer) -> None:
+    def on_opened(self, peer: LogPeer) -> None:
         """Tell the peer our heads; it does the same."""
         peer.is_push_open, peer.reopen_at = True, None
         self.opened += 1
@@ -171,14 +171,14 @@ class Pushes:
         if self.opened > since:
             self.heads([peer.id for peer in self._peers.values() if peer.is_push_open and peer.opened_at > since])
 
-    def on_closed(self, peer: Peer) -> None:
+    def on_closed(self, peer: LogPeer) -> None:
         """Stop writing; open it again in a while if it was ours to open, each time after a longer one."""
         peer.is_push_open, peer.settles_at = False, None
         if peer.opens_push and peer.reopen_at is None:
             peer.reopen_at = self.now + peer.reopening.next()
             self._set_timer()
 
-    def on_dropped(self, peer: Peer) -> None:
+    def on_dropped(self, peer: LogPeer) -> None:
         """Make good for a push that the peer did not get."""
         if not peer.is_behind:
             peer.is_behind = True

@@ -9,7 +9,7 @@ from ..plan import Plan
 from ..pubsub.types import PeerId
 from .actions import AskLog, SpreadingAction
 from .offences import RejectedIds
-from .peers import Peer
+from .peers import LogPeer
 from .wanted_syncs import Asker, missing
 
 
@@ -55,12 +55,12 @@ class HeadsCheck:
         self._ask = log
         self._want = want
 
-    def on_update(self, peer: Peer, heads: list[bytes]) -> None:
+    def on_update(self, peer: LogPeer, heads: list[bytes]) -> None:
         """Take a peer's update; what it said before and was not looked at yet is no more of interest."""
         peer.update = heads
         self._check(peer)
 
-    def _check(self, peer: Peer) -> None:
+    def _check(self, peer: LogPeer) -> None:
         if peer.is_checking or peer.update is None:
             return
         heads = [key for key in dict.fromkeys(peer.update) if key not in self._rejected]
@@ -69,7 +69,7 @@ class HeadsCheck:
             peer.is_checking = True
             self._ask(missing(heads), lambda absent: self._on_checked(peer, absent), peer.id)
 
-    def _on_checked(self, peer: Peer, absent: list[bytes]) -> None:
+    def _on_checked(self, peer: LogPeer, absent: list[bytes]) -> None:
         peer.is_checking = False
         if absent:
             self._want(peer.id, absent)

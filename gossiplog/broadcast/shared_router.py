@@ -22,7 +22,7 @@ from ..pubsub.router import Router
 from ..pubsub.types import PeerId, Topic
 from .events import PeerKind, PubsubChanged
 from .offences import Blame
-from .peers import Peer
+from .peers import LogPeer
 
 SharedEvent: TypeAlias = PubsubEvent | PubsubChanged
 """What the router is told, by the driver or by a log's machine."""
@@ -45,7 +45,7 @@ class SharedRouter:
         self.blamed = Blame()
         self.has_mesh = False
         # Who is connected, as each log that knows it does.
-        self._peers: dict[PeerId, dict[Topic, Peer]] = {}
+        self._peers: dict[PeerId, dict[Topic, LogPeer]] = {}
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class SharedRouter:
                 out.append(action)
         return out
 
-    def attach(self, topic: Topic, peer: Peer, protocol: str | None, now: float) -> list[Action]:
+    def attach(self, topic: Topic, peer: LogPeer, protocol: str | None, now: float) -> list[Action]:
         """Note that a log knows a connected peer.
 
         Args:
@@ -84,12 +84,12 @@ class SharedRouter:
         peer = None if known is None else known.pop(topic, None)
         return self._part(peer, now) if peer is not None and not known else []
 
-    def _part(self, peer: Peer, now: float) -> list[Action]:
+    def _part(self, peer: LogPeer, now: float) -> list[Action]:
         del self._peers[peer.id]
         self.blamed.on_left(peer)
         return self.handle(PeerDisconnected(peer.id), now) if peer.kind is PeerKind.MESH else []
 
-    def _begin(self, peer: Peer, protocol: str, now: float) -> list[Action]:
+    def _begin(self, peer: LogPeer, protocol: str, now: float) -> list[Action]:
         if peer.kind is not PeerKind.MESH:
             return []
         return self.handle(PeerConnected(peer.id, protocol, peer.is_outbound, peer.address), now)
@@ -131,10 +131,10 @@ class SharedRouter:
         peer = self._find(id) if self.blamed.origins.banned else None
         return (0, now) if peer is None else self.blamed.take_turn(peer, entries, now)
 
-    def _find(self, id: PeerId) -> Peer | None:
+    def _find(self, id: PeerId) -> LogPeer | None:
         """Return a connected peer as that log knows it that has most from it."""
         known = self._peers.get(id)
         return None if known is None else max(known.values(), key=lambda peer: peer.brought)
 
-    def _connected(self) -> Iterator[Peer]:
+    def _connected(self) -> Iterator[LogPeer]:
         return (next(iter(known.values())) for known in self._peers.values())

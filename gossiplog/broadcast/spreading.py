@@ -56,7 +56,7 @@ from .actions import Ban, ClosePush, EntriesAppended, EntryDecided, EntryForesee
 from .allowance import Bringer
 from .offences import BROKEN_STREAMS_MAX, OFFENCES_MAX, RejectedIds
 from .orphans import ORPHANS_MAX, OUT_FOR_GOOD, Orphan, Orphans
-from .peers import PUSHED_MAX, Peer
+from .peers import PUSHED_MAX, LogPeer
 from .pending import ARRIVALS_MAX, Pending, PendingInserts
 from .pushes import AGAIN_TIMER, BY_PUSH, PUSH_TIMER, TELL_AGAIN_S, Pushes
 from .questions import HeadsCheck, Questions
@@ -109,7 +109,7 @@ class Spreading:
         self._now = 0.0
         self._out: list[SpreadingAction] = []
         # Who is connected, of whatever kind.
-        self._peers: dict[PeerId, Peer] = {}
+        self._peers: dict[PeerId, LogPeer] = {}
         # What no replica may accept; it is refused again without work.
         self.rejected = RejectedIds()
         # What our log was asked and has not answered.
@@ -238,7 +238,7 @@ class Spreading:
         if until is not None:
             self._emit(Ban(event.peer, until, "banned before"))
             return
-        peer = self._peers[event.peer] = Peer.of(event, self._random)
+        peer = self._peers[event.peer] = LogPeer.of(event, self._random)
         self._wanted_syncs.on_connected(event.peer, event.address)
         self._out += self._shared.attach(self._topic, peer, event.protocol, self._now)
         self._pushes.on_connected(peer)

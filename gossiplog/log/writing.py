@@ -6,7 +6,7 @@ the driver gives others a turn (`Gather`), because a caller that was just answer
 wait.
 
     idle --Submitted, small and alone--> Write          idle --Submitted--> Gather --Gathered--> Write
-    Write --Written--> Tell, Answer to each, then Gather if anything waits, else idle
+    Write --GroupWritten--> Tell, Answer to each, then Gather if anything waits, else idle
     Write --Unwritten--> by the error:
         OwnFailure      `apply` raised about appends of ours: the same group again, without these
         ConnectionLost  nothing was stored: the same group again, at most `ATTEMPTS` times in all
@@ -17,7 +17,7 @@ wait.
 Invariants:
     1. At most one of `Write` and `Gather` is waiting for its report. If neither is, nothing waits.
     2. Each piece is answered once. Pieces are committed and answered in the order in which they were submitted.
-    3. A piece gets verdicts only after `Written` for a group that contains it. Listeners are told before callers.
+    3. A piece gets verdicts only after `GroupWritten` for a group that contains it. Listeners are told before callers.
     4. A piece gets an error only if that is the store's, if it is about the piece itself (its `OwnFailure`, or a rule that refused it), or
        if the piece was alone in the commit that failed.
     5. A group is written a bounded number of times: each `OwnFailure` takes out at least one piece, and each split makes groups smaller.
@@ -85,7 +85,7 @@ class Gathered(NamedTuple):
     """Others have had their turn, as `Gather` asked."""
 
 
-class Written(NamedTuple):
+class GroupWritten(NamedTuple):
     """The group of the last `Write` is committed, as durably as the log was opened for. `committed` is the result of its plan."""
 
     committed: Committed
@@ -101,7 +101,7 @@ class Ended(NamedTuple):
     """Nothing is written any more. No `Write` is under way, and what waits will not be written."""
 
 
-Event: TypeAlias = Submitted | Gathered | Written | Unwritten | Ended
+Event: TypeAlias = Submitted | Gathered | GroupWritten | Unwritten | Ended
 
 
 # Actions
@@ -113,7 +113,7 @@ class Gather(NamedTuple):
 
 @dataclass(slots=True)
 class Write:
-    """Commit a group as one transaction, by the plan `write_group`; then report `Written` or `Unwritten`.
+    """Commit a group as one transaction, by the plan `write_group`; then report `GroupWritten` or `Unwritten`.
 
     Attributes:
         pieces: The group, in its order.
@@ -207,7 +207,7 @@ class Writing:
         match event:
             case Submitted():
                 return self._on_submitted(event)
-            case Written(committed):
+            case GroupWritten(committed):
                 return self._on_written(committed)
             case Gathered():
                 self._is_gathering = False

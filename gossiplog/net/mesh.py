@@ -45,7 +45,7 @@ from .ground.journal import note
 from .ground.protocol_ids import presence_protocol, push_protocol
 from .libp2p import Address, Host, Peering, PeerKey
 from .libp2p.host import CONNECTIONS_MAX
-from .service.peers import Peer, PeerConnection
+from .service.peers import PeerConnection, ServedPeer
 from .service.pubsub_host import MakeRouter, PubsubHost
 from .service.service import Service, open_service
 from .transport.stream import Connection, Handler
@@ -246,7 +246,7 @@ class Mesh:
             served.present.discard(topic)
             ended.set()
 
-    def _say_unspoken(self, service: Service, peer: Peer, pubsub: str | None, *, has_push: bool) -> None:
+    def _say_unspoken(self, service: Service, peer: ServedPeer, pubsub: str | None, *, has_push: bool) -> None:
         """Log, once a peer, what it does not speak without which entries come from it late, or never."""
         if (pubsub is not None and has_push) or len(self.services) > 1:
             return  # of several topics few peers have all

@@ -197,7 +197,7 @@ class Neighbor:
 
 
 @dataclass(frozen=True, slots=True)
-class Disconnected:
+class LinkEnded:
     """DISCONNECT: the link is ended, or a request for one refused. The sender stays a member of the topic."""
 
     topic: Topic
@@ -254,18 +254,7 @@ class TreePrune:
 
 
 OverlayMessage: TypeAlias = (
-    GetNodes
-    | Nodes
-    | WalkJoin
-    | ForwardJoin
-    | Neighbor
-    | Disconnected
-    | Leaving
-    | Shuffle
-    | ShuffleReply
-    | TreeIHave
-    | TreeGraft
-    | TreePrune
+    GetNodes | Nodes | WalkJoin | ForwardJoin | Neighbor | LinkEnded | Leaving | Shuffle | ShuffleReply | TreeIHave | TreeGraft | TreePrune
 )
 
 
@@ -320,7 +309,7 @@ class Draft:
             for topic in control.unchoke:
                 self.choke[topic] = False
         for said in rpc.overlay:
-            if isinstance(said, Disconnected) and said not in self.overlay and is_joined(said.topic):
+            if isinstance(said, LinkEnded) and said not in self.overlay and is_joined(said.topic):
                 self.overlay.append(said)
         return bool(self.subscriptions or self.graft or self.prune or self.choke or self.overlay)
 

@@ -8,8 +8,8 @@ A group is committed in one of two places. A small group without applications is
 store reports in a later step (`_land`): one append after the other then takes two rounds of the event loop each, not four. Any other group
 is left in `_write` for the task that runs `run`, which also gives others their turn (`Gather`) and ends the writer.
 
-    submit, submit_then --Submitted--> machine --Write--> store (_begin), reports to _land --Written or Unwritten--> machine
-                                               --Write--> _write, which run commits (_commit) --Written or Unwritten--> machine
+    submit, submit_then --Submitted--> machine --Write--> store (_begin), reports to _land --GroupWritten or Unwritten--> machine
+                                               --Write--> _write, which run commits (_commit) --GroupWritten or Unwritten--> machine
                                                --Gather-> _is_gathering, which run reports after two rounds --Gathered--> machine
                                                --Answer, Tell, Report--> done in the same step
 
@@ -304,7 +304,7 @@ class Writer:
         self._applications.note(missed)
         self.commits.add(time.monotonic() - began)
         self.failure = None
-        self._handle(writing.Written(committed))
+        self._handle(writing.GroupWritten(committed))
 
     def _plan(self, write: writing.Write) -> Plan[tuple[Committed, Missed]]:
         committed, known = yield from self._group(write)

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from ..codec import plain_json
 from ..errors import DecodeError
 from ..net.ground.journal import note
-from ..net.ground.proof import CHALLENGE_S, TOKEN_S, Proof, Refusal
+from ..net.ground.proof import CHALLENGE_S, TOKEN_S, DidProof, Refusal
 from ..net.hub.server import Hub
 from .http.requests import check_parameters, reading
 
@@ -66,7 +66,7 @@ def _not_ours(host: str) -> Refusal:
     return Refusal(401, f"this was signed for {host}, which is no name of this server: {hint}")
 
 
-def _read_proof(body: bytes) -> Proof:
+def _read_proof(body: bytes) -> DidProof:
     """Read a proof from JSON, which has exactly four strings. None may contain a line break, because lines separate them in what is
     signed."""
     try:
@@ -74,6 +74,6 @@ def _read_proof(body: bytes) -> Proof:
         did, host, challenge, signature = (found.pop(name) for name in ("did", "host", "challenge", "signature"))
         if found or not all(isinstance(each, str) and each.isascii() and each.isprintable() for each in (did, host, challenge)):
             raise ValueError
-        return Proof(did, host, challenge, bytes.fromhex(signature))
+        return DidProof(did, host, challenge, bytes.fromhex(signature))
     except (ValueError, KeyError, TypeError, AttributeError, DecodeError):
         raise HTTPException(400, 'a proof is {"did": "…", "host": "…", "challenge": "…", "signature": "…"}') from None

@@ -27,12 +27,12 @@ from gossiplog.pubsub.events import PeerConnected, PeerDisconnected, Probed, Rpc
 from gossiplog.pubsub.registry import ROUTERS, make_router
 from gossiplog.pubsub.rpc import (
     Control,
-    Disconnected,
     Extensions,
     ForwardJoin,
     GetNodes,
     IHave,
     Leaving,
+    LinkEnded,
     Neighbor,
     NeighborKind,
     Nodes,
@@ -186,7 +186,7 @@ def make_rpc(rng, peers):
                 lambda: WalkJoin(topic(), peer(), ttl),
                 lambda: ForwardJoin(topic(), peer(), ttl),
                 lambda: Neighbor(topic(), rng.choice(list(NeighborKind)), rng.random() < 0.5, rng.randrange(9), group()),
-                lambda: Disconnected(topic()),
+                lambda: LinkEnded(topic()),
                 lambda: Leaving(topic(), peer(), ttl),
                 lambda: Shuffle(topic(), peer(), group(), ttl),
                 lambda: ShuffleReply(topic(), group()),

@@ -17,7 +17,7 @@ from gossiplog.broadcast import intake as intake_module
 from gossiplog.broadcast import pushes as pushes_module
 from gossiplog.broadcast.certain_entries import CertainEntries
 from gossiplog.broadcast.events import PeerKind
-from gossiplog.broadcast.peers import Peer
+from gossiplog.broadcast.peers import LogPeer
 from gossiplog.broadcast.pushes import Pushes
 from gossiplog.broadcast.spreading import Spreading
 from gossiplog.broadcast.wanted_syncs import WantedSyncs
@@ -253,7 +253,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
     PlantedBug(36, "topics go unchecked", "entries of another log are taken", around(log_on_disk, "validate", trust_the_topic)),
     PlantedBug(1, "hub echoes", "a client gets back what it pushed", around(Pushes, "insert", push_back_to_source)),
     PlantedBug(7, "hub keeps pushes", "what a client pushed is passed on to nobody", instead(Spreading, "_spread", keep_pushes_of_clients)),
-    PlantedBug(1, "push stream to a client", "a hub opens one", around(Peer, "__init__", open_push_to_everybody)),
+    PlantedBug(1, "push stream to a client", "a hub opens one", around(LogPeer, "__init__", open_push_to_everybody)),
     PlantedBug(19, "fsync is forgotten", "a commit is acknowledged before it is on the disk", instead(Disk, "sync", nothing)),
     PlantedBug(4, "merged heads stay", "a batch that merges many heads leaves one of them", around(_Batch, "write", keep_merged_heads)),
     PlantedBug(0, "stale tree nodes", "nodes that a change removes stay in the tree", around(MemoryTree, "apply", keep_stale_nodes)),

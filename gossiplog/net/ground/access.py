@@ -22,7 +22,7 @@ import trio
 
 from ...broadcast.allowance import Quota
 from ...errors import LocalProtocolError
-from .proof import PROVEN, Proof, Proofs, Refusal, is_own_name
+from .proof import PROVEN, DidProof, Proofs, Refusal, is_own_name
 from .toml_file import read_toml
 
 Rights: TypeAlias = frozenset[str]
@@ -194,7 +194,7 @@ class Access:
         rules = self.of(topic)
         return rules.anonymous | rules.dids.get(did, Rights()) | self._members.get(topic, {}).get(did, Rights())
 
-    def prove(self, topic: str, proof: Proof) -> str | Refusal:
+    def prove(self, topic: str, proof: DidProof) -> str | Refusal:
         """Return a token for who proves that a did is its own, if the rules of a log name it."""
         refusal = self.proofs.refusal(topic, proof)
         if refusal is not None:

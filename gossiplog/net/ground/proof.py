@@ -50,7 +50,7 @@ _DEADLINE = struct.Struct(">Q")
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class DidProof:
     """What a client brings for a token.
 
     Attributes:
@@ -65,7 +65,7 @@ class Proof:
 
 
 def statement(did: str, host: str, topic: str, challenge: str) -> bytes:
-    """Return what is signed; see `Proof`. None of these may contain a line's end."""
+    """Return what is signed; see `DidProof`. None of these may contain a line's end."""
     return f"gossiplog-access/1\n{did}\n{host}\n{topic}\n{challenge}\n".encode()
 
 
@@ -91,7 +91,7 @@ class Proofs:
         body = _DEADLINE.pack(_ms(trio.current_time() + CHALLENGE_S)) + secrets.token_bytes(_NONCE_BYTES)
         return (body + self._mac("challenge", body)).hex()
 
-    def refusal(self, topic: str, proof: Proof) -> Refusal | None:
+    def refusal(self, topic: str, proof: DidProof) -> Refusal | None:
         """Say why a proof is none; None if it is one. Whether it was brought before is asked by `token`."""
         if self._deadline_s(proof.challenge) <= trio.current_time():
             return Refusal(401, "this challenge is not of this server, or more than a minute old: ask for another")
@@ -103,7 +103,7 @@ class Proofs:
             return Refusal(401, "the signature does not verify")
         return None
 
-    def token(self, topic: str, proof: Proof) -> str | Refusal:
+    def token(self, topic: str, proof: DidProof) -> str | Refusal:
         """Return a token for a proof that is one, of a did that is let in."""
         now = trio.current_time()
         answered = {challenge: until for challenge, until in self._answered.get(proof.did, {}).items() if until > now}

@@ -22,7 +22,7 @@ from ..reports.figures import Figures
 from ..reports.observer import Observer
 from ..transport.stream import Stream
 from .attached import Attached
-from .peers import Peer, PeerConnection
+from .peers import PeerConnection, ServedPeer
 
 OPEN_S = 10.0
 """How long opening a stream may take."""
@@ -49,7 +49,7 @@ class LogDriver:
         self.topic = log.topic
         self.machine = machine
         self.act = act
-        self.peers: dict[PeerId, Peer] = {}
+        self.peers: dict[PeerId, ServedPeer] = {}
         self.counts = Counter[str]()
         self.figures = Figures(log.topic)
         self.observer: Observer | None = None
@@ -75,7 +75,7 @@ class LogDriver:
         """Count something that happened."""
         self.counts[what] += number
 
-    def on_refusals(self, peer: Peer, reasons: Sequence[str]) -> None:
+    def on_refusals(self, peer: ServedPeer, reasons: Sequence[str]) -> None:
         """Count messages that are not even looked at, and say why, each reason once a peer."""
         self.count("messages refused", len(reasons))
         peer.count("messages refused", len(reasons))
@@ -92,11 +92,11 @@ class LogDriver:
 
     # Turns of those who bring entries
 
-    def has_to_wait(self, peer: Peer, under_way_max: int) -> bool:
+    def has_to_wait(self, peer: ServedPeer, under_way_max: int) -> bool:
         """Whether a peer's next entry has to wait: so many of its are under way, or it is a stranger from where others offended."""
         return peer.inserting >= under_way_max or self.machine.shared.is_slowed(peer.id, self.now())
 
-    async def wait_turn(self, peer: Peer, entries: int, under_way_max: int | None = None) -> None:
+    async def wait_turn(self, peer: ServedPeer, entries: int, under_way_max: int | None = None) -> None:
         """Wait until so many entries of a peer may be verified, and less than the maximum of its are under way: not at all, as a rule."""
         while True:
             entries, ready_at = self.machine.shared.take_turn(peer.id, entries, self.now())

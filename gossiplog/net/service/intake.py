@@ -28,7 +28,7 @@ from ...errors import ClosedError, DecodeError, GossipLogError, StoreError
 from ...tasks.spans import span
 from ..ground.journal import note
 from .driver import LogDriver
-from .peers import Peer
+from .peers import ServedPeer
 
 CLOSING = "the log is being closed"
 
@@ -62,7 +62,7 @@ class IntakeWork:
 
     # For whoever brings entries
 
-    async def insert_synced(self, peer: Peer, way: str, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
+    async def insert_synced(self, peer: ServedPeer, way: str, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
         """Take in the `(key, VALUE)` that a sync with a peer brought, by which way it was; return their verdicts.
 
         The caller compares the keys. Cancelled, the entries are taken in all the same.
@@ -373,7 +373,7 @@ def _explain(error: BaseException, entries: int, way: str) -> NotStored:
     return told
 
 
-def _note_refusal(peer: Peer, key: bytes, verdict: Verdict) -> None:
+def _note_refusal(peer: ServedPeer, key: bytes, verdict: Verdict) -> None:
     """Log why an entry is not taken, once a peer and rule; of orphans and faults of ours others tell."""
     rule = verdict.rule
     if rule is not None and rule not in (Rule.PARENTS, Rule.STORAGE):

@@ -58,7 +58,7 @@ class PeerConnection:
     """
 
     connection: Connection
-    peer: Peer
+    peer: ServedPeer
     nursery: trio.Nursery
     since: float
     speaks: Speaks = field(default_factory=Speaks)
@@ -76,7 +76,7 @@ class PeerConnection:
 
 
 @dataclass(eq=False, slots=True)
-class Peer:
+class ServedPeer:
     """One peer, with at least one connection.
 
     Attributes:

@@ -20,7 +20,7 @@ from ..ground.journal import note
 from ..ground.protocol_ids import presence_protocol
 from ..transport.stream import Handler, Stream
 from .driver import LogDriver
-from .peers import Peer, PeerConnection
+from .peers import PeerConnection, ServedPeer
 from .push_stream import PushStream
 
 
@@ -78,7 +78,7 @@ class PresenceStreams:
             if link.connection.is_over and peer.kind is PeerKind.MESH and others:
                 others[0].start(self.join)
 
-    def _made(self, peer: Peer, stream: Stream) -> PushStream:
+    def _made(self, peer: ServedPeer, stream: Stream) -> PushStream:
         def take(body: bytes) -> bool:
             self._presence.tell(FrameReceived(peer.id, body, int(1_000 * time.time())))
             return True

@@ -44,7 +44,7 @@ from ..reports.failed_dials import FailedDials
 from ..transport.stream import Connection, Handler, Stream
 from .attached import Attached
 from .driver import OPEN_S, LogDriver
-from .peers import Peer
+from .peers import ServedPeer
 from .pubsub_stream import RpcSender, read_rpcs
 from .timers import Timers
 
@@ -311,7 +311,7 @@ class PubsubHost:
         finally:
             self._names.discard(id)
 
-    def remember_said(self, peer: Peer) -> None:
+    def remember_said(self, peer: ServedPeer) -> None:
         """What was said once of a peer is not said again when it comes again by the same name, or with another log."""
         peer.told, peer.refusals = self._said.get(peer.id, (peer.told, peer.refusals))
         keep_newest(self._said, peer.id, (peer.told, peer.refusals), _SAID_MAX)
@@ -396,7 +396,7 @@ class PubsubHost:
         self.tell(PubsubChanged(id, protocol))
         self._keep_writing(peer)
 
-    def _known(self, id: PeerId) -> list[tuple[LogDriver, Peer]]:
+    def _known(self, id: PeerId) -> list[tuple[LogDriver, ServedPeer]]:
         """Return the logs that know a peer, and how."""
         return [(log, log.peers[id]) for log in self.logs.values() if id in log.peers]
 

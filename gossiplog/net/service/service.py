@@ -82,7 +82,7 @@ from ..transport.stream import Connection, Handler, Traffic
 from .allowances import Allowances
 from .driver import LogDriver, read_patiently
 from .intake import IntakeWork
-from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
+from .peers import PeerConnection, PeerConnectionState, ServedPeer, new_bucket
 from .presence import PresenceStreams
 from .pubsub_host import PubsubHost
 from .streams import Streams
@@ -111,7 +111,7 @@ class Service:
         self.host = host
         self.machine = Broadcast(host.shared, log.topic, random.Random(secrets.randbits(128)))
         self.driver = LogDriver(log, self.machine, self._act, host.tell_log)
-        self.peers: Mapping[PeerId, Peer] = self.driver.peers
+        self.peers: Mapping[PeerId, ServedPeer] = self.driver.peers
         self.counts: Mapping[str, int] = self.driver.counts
         self.figures = self.driver.figures
         self.users = 0
@@ -171,7 +171,7 @@ class Service:
             is_first = peer is None
             if peer is None:
                 origin = None if connection.address is None else address_group(connection.address)
-                peer = Peer(connection.peer, kind, new_bucket(trio.current_time()), origin)
+                peer = ServedPeer(connection.peer, kind, new_bucket(trio.current_time()), origin)
                 address = origin if is_counted else None
                 peer.rights = rights
                 peer.bringer = Bringer(allowance, address, may_push="push" in rights, is_client=kind is PeerKind.CLIENT)
@@ -372,7 +372,7 @@ class Service:
             peer.links[0].start(partial(self._syncs.pull, action))
 
 
-def _give_up(peer: Peer) -> None:
+def _give_up(peer: ServedPeer) -> None:
     for link in peer.links:
         link.given_up.set()
 

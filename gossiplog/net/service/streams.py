@@ -13,7 +13,7 @@ from ..ground.journal import note
 from ..ground.protocol_ids import push_protocol, refusals_protocol
 from ..transport.stream import Handler, PromptHandler, Stream
 from .driver import LogDriver
-from .peers import Peer, PeerConnection
+from .peers import PeerConnection, ServedPeer
 from .push_stream import PushStream
 from .refusals import write_refusals
 
@@ -61,7 +61,7 @@ class Streams:
         except (StreamReset, ClosedError, DecodeError):
             stream.reset()
 
-    async def _run_push(self, peer: Peer, stream: Stream) -> None:
+    async def _run_push(self, peer: ServedPeer, stream: Stream) -> None:
         push = PushStream(stream, partial(self._on_pushed, peer), partial(self._take_pushed, peer))
         before, peer.push = peer.push, push
         if before is not None:
@@ -79,12 +79,12 @@ class Streams:
                 peer.push = None
                 self._driver.tell(PushClosed(peer.id))
 
-    async def _on_pushed(self, peer: Peer, message: bytes) -> None:
+    async def _on_pushed(self, peer: ServedPeer, message: bytes) -> None:
         await self._driver.wait_turn(peer, 1, INSERTING_MAX)
         peer.count("received")
         self._driver.tell(PushReceived(peer.id, message))
 
-    def _take_pushed(self, peer: Peer, message: bytes) -> bool:
+    def _take_pushed(self, peer: ServedPeer, message: bytes) -> bool:
         """Hand on what was pushed, unless it has to wait."""
         if self._driver.has_to_wait(peer, INSERTING_MAX):
             return False

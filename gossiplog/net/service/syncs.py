@@ -26,14 +26,14 @@ from ..ground.journal import note
 from ..ground.protocol_ids import is_in_parts, reconcile_protocol, sync_protocols
 from ..transport.stream import Handler, PromptHandler, Stream
 from .driver import OPEN_S, LogDriver
-from .peers import Peer, PeerConnection
+from .peers import PeerConnection, ServedPeer
 from .sessions import Insert, Puller, ServeSession, Turns, close_in_peace, sketch_in_time
 
 WAITING_MAX = 64
 """Sync streams of one peer that wait for each other. The reference opens one for every orphan it is pushed."""
 SYMBOLS_A_REQUEST = 8
 """Symbols that count as one request of a peer's allowance."""
-InsertSynced: TypeAlias = Callable[[Peer, str, Sequence[tuple[bytes, bytes]]], Awaitable[list[Verdict]]]
+InsertSynced: TypeAlias = Callable[[ServedPeer, str, Sequence[tuple[bytes, bytes]]], Awaitable[list[Verdict]]]
 Serve: TypeAlias = Callable[[PeerConnection, Stream], Awaitable[bool]]
 """Returns whether the peer is to be reminded."""
 
@@ -84,7 +84,7 @@ class SyncStreams:
         if is_cut_short:
             await self._remind(peer, stream)
 
-    async def _remind(self, peer: Peer, stream: Stream) -> None:
+    async def _remind(self, peer: ServedPeer, stream: Stream) -> None:
         """Tell a client whose session was cut short our heads, unless it begins the next one; see `Aftermath`."""
         begun = peer.dealings.begun
         with trio.move_on_after(HEARD_S), suppress(StreamReset, ClosedError):
@@ -95,7 +95,7 @@ class SyncStreams:
         if peer.dealings.begun == begun:
             self._driver.tell(SyncServed(peer.id))
 
-    def _follow_up(self, peer: Peer, aftermath: Aftermath) -> bool:
+    def _follow_up(self, peer: ServedPeer, aftermath: Aftermath) -> bool:
         """Have done what follows a session; return whether the peer is to be reminded."""
         if aftermath.result is not None:
             # No session of ours has this token.
@@ -150,7 +150,7 @@ class SyncStreams:
             raise RemoteProtocolError(served.fault, peer=peer.id)
         return reminds
 
-    def _note_served(self, peer: Peer, served: Served) -> None:
+    def _note_served(self, peer: ServedPeer, served: Served) -> None:
         peer.count("syncs served")
         peer.count("entries pulled", served.taken)
         peer.bucket.take(1 + served.symbols // SYMBOLS_A_REQUEST, trio.current_time())
@@ -197,7 +197,7 @@ class SyncStreams:
 
         return Puller(self._driver.log, link.connection, open_stream, insert, close, serving=peer.serving)
 
-    def _note_reconciled(self, peer: Peer, outcome: Reconciled | None) -> None:
+    def _note_reconciled(self, peer: ServedPeer, outcome: Reconciled | None) -> None:
         if outcome is None or outcome.fallback == CROSSING:
             return
         if outcome.fallback:
@@ -206,7 +206,7 @@ class SyncStreams:
         elif outcome.result.ending is Ending.COMPLETE:
             peer.count("reconciliations")
 
-    def _on_pulled(self, peer: Peer, result: SyncResult, type: str, *, is_begun: bool) -> None:
+    def _on_pulled(self, peer: ServedPeer, result: SyncResult, type: str, *, is_begun: bool) -> None:
         peer.count("syncs")
         peer.count("entries pulled", result.entries)
         is_fine = result.ending in (Ending.COMPLETE, Ending.ABORTED, Ending.QUOTA)

@@ -21,7 +21,7 @@ from ..actions import Disconnect, Probe
 from ..base import PubSub
 from ..params import EpisubParams
 from ..peers import choose
-from ..rpc import Disconnected, ForwardJoin, GetNodes, Leaving, Neighbor, NeighborKind, Nodes, Shuffle, ShuffleReply, WalkJoin
+from ..rpc import ForwardJoin, GetNodes, Leaving, LinkEnded, Neighbor, NeighborKind, Nodes, Shuffle, ShuffleReply, WalkJoin
 from ..types import PeerId, Topic
 from .dialler import OverlayDials
 from .neighbours import ActiveLink, RoundTrips, count_random, find_farthest_near, order_surplus
@@ -179,7 +179,7 @@ class MembershipViews:
             if is_expected and len(self.active) < self._params.active_max:
                 self._link(sender, is_random=neighbor.is_random)
             elif is_expected or is_news:
-                self._dialler.say(sender, Disconnected(self._topic))
+                self._dialler.say(sender, LinkEnded(self._topic))
             else:
                 self._on_request(sender, neighbor)
         if asked is not None and asked[1] in self.active and len(self.active) > self._params.active_size:
@@ -200,7 +200,7 @@ class MembershipViews:
             self._suitors[sender] = self._tick + params.request_ticks
             self._core.out.append(Probe(sender))
         else:
-            self._dialler.say(sender, Disconnected(self._topic))
+            self._dialler.say(sender, LinkEnded(self._topic))
 
     def on_disconnected(self, sender: PeerId) -> None:
         """A neighbour ended the link, or refused a request; it is a member still."""
@@ -227,7 +227,7 @@ class MembershipViews:
             self._drop(worst)
             self._accept(peer, is_random=False)
         else:
-            self._dialler.say(peer, Disconnected(self._topic))
+            self._dialler.say(peer, LinkEnded(self._topic))
             self._add_passive(peer)
 
     def on_closed(self, peer: PeerId) -> None:
@@ -393,7 +393,7 @@ class MembershipViews:
     def _drop(self, peer: PeerId) -> None:
         """End a link and say so; the peer stays a member."""
         rtt_s = self.rtts.get(peer)
-        self._dialler.say(peer, Disconnected(self._topic))
+        self._dialler.say(peer, LinkEnded(self._topic))
         self._unlink(peer)
         self._add_passive(peer)
         if rtt_s is not None and peer in self.passive:

@@ -19,10 +19,10 @@ from ..peers import Peer, choose
 from ..protocol_ids import EPISUB, FLOODSUB
 from ..router import TopicState
 from ..rpc import (
-    Disconnected,
     ForwardJoin,
     GetNodes,
     Leaving,
+    LinkEnded,
     Message,
     Neighbor,
     Nodes,
@@ -111,7 +111,7 @@ class Episub(PubSub):
             if view is not None:
                 self._on_overlay_message(peer.id, message, view, self.trees[message.topic])
             elif isinstance(message, Neighbor):
-                self._dialler.say(peer.id, Disconnected(message.topic))
+                self._dialler.say(peer.id, LinkEnded(message.topic))
 
     def _on_unsaid(self, peer: Peer, messages: tuple[OverlayMessage, ...]) -> None:
         for message in messages:
@@ -129,7 +129,7 @@ class Episub(PubSub):
                 tree.on_prune(sender)
             case Neighbor():
                 view.on_neighbor(sender, message)
-            case Disconnected():
+            case LinkEnded():
                 view.on_disconnected(sender)
             case WalkJoin():
                 view.on_join(sender, message)

@@ -30,7 +30,7 @@ _TYPES: tuple[type[rpc.OverlayMessage], ...] = (
     rpc.WalkJoin,
     rpc.ForwardJoin,
     rpc.Neighbor,
-    rpc.Disconnected,
+    rpc.LinkEnded,
     rpc.Leaving,
     rpc.Shuffle,
     rpc.ShuffleReply,
@@ -86,8 +86,8 @@ def decode_overlay(
         return rpc.TreeGraft(topic, to_ids(values["ids"]))
     if kind is rpc.Nodes or kind is rpc.ShuffleReply:
         return rpc.Nodes(topic, peers) if kind is rpc.Nodes else rpc.ShuffleReply(topic, peers)
-    if kind is rpc.GetNodes or kind is rpc.Disconnected:
-        return rpc.GetNodes(topic) if kind is rpc.GetNodes else rpc.Disconnected(topic)
+    if kind is rpc.GetNodes or kind is rpc.LinkEnded:
+        return rpc.GetNodes(topic) if kind is rpc.GetNodes else rpc.LinkEnded(topic)
     if kind is rpc.TreePrune:
         return rpc.TreePrune(topic)
     raise DecodeError(f"there is no overlay message of kind {values['kind']}")

@@ -219,7 +219,7 @@ class LogOnDisk:
             if self._is_durable:
                 self._disk.sync()
         self._is_writing = False
-        self._handle(writing.Written(committed))
+        self._handle(writing.GroupWritten(committed))
 
     def _plan(self, write: writing.Write) -> Plan[Committed]:
         committed, known = yield from self._group(write, self._applications, self.rule, self._void, self.membership)

@@ -71,7 +71,7 @@ class WritingInvariants(PerReplica[_Node]):
                 node.is_asking, node.gathered = False, len(node.pieces)
             case writing.Write():
                 self._on_write(replica, node, step)
-            case writing.Written():
+            case writing.GroupWritten():
                 node.is_writing, node.error, node.is_told = False, None, False
             case writing.Unwritten(error):
                 self._on_unwritten(replica, node, error)

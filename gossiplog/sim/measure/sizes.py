@@ -171,7 +171,7 @@ _OVERLAY_NAMES = {
     "WalkJoin": "join",
     "ForwardJoin": "forwardjoin",
     "Neighbor": "neighbor",
-    "Disconnected": "disconnect",
+    "LinkEnded": "disconnect",
     "Leaving": "leave",
     "Shuffle": "shuffle",
     "ShuffleReply": "shufflereply",

@@ -21,7 +21,7 @@ from .connections import Connections, after
 from .errors import DATABASE_ERRORS, DatabaseFailed, is_lost, translate
 from .notify import Heard, Notifier
 from .pool import Pool
-from .schema import Schema, find_writer, open_schema
+from .schema import PostgresSchema, find_writer, open_schema
 from .thread import TrioCall
 from .url import PostgresUrl
 
@@ -43,7 +43,7 @@ class Database:
         self._tail = WriterCache()
         self._state = transactions.NOTHING_KNOWN
         self._committed_at = -math.inf
-        self._schema: Schema
+        self._schema: PostgresSchema
         self._notifier: Notifier
         self._heard: Heard
 

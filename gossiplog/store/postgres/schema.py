@@ -43,7 +43,7 @@ for the role that owns the tables."""
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class PostgresSchema:
     """A log's schema as it was found."""
 
     oid: int
@@ -60,7 +60,7 @@ class Schema:
         return _LOCK_CLASS + number, self.oid - (1 << 32 if self.oid >= 1 << 31 else 0)
 
 
-async def find_writer(connection: Connection, schema: Schema) -> str | None:
+async def find_writer(connection: Connection, schema: PostgresSchema) -> str | None:
     """Say which process holds the lock of writers: its application name, and its server process; None if none does any more."""
     statement = """
         SELECT format('%s (server process %s)', coalesce(nullif(application_name, ''), 'somebody'), pid)
@@ -70,7 +70,7 @@ async def find_writer(connection: Connection, schema: Schema) -> str | None:
     return holder
 
 
-async def open_schema(connection: Connection, url: PostgresUrl, topic: str | None, *, create: bool, read_only: bool) -> Schema:
+async def open_schema(connection: Connection, url: PostgresUrl, topic: str | None, *, create: bool, read_only: bool) -> PostgresSchema:
     """Check that the log exists and can be used as requested; create it if requested, and migrate it if needed.
 
     Raises:
@@ -132,7 +132,7 @@ async def find_version(connection: Connection, url: PostgresUrl) -> int:
     return version
 
 
-async def check_log(connection: Connection, url: PostgresUrl, topic: str | None) -> Schema:
+async def check_log(connection: Connection, url: PostgresUrl, topic: str | None) -> PostgresSchema:
     """Check version and topic, and return what was found.
 
     Raises:
@@ -152,7 +152,7 @@ async def check_log(connection: Connection, url: PostgresUrl, topic: str | None)
     rows = await connection.fetch(
         "SELECT n.oid, c.oid FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid WHERE n.nspname = $1", url.schema
     )
-    return Schema(rows[0][0], found, version, tuple(oid for _, oid in rows))
+    return PostgresSchema(rows[0][0], found, version, tuple(oid for _, oid in rows))
 
 
 async def _is_blank(connection: Connection, url: PostgresUrl) -> bool:
@@ -205,7 +205,7 @@ async def _create(connection: Connection, url: PostgresUrl, topic: str | None) -
         await _leave(connection)
 
 
-async def _migrate(connection: Connection, url: PostgresUrl, found: Schema) -> None:
+async def _migrate(connection: Connection, url: PostgresUrl, found: PostgresSchema) -> None:
     """Apply the migrations that are missing, in one transaction, while nobody writes; another process may be doing the same."""
     await connection.execute(begin_writing("", found.locks.log))
     try:

@@ -14,7 +14,7 @@ import trio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ...net.service.peers import Peer
+from ...net.service.peers import ServedPeer
 from ...net.service.service import Service
 from ...pubsub.router import PeerState, RouterState, ScoreParts
 from ...version import VERSION
@@ -75,7 +75,7 @@ def score_record(score: ScoreParts | None) -> dict[str, float] | None:
     return {part: round(value, 3) for part, value in asdict(score).items() if value or part == "total"}
 
 
-def _peer_record(service: Service, peer: Peer, state: PeerState | None, router: RouterState) -> Mapping[str, Any]:
+def _peer_record(service: Service, peer: ServedPeer, state: PeerState | None, router: RouterState) -> Mapping[str, Any]:
     pubsub = service.host.peers.get(peer.id)
     connection = peer.links[0].connection if peer.links else None
     traffic: dict[str, dict[str, int]] = {}

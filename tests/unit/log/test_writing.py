@@ -22,6 +22,7 @@ from gossiplog.log.writing import (
     Ended,
     Gather,
     Gathered,
+    GroupWritten,
     Report,
     Submitted,
     Tell,
@@ -29,7 +30,6 @@ from gossiplog.log.writing import (
     Work,
     Write,
     Writing,
-    Written,
 )
 
 ENTRY = make("an entry")
@@ -71,7 +71,7 @@ class Driver:
 
     def succeed(self) -> list[Any]:
         write = self.write
-        return self.handle(Written(Committed(outcomes=[write.failed.get(index, [ACCEPTED]) for index in range(len(write.works))])))
+        return self.handle(GroupWritten(Committed(outcomes=[write.failed.get(index, [ACCEPTED]) for index in range(len(write.works))])))
 
     def close_group(self) -> None:
         """Bring what is under way to its end, and begin with what waits."""

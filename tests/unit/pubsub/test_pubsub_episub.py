@@ -22,10 +22,10 @@ from gossiplog.pubsub.overlay.neighbours import RoundTrips, count_random
 from gossiplog.pubsub.protocol_ids import EPISUB
 from gossiplog.pubsub.routers.episub import Episub
 from gossiplog.pubsub.rpc import (
-    Disconnected,
     ForwardJoin,
     GetNodes,
     Leaving,
+    LinkEnded,
     Neighbor,
     Nodes,
     Rpc,
@@ -202,12 +202,12 @@ def test_suitor_that_is_much_nearer_replaces_the_worst_near_link():
     driver.connect("near", "far")
     hear(driver, "near", request())
     actions = driver.tell(Probed("near", 0.01))
-    assert overlays(actions, Disconnected, "p06") == [Disconnected(T)]
+    assert overlays(actions, LinkEnded, "p06") == [LinkEnded(T)]
     assert overlays(actions, Neighbor, "near")[0].kind is ACCEPT
     assert of(actions, Disconnect) == [Disconnect("p06")]
     assert "p06" in view(driver).passive
     hear(driver, "far", request())
-    assert overlays(driver.tell(Probed("far", 0.15)), Disconnected, "far")
+    assert overlays(driver.tell(Probed("far", 0.15)), LinkEnded, "far")
     hear(driver, "far", request())
     assert driver.tell(Probed("far", None)) == []
 
@@ -218,7 +218,7 @@ def test_random_links_are_not_given_up_for_near_ones():
         driver.tell(Probed(peer, 0.1))
     driver.connect("near")
     hear(driver, "near", request())
-    assert overlays(driver.tell(Probed("near", 0.001)), Disconnected, "near")
+    assert overlays(driver.tell(Probed("near", 0.001)), LinkEnded, "near")
 
 
 def test_surplus_random_links_count_as_near_once_measured():
@@ -226,11 +226,11 @@ def test_surplus_random_links_count_as_near_once_measured():
     assert count_random(view(driver).active) == 7
     driver.connect("near")
     hear(driver, "near", request())
-    assert overlays(driver.tell(Probed("near", 0.001)), Disconnected, "near")
+    assert overlays(driver.tell(Probed("near", 0.001)), LinkEnded, "near")
     for number, peer in enumerate(names(7)):
         driver.tell(Probed(peer, 0.1 + number * 0.01))
     hear(driver, "near", request())
-    assert overlays(driver.tell(Probed("near", 0.001)), Disconnected, "p02")
+    assert overlays(driver.tell(Probed("near", 0.001)), LinkEnded, "p02")
     assert count_random(view(driver).active) == 4
 
 
@@ -244,9 +244,9 @@ def test_links_of_the_tree_are_not_given_up_for_near_ones():
     view(driver).active["p01"].is_random = True
     driver.connect("near", "nearer")
     hear(driver, "near", request())
-    assert overlays(driver.tell(Probed("near", 0.01)), Disconnected, "p02")
+    assert overlays(driver.tell(Probed("near", 0.01)), LinkEnded, "p02")
     hear(driver, "nearer", request())
-    assert overlays(driver.tell(Probed("nearer", 0.001)), Disconnected, "nearer")
+    assert overlays(driver.tell(Probed("nearer", 0.001)), LinkEnded, "nearer")
 
 
 def test_surplus_links_stay_while_the_tree_uses_them():
@@ -266,7 +266,7 @@ def test_suitors_are_bounded():
     driver = linked(*names(7), dials_max=1)
     driver.connect("a", "b")
     hear(driver, "a", request())
-    assert overlays(hear(driver, "b", request()), Disconnected, "b")
+    assert overlays(hear(driver, "b", request()), LinkEnded, "b")
     driver.run(6)
     assert of(hear(driver, "b", request()), Probe) == [Probe("b")]
 
@@ -285,14 +285,14 @@ def test_acceptance_of_a_join_makes_a_link_up_to_the_maximum():
         driver.connect(peer)
         last = hear(driver, peer, request(kind=ACCEPT, is_random=True))
     assert len(view(driver).active) == 7
-    assert overlays(last, Disconnected, "p07")
+    assert overlays(last, LinkEnded, "p07")
     assert tree(driver).eager.keys() == set(names(7))
 
 
 def test_news_from_a_peer_that_is_no_neighbour_is_answered_with_disconnect():
     driver = linked("a")
     driver.connect("ghost")
-    assert overlays(hear(driver, "ghost", request(kind=LINKS)), Disconnected, "ghost")
+    assert overlays(hear(driver, "ghost", request(kind=LINKS)), LinkEnded, "ghost")
     assert hear(driver, "a", request(5, ("x",), kind=LINKS)) == []
     assert view(driver).active["a"].random_links == 5
 
@@ -300,7 +300,7 @@ def test_news_from_a_peer_that_is_no_neighbour_is_answered_with_disconnect():
 def test_neighbor_of_a_topic_we_are_not_in_is_answered_with_disconnect():
     driver = linked("a")
     other = Topic("other")
-    assert overlays(hear(driver, "a", Neighbor(other, REQUEST, True, 0, ()), GetNodes(other)), Disconnected) == [Disconnected(other)]
+    assert overlays(hear(driver, "a", Neighbor(other, REQUEST, True, 0, ()), GetNodes(other)), LinkEnded) == [LinkEnded(other)]
 
 
 def test_refused_request_leaves_the_peer_in_the_passive_view():
@@ -308,9 +308,9 @@ def test_refused_request_leaves_the_peer_in_the_passive_view():
     hear(driver, "a", Nodes(T, ("x",)))
     driver.connect("x")
     assert overlays(driver.run(2), Neighbor, "x")
-    hear(driver, "x", Disconnected(T))
+    hear(driver, "x", LinkEnded(T))
     assert "x" in view(driver).passive
-    hear(driver, "a", Disconnected(T))
+    hear(driver, "a", LinkEnded(T))
     assert "a" in view(driver).passive
     assert "a" not in view(driver).active
 
@@ -325,7 +325,7 @@ def test_swap_gives_up_the_worst_link_once_the_better_one_accepts():
     driver.tell(Probed("better", 0.01))
     assert overlays(driver.run(1.3), Neighbor, "better")[-1].kind is REQUEST
     actions = hear(driver, "better", request(kind=ACCEPT))
-    assert overlays(actions, Disconnected, "p03")
+    assert overlays(actions, LinkEnded, "p03")
     assert "better" in view(driver).active
     assert driver.tell(Probed("unknown", 0.1)) == []
 
@@ -365,7 +365,7 @@ def test_links_that_are_not_safe_to_drop_are_kept():
 def test_silent_neighbour_is_dropped():
     driver = linked("a", silence_ticks=3)
     driver.run(8)
-    assert overlays(driver.actions, Disconnected, "a")
+    assert overlays(driver.actions, LinkEnded, "a")
 
 
 def test_unanswered_requests_are_given_up():
@@ -533,7 +533,7 @@ def test_dialled_neighbour_is_kept_until_it_is_none():
     hear(driver, "a", WalkJoin(T, "new", 0))
     driver.connect("new", outbound=True)
     assert not of(driver.run(8), Disconnect)
-    hear(driver, "new", Disconnected(T))
+    hear(driver, "new", LinkEnded(T))
     driver.tell(PeerDisconnected("new"))
     assert not of(driver.run(8), Disconnect)
 
@@ -544,15 +544,15 @@ def test_dialled_neighbour_is_kept_until_it_is_none():
 def refuse_links(driver, peer, topic=T):
     """Have a peer that we know no link of tell of one, and our answer meet a full queue."""
     driver.say(peer, Rpc(overlay=(Neighbor(topic, LINKS, False, 0, ()),)))
-    driver.tell(SendFailed(peer, Rpc(overlay=(Disconnected(topic),))))
+    driver.tell(SendFailed(peer, Rpc(overlay=(LinkEnded(topic),))))
 
 
 def test_disconnect_that_met_a_full_queue_is_said_again_once():
     driver = solo("a")
     refuse_links(driver, "a")
     refuse_links(driver, "a")
-    assert overlays(driver.tell(TimerFired(RETRY)), Disconnected, "a") == [Disconnected(T)]
-    assert overlays(driver.tell(TimerFired(RETRY)), Disconnected, "a") == []
+    assert overlays(driver.tell(TimerFired(RETRY)), LinkEnded, "a") == [LinkEnded(T)]
+    assert overlays(driver.tell(TimerFired(RETRY)), LinkEnded, "a") == []
 
 
 def test_disconnect_is_not_said_again_to_a_neighbour_nor_of_a_topic_that_is_not_ours():
@@ -561,7 +561,7 @@ def test_disconnect_is_not_said_again_to_a_neighbour_nor_of_a_topic_that_is_not_
     hear(driver, "a", request(0, is_random=True))
     assert list(view(driver).active) == ["a"]
     refuse_links(driver, "a", Topic("never"))
-    assert overlays(driver.tell(TimerFired(RETRY)), Disconnected, "a") == []
+    assert overlays(driver.tell(TimerFired(RETRY)), LinkEnded, "a") == []
     assert driver.router._failed == {}
 
 
@@ -583,7 +583,7 @@ def test_links_from_a_peer_that_was_asked_are_its_acceptance_that_met_a_full_que
     asked.tell(SendFailed("a", Rpc(overlay=(accept,))))
     (links,) = overlays(asked.run(1.3), Neighbor, "a")
     assert links.kind is LINKS and links.is_random
-    assert overlays(hear(asker, "b", links), Disconnected) == []
+    assert overlays(hear(asker, "b", links), LinkEnded) == []
     assert view(asker).active["b"].is_random
 
 
@@ -595,4 +595,4 @@ def test_links_from_a_peer_that_was_requested_are_its_acceptance_and_later_ones_
     hear(driver, "b", request(kind=LINKS))
     assert "b" in view(driver).active
     driver.run(6)
-    assert overlays(hear(driver, "c", request(kind=LINKS)), Disconnected, "c") and "c" not in view(driver).active
+    assert overlays(hear(driver, "c", request(kind=LINKS)), LinkEnded, "c") and "c" not in view(driver).active

@@ -11,12 +11,12 @@ from gossiplog.pubsub import Message, MessageId, Rpc, Topic
 from gossiplog.pubsub.outbox import Outbox
 from gossiplog.pubsub.rpc import (
     Control,
-    Disconnected,
     Extensions,
     ForwardJoin,
     GetNodes,
     IHave,
     Leaving,
+    LinkEnded,
     Neighbor,
     NeighborKind,
     Nodes,
@@ -73,7 +73,7 @@ FULL = Rpc(
         WalkJoin(T, ME, 6),
         ForwardJoin(T, ME, 3),
         Neighbor(T, NeighborKind.LINKS, True, 4, (ME,)),
-        Disconnected(T),
+        LinkEnded(T),
         Leaving(T, ME, 0),
         Shuffle(T, ME, (OTHER,), 6),
         ShuffleReply(T, ()),

@@ -16,7 +16,7 @@ from gossiplog.broadcast.broadcast import Broadcast
 from gossiplog.broadcast.events import Connected, EntriesCommitted, Misbehaved, PeerKind, StartBroadcast
 from gossiplog.broadcast.offences import BROKEN_STREAMS_MAX
 from gossiplog.net.service.driver import LogDriver
-from gossiplog.net.service.peers import Peer, new_bucket
+from gossiplog.net.service.peers import ServedPeer, new_bucket
 from gossiplog.net.service.pubsub_host import PubsubHost
 from gossiplog.pubsub.types import PeerId
 
@@ -58,7 +58,7 @@ async def test_strangers_from_where_others_offended_wait_and_nobody_else_does(au
         for _ in range(5 * BROKEN_STREAMS_MAX):
             driver.tell(Misbehaved(PeerId("offender"), "no frame"))
         stranger, other = (
-            Peer(PeerId(name), PeerKind.CLIENT, new_bucket(0.0), origin)
+            ServedPeer(PeerId(name), PeerKind.CLIENT, new_bucket(0.0), origin)
             for name, origin in (("stranger", PLACE), ("from elsewhere", "198.51.100.1"))
         )
         assert (driver.has_to_wait(stranger, 10), driver.has_to_wait(other, 10)) == (True, False)

@@ -82,7 +82,7 @@ OVERLAY = [
     overlay.ForwardJoin(TOPIC, PEER, 3),
     overlay.Neighbor(TOPIC, overlay.NeighborKind.REQUEST, True, 2, (PEER,)),
     overlay.Neighbor(TOPIC, overlay.NeighborKind.LINKS, False, 0, ()),
-    overlay.Disconnected(TOPIC),
+    overlay.LinkEnded(TOPIC),
     overlay.Leaving(TOPIC, PEER, 2),
     overlay.Shuffle(TOPIC, PEER, (PEER, PEER), 6),
     overlay.ShuffleReply(TOPIC, (PEER,)),
