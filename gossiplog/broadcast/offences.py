@@ -10,9 +10,12 @@ from ..pubsub.types import PeerId
 from .peers import LogPeer
 
 REJECTED_MAX = 100_000
+"""Ids, about 150 bytes each."""
 OFFENDERS_MAX = 4_096
+"""Names whose offences are remembered, and names banned, each; who offended last the longest ago goes first."""
 OFFENCES_MAX = 5
 BAN_S = 600.0
+"""How long a ban lasts, and after which an offence is forgotten."""
 BROKEN_STREAMS_MAX = 100
 """Streams on which a peer broke the protocol that make one offence: a mistake of its program is no attack, and thousands are."""
 SLOWED_PER_S = 10.0
@@ -27,14 +30,10 @@ class RejectedIds:
 
     Never a key as somebody claimed it: else one forged message under an honest entry's key would keep that entry out for good.
 
-    Args:
-        size_max: Ids remembered, about 150 bytes each.
-
     Source: docs/spec/limits.md, first row.
     """
 
-    def __init__(self, size_max: int = REJECTED_MAX) -> None:
-        self.size_max = size_max
+    def __init__(self) -> None:
         self._ids: OrderedDict[bytes, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -48,7 +47,7 @@ class RejectedIds:
 
     def add(self, id: bytes) -> None:
         """Remember an id. O(1)."""
-        keep_newest(self._ids, id, None, self.size_max)
+        keep_newest(self._ids, id, None, REJECTED_MAX)
 
 
 class Offences:
@@ -56,18 +55,10 @@ class Offences:
 
     They outlive connections, or reconnecting would wipe the slate clean.
 
-    Args:
-        offences_max: How many it takes.
-        ban_s: Seconds that a ban lasts, and after which an offence is forgotten.
-        size_max: Names whose offences are remembered, and names banned, each; whoever offended last the longest ago goes first.
-
     Source: docs/spec/limits.md, first row.
     """
 
-    def __init__(self, offences_max: int = OFFENCES_MAX, ban_s: float = BAN_S, size_max: int = OFFENDERS_MAX) -> None:
-        self.size_max = size_max
-        self._offences_max = offences_max
-        self._ban_s = ban_s
+    def __init__(self) -> None:
         self._counts: OrderedDict[str, tuple[int, float]] = OrderedDict()
         # Until when, and why.
         self._banned: OrderedDict[str, tuple[float, str]] = OrderedDict()
@@ -94,16 +85,16 @@ class Offences:
         if self.banned_until(name, now) is not None:
             return None
         count, last = self._counts.pop(name, (0, now))
-        count = number if now - last >= self._ban_s else count + number
-        if count >= self._offences_max:
-            self.ban(name, now + self._ban_s, reason)
-            return now + self._ban_s
-        keep_newest(self._counts, name, (count, now), self.size_max)
+        count = number if now - last >= BAN_S else count + number
+        if count >= OFFENCES_MAX:
+            self.ban(name, now + BAN_S, reason)
+            return now + BAN_S
+        keep_newest(self._counts, name, (count, now), OFFENDERS_MAX)
         return None
 
     def ban(self, name: str, until: float, reason: str) -> None:
         """Ban a name; the one that was banned the longest ago is forgotten if there are too many."""
-        keep_newest(self._banned, name, (until, reason), self.size_max)
+        keep_newest(self._banned, name, (until, reason), OFFENDERS_MAX)
 
     def banned_until(self, name: str, now: float) -> float | None:
         """Say until when a name is banned, None if it is not."""
@@ -170,8 +161,8 @@ class Blame:
 
     def sizes_max(self) -> dict[str, int]:
         """Return the maximum of each."""
-        banned_max = {"banned": self.peers.size_max, "suspect_origins": self.origins.size_max}
-        return {"offenders": self.peers.size_max, **banned_max, "departed": DEPARTED_MAX}
+        banned_max = {"banned": OFFENDERS_MAX, "suspect_origins": OFFENDERS_MAX}
+        return {"offenders": OFFENDERS_MAX, **banned_max, "departed": DEPARTED_MAX}
 
     def is_suspect(self, peer: LogPeer, now: float) -> bool:
         """Whether the peer is a stranger from a place that offended."""

@@ -54,7 +54,7 @@ from ..sync.wire import UnknownMessage, decode_event, encode_event
 from . import events
 from .actions import Ban, ClosePush, EntriesAppended, EntryDecided, EntryForeseen, PushRefused, SpreadingAction, Unwelcome
 from .allowance import Bringer
-from .offences import BROKEN_STREAMS_MAX, OFFENCES_MAX, RejectedIds
+from .offences import BROKEN_STREAMS_MAX, OFFENCES_MAX, REJECTED_MAX, RejectedIds
 from .orphans import ORPHANS_MAX, OUT_FOR_GOOD, Orphan, Orphans
 from .peers import PUSHED_MAX, LogPeer
 from .pending import ARRIVALS_MAX, Pending, PendingInserts
@@ -162,7 +162,7 @@ class Spreading:
             "arrivals": ARRIVALS_MAX,
             "pushed_per_peer": PUSHED_MAX,
             "asked": 2 + 2 * len(self._peers),
-            "rejected": self.rejected.size_max,
+            "rejected": REJECTED_MAX,
             **blamed.sizes_max(),
             **self.orphans.sizes_max(),
             **self._wanted_syncs.sizes_max(),

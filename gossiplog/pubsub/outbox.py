@@ -7,6 +7,7 @@ from collections import deque
 from .rpc import Rpc
 
 RPCS_MAX = 256
+"""RPCs of both priorities together."""
 
 
 class Outbox:
@@ -14,15 +15,11 @@ class Outbox:
 
     When it is full, a new urgent RPC takes the place of the newest one that is not urgent; anything else is refused. Whatever
     is turned out or refused, the driver tells the router of with `SendFailed`.
-
-    Args:
-        size_max: RPCs, both priorities together.
     """
 
-    __slots__ = ("_normal", "_size_max", "_urgent")
+    __slots__ = ("_normal", "_urgent")
 
-    def __init__(self, size_max: int = RPCS_MAX) -> None:
-        self._size_max = size_max
+    def __init__(self) -> None:
         self._urgent: deque[Rpc] = deque()
         self._normal: deque[Rpc] = deque()
 
@@ -32,7 +29,7 @@ class Outbox:
     def put(self, rpc: Rpc, *, is_urgent: bool) -> Rpc | None:
         """Queue an RPC. Returns the one that was dropped for want of room: this one or another; None if there was room."""
         dropped = None
-        if len(self) >= self._size_max:
+        if len(self) >= RPCS_MAX:
             if not is_urgent or not self._normal:
                 return rpc
             dropped = self._normal.pop()

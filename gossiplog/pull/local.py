@@ -12,7 +12,7 @@ from ..plan import Plan
 from ..reconcile import Reconciliation, Wishes, serve
 from ..reconcile.steps import LogView
 from ..sync import events
-from ..sync.limits import ClientLimits, ServerLimits
+from ..sync.limits import ServerLimits
 from ..sync.result import SyncResult
 from ..sync.server import SyncServer
 from ..sync.source import Source
@@ -56,9 +56,7 @@ class Work(NamedTuple):
 SyncStep: TypeAlias = RunOnTarget | RunOnSource | InsertIntoTarget | ViewBoth | machine.ForgetSketch | Work
 
 
-def sync_steps(
-    source: Source | None = None, *, client_limits: ClientLimits | None = None, server_limits: ServerLimits | None = None
-) -> Generator[SyncStep, Any, SyncResult]:
+def sync_steps(source: Source | None = None, *, server_limits: ServerLimits | None = None) -> Generator[SyncStep, Any, SyncResult]:
     """Pull what one log has and another lacks, as a generator of the steps that touch a log:
 
         steps = sync_steps()
@@ -85,7 +83,6 @@ def sync_steps(
         machine.Speaks(reconciles=True),
         wishes=Wishes(gives=False),
         resumption=_RESUMPTION,
-        limits=client_limits,
     )
     # The other log's sketch, and who answers on the stream that was opened last.
     theirs: LogView | None = None

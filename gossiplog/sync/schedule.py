@@ -123,10 +123,8 @@ class SyncSchedule:
     Source: docs/spec/sync.md, "Reliable causal broadcast"; docs/spec/limits.md, "invented heads" and "abort loops".
     """
 
-    def __init__(self, random: Random, *, active_max: int = ACTIVE_MAX, peers_max: int = PEERS_MAX) -> None:
+    def __init__(self, random: Random) -> None:
         self._random = random
-        self._active_max = active_max
-        self._peers_max = peers_max
         self._active = 0
         self._starts = 0
         # When each group last had its turn, in starts; those that did so the longest ago come first.
@@ -160,7 +158,7 @@ class SyncSchedule:
     def _record(self, peer: Peer) -> _Record | None:
         record = self._records.get(peer)
         if record is None:
-            if len(self._records) >= self._peers_max and not self._forget_one():
+            if len(self._records) >= PEERS_MAX and not self._forget_one():
                 return None
             record = self._records[peer] = _Record(Backoff(self._random), peer)
         return record
@@ -245,7 +243,7 @@ class SyncSchedule:
                 ready.append(peer)
             if due is not None and (wake is None or due < wake):
                 wake = due
-        while ready and self._active < self._active_max:
+        while ready and self._active < ACTIVE_MAX:
             actions.append(self._start(self._choose(ready)))
         if wake is not None and wake != self._woken_at:
             actions.append(WakeAt(wake))
@@ -274,8 +272,8 @@ class SyncSchedule:
         record.is_active, record.is_wanted = True, False
         self._active += 1
         self._starts += 1
-        keep_newest(self._turns, record.group, self._starts, self._peers_max)
-        is_crowded = 2 * self._active > self._active_max
+        keep_newest(self._turns, record.group, self._starts, PEERS_MAX)
+        is_crowded = 2 * self._active > ACTIVE_MAX
         return BeginSession(peer, record.source, CROWDED_ANSWER_S * 2 ** min(record.silences, 8) if is_crowded else None)
 
 

@@ -23,14 +23,9 @@ BOOK_MAX = 4_096
 
 
 class AddressBook:
-    """Addresses by peer, and the back-off of peers that could not be reached: 1 to 300 s, with jitter.
+    """Addresses by peer, and the back-off of peers that could not be reached: 1 to 300 s, with jitter."""
 
-    Args:
-        size_max: The number of peers that it remembers at most.
-    """
-
-    def __init__(self, rng: Random, size_max: int = BOOK_MAX) -> None:
-        self.size_max = size_max
+    def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._addresses: OrderedDict[PeerId, tuple[Address, ...]] = OrderedDict()
         self._failed: OrderedDict[PeerId, tuple[Backoff, float]] = OrderedDict()
@@ -55,7 +50,7 @@ class AddressBook:
             usable = [*self._addresses.get(peer, ()), *usable]
         if not usable:
             return
-        keep_newest(self._addresses, peer, tuple(dict.fromkeys(usable))[:ADDRESSES_MAX], self.size_max)
+        keep_newest(self._addresses, peer, tuple(dict.fromkeys(usable))[:ADDRESSES_MAX], BOOK_MAX)
 
     def of(self, peer: PeerId) -> tuple[Address, ...]:
         """Return where a peer may listen, the likelier first; empty if nothing is known."""
@@ -68,7 +63,7 @@ class AddressBook:
     def on_reached(self, peer: PeerId, address: Address | None) -> None:
         """Note that a peer was reached, at this address if we dialled."""
         self._failed.pop(peer, None)
-        keep_newest(self._reached, peer, None, self.size_max)
+        keep_newest(self._reached, peer, None, BOOK_MAX)
         if address is not None:
             others = (known for known in self._addresses.get(peer, ()) if known != address.of(peer))
             self._addresses[peer] = (address.of(peer).told_by(None), *others)[:ADDRESSES_MAX]
@@ -81,7 +76,7 @@ class AddressBook:
     def on_failed(self, peer: PeerId, now: float) -> None:
         """Note that a peer could not be reached, or left us at once."""
         backoff, _ = self._failed.pop(peer, (Backoff(self._rng), 0.0))
-        keep_newest(self._failed, peer, (backoff, now + backoff.next()), self.size_max)
+        keep_newest(self._failed, peer, (backoff, now + backoff.next()), BOOK_MAX)
 
     def may_try(self, peer: PeerId, now: float) -> bool:
         """Whether a peer's back-off is over."""

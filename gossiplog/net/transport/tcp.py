@@ -40,9 +40,9 @@ class TcpStream:
 
     __slots__ = ("_sent", "_socket", "_unsent", "beginning", "stream")
 
-    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream], beginning: bytes = b"") -> None:
+    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> None:
         self.stream = stream
-        self.beginning = beginning
+        self.beginning = b""
         # Read and written as a file, where that is possible.
         self._socket = stream.socket if _HAS_DESCRIPTORS and isinstance(stream, trio.SocketStream) else None
         self._sent = 0

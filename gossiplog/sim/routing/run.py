@@ -124,21 +124,14 @@ class ScenarioRun:
         )
 
 
-def run_scenario(
-    scenario: Scenario,
-    seed: int,
-    router: str | None = None,
-    sinks: Sequence[Sink] = (),
-    progress: Callable[[float, int], None] | None = None,
-) -> RunResult:
+def run_scenario(scenario: Scenario, seed: int, router: str | None = None, sinks: Sequence[Sink] = ()) -> RunResult:
     """Run a scenario to its end.
 
     Args:
         router: A router to use in place of the scenario's.
-        progress: See `ScenarioRun.work`.
     """
     run = ScenarioRun(replace(scenario, router=router) if router else scenario, seed, sinks)
-    run.work(progress)
+    run.work()
     return run.result()
 
 

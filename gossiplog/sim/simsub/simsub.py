@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,23 +121,16 @@ class SimsubRun:
         self._seq = 0
         self._per_s = 1.0 / WIDTH_S
 
-    def run(self, progress: Callable[[float], None] | None = None) -> SimsubResult:
-        """Run the whole script and return its counters.
-
-        Args:
-            progress: Called now and then with the share of virtual time that has passed, 0 to 1.
-        """
+    def run(self) -> SimsubResult:
+        """Run the whole script and return its counters."""
         self._start()
         events = 0
-        last = int(self.end_s * self._per_s)
-        for index in range(last + 1):
+        for index in range(int(self.end_s * self._per_s) + 1):
             bucket = self._buckets.pop(index, None)
             if bucket is not None:
                 bucket.sort()
                 events += len(bucket)
                 self._work_off(bucket)
-            if progress is not None and not index & 63:
-                progress(index / last)
         return SimsubResult(dict(self.counters), events)
 
     def _start(self) -> None:
@@ -318,11 +310,9 @@ class SimsubRun:
 _NAMES = {CONNECT: "connect", GRAFT: "graft", PRUNE: "prune", IHAVE: "ihave", IWANT: "iwant"}
 
 
-def run_simsub(
-    rules: SimsubRules, nodes: int, messages: int, delay_s: float, seed: int, progress: Callable[[float], None] | None = None
-) -> SimsubResult:
+def run_simsub(rules: SimsubRules, nodes: int, messages: int, delay_s: float, seed: int) -> SimsubResult:
     """Run simsub's script once: wait 5 s, inject `messages` with `delay_s` between them, wait 10 s.
 
     Cost: about one million events a CPU second; 1000 nodes and 1000 messages are 6.4 million publishes.
     """
-    return SimsubRun(rules, nodes, messages, delay_s, seed).run(progress)
+    return SimsubRun(rules, nodes, messages, delay_s, seed).run()

@@ -1,6 +1,7 @@
 import pytest
 from broadcast_support import BOB, COMPLETE, FRUITFUL, TOPIC, Harness, chain, forged, insert_of, message_of
 
+from gossiplog.broadcast import offences as offences_module
 from gossiplog.broadcast.actions import Ban
 from gossiplog.broadcast.events import Connected, Disconnected, PeerKind, PushReceived, SyncFinished
 from gossiplog.broadcast.offences import Offences, RejectedIds
@@ -310,18 +311,20 @@ def test_rejects_count_across_connections_but_not_over_hours():
     assert node.of(Ban)
 
 
-def test_rejected_ids_are_bounded_and_the_least_recently_met_goes_first():
-    ids = RejectedIds(3)
+def test_rejected_ids_are_bounded_and_the_least_recently_met_goes_first(monkeypatch):
+    assert offences_module.REJECTED_MAX == 100_000
+    monkeypatch.setattr(offences_module, "REJECTED_MAX", 3)
+    ids = RejectedIds()
     for id in (b"a", b"b", b"c"):
         ids.add(id)
     assert b"a" in ids
     ids.add(b"d")
     assert (len(ids), b"a" in ids, b"b" in ids) == (3, True, False)
-    assert RejectedIds().size_max == 100_000
 
 
-def test_offenders_and_the_banned_are_bounded():
-    offences = Offences(size_max=10)
+def test_offenders_and_the_banned_are_bounded(monkeypatch):
+    monkeypatch.setattr(offences_module, "OFFENDERS_MAX", 10)
+    offences = Offences()
     for _ in range(5):
         until = offences.add("worst", 0.0)
     assert until == 600.0

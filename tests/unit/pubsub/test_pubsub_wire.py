@@ -8,6 +8,7 @@ from unit.pubsub.network import T
 from gossiplog.codec.varint import decode_varint
 from gossiplog.errors import DecodeError
 from gossiplog.pubsub import Message, MessageId, Rpc, Topic
+from gossiplog.pubsub import outbox as outbox_module
 from gossiplog.pubsub.outbox import Outbox
 from gossiplog.pubsub.rpc import (
     Control,
@@ -287,8 +288,9 @@ def test_bytes_that_are_no_peer_id_are_refused(data):
 # The outbox
 
 
-def test_outbox_sends_urgent_rpcs_first_and_drops_forwarded_ones():
-    outbox = Outbox(3)
+def test_outbox_sends_urgent_rpcs_first_and_drops_forwarded_ones(monkeypatch):
+    monkeypatch.setattr(outbox_module, "RPCS_MAX", 3)
+    outbox = Outbox()
     rpcs = [Rpc(hops=number) for number in range(6)]
     assert outbox.pop() is None
     assert outbox.put(rpcs[0], is_urgent=False) is None

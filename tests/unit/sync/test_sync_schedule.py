@@ -3,6 +3,7 @@ from random import Random
 
 import pytest
 
+from gossiplog.sync import schedule as schedule_module
 from gossiplog.sync.result import Ending, SyncResult
 from gossiplog.sync.schedule import (
     ABSENT_KEYS_MAX,
@@ -51,8 +52,9 @@ def test_four_syncs_in_all_and_the_others_in_turn():
     assert schedule.handle(SyncEnded("p0", DONE), 1.0) == []
 
 
-def test_busy_peer_does_not_starve_the_others():
-    schedule = SyncSchedule(Random(1), active_max=1)
+def test_busy_peer_does_not_starve_the_others(monkeypatch):
+    monkeypatch.setattr(schedule_module, "ACTIVE_MAX", 1)
+    schedule = SyncSchedule(Random(1))
     schedule.handle(SyncWanted("loud"), 0.0)
     schedule.handle(SyncWanted("quiet"), 0.0)
     schedule.handle(SyncWanted("loud"), 0.0)
@@ -159,8 +161,9 @@ def test_newcomers_that_never_end_keep_nobody_out():
     raise AssertionError("the honest one never had its turn")
 
 
-def test_who_delivered_comes_before_who_never_did():
-    schedule = SyncSchedule(Random(1), active_max=1)
+def test_who_delivered_comes_before_who_never_did(monkeypatch):
+    monkeypatch.setattr(schedule_module, "ACTIVE_MAX", 1)
+    schedule = SyncSchedule(Random(1))
     schedule.handle(SyncWanted("good"), 0.0)
     schedule.handle(SyncEnded("good", DONE), 0.0)
     for number in range(10):
@@ -170,8 +173,9 @@ def test_who_delivered_comes_before_who_never_did():
     assert ["good"] in turns
 
 
-def test_peer_that_was_not_heard_in_time_has_longer_the_next_time():
-    schedule = SyncSchedule(Random(1), active_max=1)
+def test_peer_that_was_not_heard_in_time_has_longer_the_next_time(monkeypatch):
+    monkeypatch.setattr(schedule_module, "ACTIVE_MAX", 1)
+    schedule = SyncSchedule(Random(1))
     now, patience = 0.0, []
     actions = schedule.handle(SyncWanted("slow"), now)
     for _ in range(4):
@@ -227,13 +231,14 @@ def test_source_is_remembered_from_session_to_session():
     assert first.source is second.source
 
 
-def test_remembered_peers_have_a_maximum():
-    schedule = SyncSchedule(Random(1), peers_max=10)
+def test_remembered_peers_have_a_maximum(monkeypatch):
+    monkeypatch.setattr(schedule_module, "PEERS_MAX", 10)
+    schedule = SyncSchedule(Random(1))
     for index in range(50):
         schedule.handle(SyncWanted(f"p{index}"), 0.0)
         schedule.handle(SyncEnded(f"p{index}", DONE), 0.0)
     assert len(schedule) == 10
-    waiting = SyncSchedule(Random(1), peers_max=10)
+    waiting = SyncSchedule(Random(1))
     for index in range(50):
         waiting.handle(SyncWanted(f"p{index}"), 0.0)
     assert len(waiting) == 10

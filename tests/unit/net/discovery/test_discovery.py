@@ -10,6 +10,7 @@ from gossiplog import Ed25519Signer
 from gossiplog.codec.framing import encode_frame
 from gossiplog.errors import RemoteProtocolError
 from gossiplog.net.discovery import AddressBook, RoutingTable, Walk
+from gossiplog.net.discovery import book as book_module
 from gossiplog.net.discovery.kademlia import Answerer, ask_closer
 from gossiplog.net.discovery.table import ALPHA, BUCKET_SIZE, place_of
 from gossiplog.net.ground.protocol_ids import kad_protocol
@@ -125,8 +126,9 @@ def test_a_lying_peer_cannot_make_a_search_endless():
     assert asked <= 48
 
 
-def test_the_book_is_bounded_and_what_a_peer_says_itself_counts_most():
-    book = AddressBook(Random(1), size_max=10)
+def test_the_book_is_bounded_and_what_a_peer_says_itself_counts_most(monkeypatch):
+    monkeypatch.setattr(book_module, "BOOK_MAX", 10)
+    book = AddressBook(Random(1))
     everybody = peers(30)
     for peer in everybody:
         book.learn(peer, [PLACE], teller=FAR)

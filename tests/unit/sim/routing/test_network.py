@@ -24,7 +24,7 @@ from gossiplog.pubsub.rpc import Rpc, Subscription
 from gossiplog.sim.link import Uniform
 from gossiplog.sim.measure.metrics import Metrics, RunResult
 from gossiplog.sim.routing.network import TOPIC, Network, SimNode
-from gossiplog.sim.routing.run import run_scenario
+from gossiplog.sim.routing.run import ScenarioRun, run_scenario
 from gossiplog.sim.scenario import Churn, Kill, LinkSpec, Offline, Partition, PublishSpec, Scenario, Slow, TopologySpec
 
 PLAIN = Rpc(subscriptions=(Subscription(TOPIC, True),))
@@ -327,7 +327,7 @@ def test_seeds_give_different_runs() -> None:
 
 def test_progress_tells_virtual_time_and_events() -> None:
     seen: list[tuple[float, int]] = []
-    run_scenario(small("floodsub", nodes=60), 1, progress=lambda now, events: seen.append((now, events)))
+    ScenarioRun(small("floodsub", nodes=60), 1).work(lambda now, events: seen.append((now, events)))
     assert seen and seen[0][1] == 1 << 14
     assert seen == sorted(seen)
 
