@@ -281,4 +281,4 @@ def _mesh_figures(services: dict[str, Service]) -> Iterator[Metric]:
 
 def _class(service: Service, peer: PeerState) -> str:
     assert peer.score is not None
-    return "good" if peer.score.total >= 0 else "negative" if service.host.is_heeded(peer.peer) else "ignored"
+    return "good" if peer.score.total >= 0 else "negative" if service.host.shared.router.is_heeded(peer.peer) else "ignored"

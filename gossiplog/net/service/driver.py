@@ -44,7 +44,7 @@ class LogDriver:
         has_ended: Nothing is handed to the machine any more.
     """
 
-    def __init__(self, log: Replica, machine: Broadcast, act: Callable[[Action], None], tell: Callable[[LogDriver, Event], None]) -> None:
+    def __init__(self, log: Replica, machine: Broadcast, act: Callable[[Action], None], tell: Callable[[Event, LogDriver], None]) -> None:
         self.log = log
         self.topic = log.topic
         self.machine = machine
@@ -64,7 +64,7 @@ class LogDriver:
         """Hand an event to the machine, and carry out what it asks for. Returns at once, raises nothing; of no effect after the end."""
         if not self.has_ended:
             # Connections may outlive the service by a moment where the log's block is cancelled.
-            self._tell(self, event)
+            self._tell(event, self)
 
     def observe(self, event: Event | SharedEvent, actions: Sequence[Action]) -> None:
         """Have the observer, if there is one, see an event and what follows from it."""

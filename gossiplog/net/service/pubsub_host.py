@@ -2,8 +2,8 @@
 
 A log joins with its service and leaves with it. The logs of a shelf share a host, which outlives them; a log that was opened by itself
 has one of its own. Without a mesh a host has neither tasks nor timers: it takes part in meshes while it is `running`. A connection with a
-peer of the mesh is used by any number of logs, and has one pubsub stream each way. Whatever happens goes through `tell`, or `tell_log` if
-it is about one log, and what the machines ask for is carried out in order, never one action within another.
+peer of the mesh is used by any number of logs, and has one pubsub stream each way. Every event goes through `tell`, and what the machines
+ask for is carried out in order, never one action within another.
 """
 
 from __future__ import annotations
@@ -196,16 +196,9 @@ class PubsubHost:
 
     # The machines
 
-    def tell(self, event: SharedEvent) -> None:
-        """Hand an event to the router, and carry out what follows. Returns at once, raises nothing."""
-        self._tell(None, event)
-
-    def tell_log(self, log: LogDriver, event: Event) -> None:
-        """Hand an event to a log's machine, in the same way."""
-        self._tell(log, event)
-
-    def _tell(self, log: LogDriver | None, event: Event | SharedEvent) -> None:
-        self._take(log, event)
+    def tell(self, event: Event | SharedEvent, log: LogDriver | None = None) -> None:
+        """Hand an event to a log's machine, or to the router, and carry out what follows. Returns at once, raises nothing."""
+        self._take(event, log)
         if self._is_acting:
             return
         self._is_acting = True
@@ -217,7 +210,7 @@ class PubsubHost:
                 _note_fault(error, action)
         self._is_acting = False
 
-    def _take(self, log: LogDriver | None, event: Any) -> None:
+    def _take(self, event: Any, log: LogDriver | None) -> None:
         """Note what an event leads to, with the answers of logs in the places of what the router asks of them."""
         actions: Sequence[Any]
         act: Callable[[Any], None]
@@ -236,7 +229,7 @@ class PubsubHost:
             if isinstance(action, Validate | AnotherSource):
                 asked = self.logs.get(action.message.topic if isinstance(action, Validate) else action.topic)
                 if asked is not None:
-                    self._take(asked, action)
+                    self._take(action, asked)
             else:
                 self._todo.append((act, action))
 
@@ -328,10 +321,6 @@ class PubsubHost:
     def banned_until(self, peer: PeerId) -> float | None:
         """Say until which time of `trio.current_time` a peer is banned; None if it is not."""
         return self.shared.banned_until(peer, trio.current_time())
-
-    def is_heeded(self, peer: PeerId) -> bool:
-        """Say whether the router reads what a peer sends; not if its score is below the graylist threshold."""
-        return self.shared.router.is_heeded(peer)
 
     def on_banned(self, ban: Ban, by: LogDriver) -> None:
         """A log has banned a peer, which holds for all."""

@@ -110,7 +110,7 @@ class Service:
         self.topic = log.topic
         self.host = host
         self.machine = Broadcast(host.shared, log.topic, random.Random(secrets.randbits(128)))
-        self.driver = LogDriver(log, self.machine, self._act, host.tell_log)
+        self.driver = LogDriver(log, self.machine, self._act, host.tell)
         self.peers: Mapping[PeerId, ServedPeer] = self.driver.peers
         self.counts: Mapping[str, int] = self.driver.counts
         self.figures = self.driver.figures

@@ -42,7 +42,7 @@ def peers_record(service: Service, contents: Mapping[str, Any] | None = None) ->
         "peers": [
             {
                 **_peer_record(service, peer, known.get(peer.id), router),
-                "heeded": service.host.is_heeded(peer.id),
+                "heeded": service.host.shared.router.is_heeded(peer.id),
                 "pushing": peer.push is not None,
                 "rights": sorted(peer.rights),
             }

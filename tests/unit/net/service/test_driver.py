@@ -26,7 +26,7 @@ PLACE = "203.0.113.7"
 
 def driver_of(log: gossiplog.GossipLog, act: Callable[[Action], None]) -> LogDriver:
     host = PubsubHost(PeerId("me"))
-    return LogDriver(log, Broadcast(host.shared, TOPIC, Random(1)), act, host.tell_log)
+    return LogDriver(log, Broadcast(host.shared, TOPIC, Random(1)), act, host.tell)
 
 
 async def test_a_fault_in_one_action_keeps_none_of_the_others_from_being_carried_out(caplog: pytest.LogCaptureFixture) -> None:
