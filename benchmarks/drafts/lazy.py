@@ -100,7 +100,5 @@ class Lazy(Gossipsub):
             else:
                 self.needs.pop(message_id, None)
 
-    def _sizes(self) -> tuple[dict[str, int], dict[str, int]]:
-        sizes, sizes_max = super()._sizes()
-        sizes["needs"], sizes_max["needs"] = len(self.needs), self.lazy_params.needs_max
-        return sizes, sizes_max
+    def _kept(self) -> dict[str, tuple[int, int]]:
+        return super()._kept() | {"needs": (len(self.needs), self.lazy_params.needs_max)}

@@ -156,9 +156,10 @@ class Preamble(Gossipsub):
         if holders:
             self.draft(choose(holders, 1, self.rng)[0]).iwant.append(message_id)
 
-    def _sizes(self) -> tuple[dict[str, int], dict[str, int]]:
-        sizes, sizes_max = super()._sizes()
+    def _kept(self) -> dict[str, tuple[int, int]]:
         params = self.preamble_params
-        sizes |= {"awaited": len(self.awaited), "receiving": len(self.receiving), "line": len(self._line)}
-        sizes_max |= {"awaited": params.awaited_max, "receiving": params.awaited_max, "line": params.line_max}
-        return sizes, sizes_max
+        return super()._kept() | {
+            "awaited": (len(self.awaited), params.awaited_max),
+            "receiving": (len(self.receiving), params.awaited_max),
+            "line": (len(self._line), params.line_max),
+        }

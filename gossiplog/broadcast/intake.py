@@ -172,16 +172,6 @@ class Intake:
         """How many batches the driver has, to verify or to insert."""
         return len(self._out)
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        """How much it holds, by what for."""
-        return {"arrived": len(self._arrived)}
-
-    @property
-    def sizes_max(self) -> dict[str, int]:
-        """The maxima of `sizes`. The queue is bounded by the spreading, which takes so many entries of a peer and no more."""
-        return {"arrived": ARRIVED_MAX}
-
     def handle(self, event: InsertEntry | BatchBrought | BatchVerified | BatchInserted | EntriesCommitted, now: float) -> list[Step]:
         """Take one event and say what is to be done, in order. Raises nothing, whatever a peer sent.
 

@@ -154,15 +154,10 @@ class Blame:
         """Keep a peer that has left, in place of the one that left first."""
         keep_newest(self.departed, peer.id, peer, DEPARTED_MAX)
 
-    def sizes(self) -> dict[str, int]:
-        """Return how many are kept, by what for."""
-        banned = {"banned": self.peers.banned, "suspect_origins": self.origins.banned}
-        return {"offenders": len(self.peers), **banned, "departed": len(self.departed)}
-
-    def sizes_max(self) -> dict[str, int]:
-        """Return the maximum of each."""
-        banned_max = {"banned": OFFENDERS_MAX, "suspect_origins": OFFENDERS_MAX}
-        return {"offenders": OFFENDERS_MAX, **banned_max, "departed": DEPARTED_MAX}
+    def kept(self) -> dict[str, tuple[int, int]]:
+        """Return how many are kept and how many at most, by what for."""
+        banned = {"banned": (self.peers.banned, OFFENDERS_MAX), "suspect_origins": (self.origins.banned, OFFENDERS_MAX)}
+        return {"offenders": (len(self.peers), OFFENDERS_MAX), **banned, "departed": (len(self.departed), DEPARTED_MAX)}
 
     def is_suspect(self, peer: LogPeer, now: float) -> bool:
         """Whether the peer is a stranger from a place that offended."""

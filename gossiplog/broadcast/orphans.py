@@ -89,14 +89,13 @@ class Orphans:
         self._is_checking = False
         self._messages: OrderedDict[MessageId, bytes] = OrderedDict()
 
-    def sizes(self) -> dict[str, int]:
-        """How many are kept or being tried, their bytes, and how many messages are remembered."""
-        return {"orphans": len(self._kept) + len(self._tried), "orphan_bytes": self._bytes, "orphan_messages": len(self._messages)}
-
-    @staticmethod
-    def sizes_max() -> dict[str, int]:
-        """Return the maxima of `sizes`."""
-        return {"orphans": ORPHANS_MAX, "orphan_bytes": ORPHANS_BYTES_MAX, "orphan_messages": MESSAGES_MAX}
+    def kept(self) -> dict[str, tuple[int, int]]:
+        """Return how much is kept and how much at most, by what for: orphans, those that are being tried too, their bytes, and messages."""
+        return {
+            "orphans": (len(self._kept) + len(self._tried), ORPHANS_MAX),
+            "orphan_bytes": (self._bytes, ORPHANS_BYTES_MAX),
+            "orphan_messages": (len(self._messages), MESSAGES_MAX),
+        }
 
     def absent_of(self, key: bytes) -> tuple[bytes, ...]:
         """Return the parents that an entry waits for, as far as we know; empty unless it is kept."""

@@ -147,26 +147,17 @@ class Spreading:
     def state(self) -> BroadcastState:
         """Show the machine as values. O(peers); changes nothing."""
         router, blamed = self._shared.router.state(), self._shared.blamed
-        sizes = {
-            "pending": len(self._pending),
-            "arrivals": self._pending.arrivals,
-            "pushed_per_peer": max((peer.pushed for peer in self._peers.values()), default=0),
-            "asked": len(self._questions),
-            "rejected": len(self.rejected),
-            **blamed.sizes(),
-            **self.orphans.sizes(),
-            **self._wanted_syncs.sizes(),
+        kept = {
+            "pending": (len(self._pending), router.sizes_max["pending"] + PUSHED_MAX * len(self._peers) + ORPHANS_MAX),
+            "arrivals": (self._pending.arrivals, ARRIVALS_MAX),
+            "pushed_per_peer": (max((peer.pushed for peer in self._peers.values()), default=0), PUSHED_MAX),
+            "asked": (len(self._questions), 2 + 2 * len(self._peers)),
+            "rejected": (len(self.rejected), REJECTED_MAX),
+            **blamed.kept(),
+            **self.orphans.kept(),
+            **self._wanted_syncs.kept(),
         }
-        sizes_max = {
-            "pending": router.sizes_max["pending"] + PUSHED_MAX * len(self._peers) + ORPHANS_MAX,
-            "arrivals": ARRIVALS_MAX,
-            "pushed_per_peer": PUSHED_MAX,
-            "asked": 2 + 2 * len(self._peers),
-            "rejected": REJECTED_MAX,
-            **blamed.sizes_max(),
-            **self.orphans.sizes_max(),
-            **self._wanted_syncs.sizes_max(),
-        }
+        sizes, sizes_max = ({name: pair[which] for name, pair in kept.items()} for which in (0, 1))
         kinds = {peer.id: peer.kind for peer in self._peers.values()}
         pushing = tuple(peer.id for peer in self._peers.values() if peer.is_push_open)
         return BroadcastState(router, kinds, pushing, blamed.peers.counts(), blamed.peers.standing(), sizes, sizes_max)

@@ -104,19 +104,14 @@ class WantedSyncs:
             self._timer = at
             self._emit(SetTimer(SYNC_TIMER, at))
 
-    def sizes(self) -> dict[str, int]:
-        """How many peers are being synced with, and how many keys are held for one peer at most."""
+    def kept(self) -> dict[str, tuple[int, int]]:
+        """Return how many are kept and how many at most: peers that are being synced with, keys of one peer, and peers of the schedule."""
         needs = self._needs.values()
         return {
-            "syncs": sum(need.running is not None for need in needs),
-            "keys_per_peer": max((len(need.keys) for need in needs), default=0),
-            "schedule": len(self._schedule),
+            "syncs": (sum(need.running is not None for need in needs), ACTIVE_MAX),
+            "keys_per_peer": (max((len(need.keys) for need in needs), default=0), KEYS_MAX),
+            "schedule": (len(self._schedule), PEERS_MAX),
         }
-
-    @staticmethod
-    def sizes_max() -> dict[str, int]:
-        """Return the maxima of `sizes`."""
-        return {"syncs": ACTIVE_MAX, "keys_per_peer": KEYS_MAX, "schedule": PEERS_MAX}
 
     def on_connected(self, peer: PeerId, address: str | None) -> None:
         """Note where a peer is, for peers of one address share what they may hold of our attention; None: it shares with nobody."""

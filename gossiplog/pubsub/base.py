@@ -189,7 +189,7 @@ class PubSub(Hooks):
 
     def state(self) -> RouterState:
         """Show the router as values; see `Router.state`."""
-        sizes, sizes_max = self._sizes()
+        sizes, sizes_max = ({name: pair[which] for name, pair in self._kept().items()} for which in (0, 1))
         peers = tuple(peer.state(self._score_parts(peer.id), self._backoff_until(peer.id)) for peer in self.peers.values())
         return RouterState(self.name, self._topic_states(), peers, sizes, sizes_max, self.extensions)
 
@@ -209,15 +209,15 @@ class PubSub(Hooks):
         if held is not None:
             self._note_source(held, message, peer)
 
-    def _sizes(self) -> tuple[dict[str, int], dict[str, int]]:
-        """How full the containers are that a peer can feed, and their maxima."""
+    def _kept(self) -> dict[str, tuple[int, int]]:
+        """How full the containers are that a peer can feed, and how full they may be."""
         params = self.common
-        sizes = {
-            "seen": len(self.seen.entries),
-            "pending": len(self.pending),
-            "topics_per_peer": max((len(peer.topics) for peer in self.peers.values()), default=0),
+        topics = max((len(peer.topics) for peer in self.peers.values()), default=0)
+        return {
+            "seen": (len(self.seen.entries), params.seen_max),
+            "pending": (len(self.pending), params.pending_max),
+            "topics_per_peer": (topics, params.topics_per_peer_max),
         }
-        return sizes, {"seen": params.seen_max, "pending": params.pending_max, "topics_per_peer": params.topics_per_peer_max}
 
     # Saying things
 

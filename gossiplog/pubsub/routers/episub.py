@@ -250,22 +250,14 @@ class Episub(PubSub):
             for topic, view in self.views.items()
         )
 
-    def _sizes(self) -> tuple[dict[str, int], dict[str, int]]:
-        sizes, sizes_max = super()._sizes()
-        params = self.params
+    def _kept(self) -> dict[str, tuple[int, int]]:
+        params, views = self.params, self.views.values()
         trees = [tree.sizes() for tree in self.trees.values()]
-        sizes["active"] = max((len(view.active) for view in self.views.values()), default=0)
-        sizes["passive"] = max((len(view.passive) for view in self.views.values()), default=0)
-        sizes["missing"] = max((missing for missing, _ in trees), default=0)
-        sizes["cache"] = max((cached for _, cached in trees), default=0)
-        sizes["joining"] = max((len(view.joining) for view in self.views.values()), default=0)
-        sizes["dials"] = len(self._dialler)
-        sizes_max |= {
-            "active": params.active_max,
-            "joining": params.active_max,
-            "passive": params.passive_max,
-            "missing": params.missing_max,
-            "cache": params.cache_max,
-            "dials": params.dials_max,
+        return super()._kept() | {
+            "active": (max((len(view.active) for view in views), default=0), params.active_max),
+            "joining": (max((len(view.joining) for view in views), default=0), params.active_max),
+            "passive": (max((len(view.passive) for view in views), default=0), params.passive_max),
+            "missing": (max((missing for missing, _ in trees), default=0), params.missing_max),
+            "cache": (max((cached for _, cached in trees), default=0), params.cache_max),
+            "dials": (len(self._dialler), params.dials_max),
         }
-        return sizes, sizes_max

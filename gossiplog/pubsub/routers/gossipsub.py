@@ -164,13 +164,13 @@ class Gossipsub(Meshsub):
     def _score_parts(self, peer: PeerId) -> ScoreParts | None:
         return None if self.scores is None else self.scores.parts(peer)
 
-    def _sizes(self) -> tuple[dict[str, int], dict[str, int]]:
-        sizes, sizes_max = super()._sizes()
+    def _kept(self) -> dict[str, tuple[int, int]]:
         gossip, params = self.gossip, self.params
-        sizes["mcache"], sizes_max["mcache"] = len(gossip.mcache), params.mcache_max
-        sizes["promises"], sizes_max["promises"] = gossip.promise_count, params.promises_max
-        sizes["unwanted"] = max(map(len, gossip.unwanted.values()), default=0)
-        sizes_max["unwanted"] = params.idontwant_ids_max
+        kept = super()._kept() | {
+            "mcache": (len(gossip.mcache), params.mcache_max),
+            "promises": (gossip.promise_count, params.promises_max),
+            "unwanted": (max(map(len, gossip.unwanted.values()), default=0), params.idontwant_ids_max),
+        }
         if params.score is not None and self.scores is not None:
-            sizes["retained_scores"], sizes_max["retained_scores"] = self.scores.retained(), params.score.retained_max
-        return sizes, sizes_max
+            kept["retained_scores"] = self.scores.retained(), params.score.retained_max
+        return kept

@@ -196,9 +196,9 @@ class Meshsub(PubSub):
     def _backoff_until(self, peer: PeerId) -> float | None:
         return self.mesh.backoff.until(peer)
 
-    def _sizes(self) -> tuple[dict[str, int], dict[str, int]]:
-        sizes, sizes_max = super()._sizes()
-        sizes["backoff"], sizes_max["backoff"] = len(self.mesh.backoff), self.mesh_params.backoffs_max
+    def _kept(self) -> dict[str, tuple[int, int]]:
         degree = max(map(len, self.mesh.links.values()), default=0)
-        sizes["mesh"], sizes_max["mesh"] = degree, max(self.mesh_params.D_hi, len(self.peers))
-        return sizes, sizes_max
+        return super()._kept() | {
+            "backoff": (len(self.mesh.backoff), self.mesh_params.backoffs_max),
+            "mesh": (degree, max(self.mesh_params.D_hi, len(self.peers))),
+        }
