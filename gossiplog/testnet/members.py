@@ -128,35 +128,18 @@ def cast(scenario: Scenario, neighbourhood: Neighbourhood, seed: int) -> list[Me
             f"nodes: {nodes}, of them {clients} clients and {browsers} browsers, expected at most {MEMBERS_MAX}, and a server at least"
         )
     rng = Random(f"topology {seed}")
-    dials = _dials(scenario, servers, rng)
+    # Who comes later dials those who are there, as nobody answers otherwise.
+    dials: list[list[int]] = [[] for _ in range(servers)]
+    for number, dialled in topology.links_of(scenario, servers, rng):
+        dials[number].append(dialled)
     members = []
     for number in range(nodes):
         kind: Kind = "server" if number < servers else "client" if number < servers + clients else "browser"
         host = neighbourhood.host(number)
-        whom = dials[number] if number < servers else (rng.randrange(servers),)
+        whom = tuple(dials[number]) if number < servers else (rng.randrange(servers),)
         ports = (neighbourhood.free_port(host), neighbourhood.free_port(host))
         members.append(Member(number, kind, whom, host, neighbourhood.door(number), *ports))
     return members
-
-
-def _dials(scenario: Scenario, servers: int, rng: Random) -> list[tuple[int, ...]]:
-    """Whom each server dials at first; those who come later dial those who are there, as nobody answers otherwise."""
-    spec = scenario.topology
-    match spec.kind:
-        case "ring":
-            links = topology.ring(servers)
-        case "star":
-            links = topology.star(servers)
-        case "hubs" | "full":
-            links = topology.full(servers)
-        case "file":
-            links = topology.read_links(scenario.directory / spec.file, servers)
-        case _:
-            links = topology.random_connect(servers, spec.connect, rng)
-    dials: list[list[int]] = [[] for _ in range(servers)]
-    for a, b in links:
-        dials[a].append(b)
-    return [tuple(whom) for whom in dials]
 
 
 def target(scenario: Scenario, servers: int) -> int:

@@ -22,7 +22,6 @@ from . import topology
 from .attack import Malicious, attack_links
 from .faults import Script
 from .network import TOPIC, Network, SimNode
-from .topology import Links
 
 Factory = Callable[[random.Random], Router]
 
@@ -80,7 +79,7 @@ class ScenarioRun:
             return router if number < honest else Malicious(router, TOPIC, attack, random.Random(f"malice {seed} {number}"))
 
         rng = random.Random(f"topology {seed}")
-        links = _links(scenario, rng)
+        links = topology.links_of(scenario, scenario.nodes, rng)
         bad_links = attack_links(honest, attack, rng)
         nodes = [SimNode(number, _address(number, honest, attack.addresses)) for number in range(total)]
         for node in nodes:
@@ -150,26 +149,6 @@ def make_latency(spec: LatencySpec, seed: int) -> Latency:
             return HeavyTail(seed, spec.low_s, spec.median_s, spec.shape, spec.high_s)
         case _:
             return Uniform(seed, spec.low_s, spec.high_s)
-
-
-def _links(scenario: Scenario, rng: random.Random) -> Links:
-    spec, nodes = scenario.topology, scenario.nodes
-    match spec.kind:
-        case "ring":
-            return topology.ring(nodes)
-        case "star":
-            return topology.star(nodes)
-        case "hubs":
-            return topology.hub_and_spoke(nodes, spec.hubs, rng)
-        case "full":
-            return topology.full(nodes)
-        case "file":
-            try:
-                return topology.read_links(scenario.directory / spec.file, nodes)
-            except (OSError, UnicodeDecodeError) as error:
-                raise ScenarioError(f"topology.file: {error}") from error
-        case _:
-            return topology.random_connect(nodes, spec.connect, rng)
 
 
 def _address(number: int, honest: int, addresses: int) -> str:

@@ -7,12 +7,38 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ...errors import LocalProtocolError
+from ..scenario import Scenario, ScenarioError
 
 Links: TypeAlias = list[tuple[int, int]]
 """`(dialler, dialled)` pairs. Each unordered pair occurs at most once."""
 
 LINKS_MAX = 20_000_000
 """A full graph of 6,324 nodes. A run with more links would not fit in memory."""
+
+
+def links_of(scenario: Scenario, nodes: int, rng: random.Random) -> Links:
+    """Return who dials whom at the start among the first nodes of a scenario.
+
+    Raises:
+        LocalProtocolError: The scenario's file cannot be read, or there are too many links.
+    """
+    spec = scenario.topology
+    match spec.kind:
+        case "ring":
+            return ring(nodes)
+        case "star":
+            return star(nodes)
+        case "hubs":
+            return hub_and_spoke(nodes, spec.hubs, rng)
+        case "full":
+            return full(nodes)
+        case "file":
+            try:
+                return read_links(scenario.directory / spec.file, nodes)
+            except (OSError, UnicodeDecodeError) as error:
+                raise ScenarioError(f"topology.file: {error}") from error
+        case _:
+            return random_connect(nodes, spec.connect, rng)
 
 
 def random_connect(nodes: int, connect: int, rng: random.Random) -> Links:
