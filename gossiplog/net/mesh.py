@@ -16,6 +16,7 @@ import logging
 import random
 import secrets
 import ssl
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from ..broadcast.events import PeerKind, PushChanged
 from ..broadcast.spreading import PUBLISHED_BYTES_MAX
 from ..entry.validation import validate
 from ..errors import LocalProtocolError
+from ..limits import keep_newest
 from ..pubsub.events import Publish
 from ..pubsub.params import MESH_PARAMS, EpisubParams, GossipsubParams
 from ..pubsub.registry import make_router
@@ -118,7 +120,7 @@ class Mesh:
         self.discovery = discovery
         self.handlers: dict[str, Handler] = dict(pubsub.handlers)
         self._served: dict[Connection, _Served] = {}
-        self._refused: set[PeerId] = set()
+        self._refused: OrderedDict[PeerId, None] = OrderedDict()
         self._fresh_keys = FreshKeys()
 
     @property
@@ -196,9 +198,7 @@ class Mesh:
         connection = peering.connection
         if self.pubsub.banned_until(connection.peer) is not None:
             if connection.peer not in self._refused:
-                if len(self._refused) >= _REFUSED_MAX:
-                    self._refused.clear()
-                self._refused.add(connection.peer)
+                keep_newest(self._refused, connection.peer, None, _REFUSED_MAX)
                 note("refused a connection", peer=connection.peer, reason="the peer is banned")
             return
         now, address = trio.current_time(), connection.address

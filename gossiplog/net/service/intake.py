@@ -22,7 +22,6 @@ from ...broadcast.allowance import Bringer
 from ...broadcast.events import BatchBrought, BatchInserted, BatchVerified, EntriesCommitted, NotStored, PeerKind
 from ...broadcast.log_turns import PIECE, LogTurns
 from ...entry.message import Entry
-from ...entry.message_id import encode_id
 from ...entry.validation import Outcome, Rule, Verdict
 from ...errors import ClosedError, DecodeError, GossipLogError, StoreError
 from ...tasks.spans import span
@@ -71,8 +70,7 @@ class IntakeWork:
         await driver.wait_turn(peer, 1 + len(entries) // SLOWED_SYNCED)
         verdicts = await self.take_in(way, entries, peer.bringer)
         for (key, _), verdict in zip(entries, verdicts, strict=True):
-            _note_refusal(peer, key, verdict)
-            peer.refusal_box.add(key, verdict)
+            peer.on_verdict(key, verdict)
             driver.figures.count("sync", verdict)
         if driver.observer is not None:
             driver.observer.on_synced(peer.id, way, [key for key, _ in entries], verdicts)
@@ -241,8 +239,7 @@ class IntakeWork:
         # Of a peer that went and came back, what it sent before may be decided upon now.
         peer.inserting = max(0, peer.inserting - 1)
         peer.settled.set()
-        _note_refusal(peer, action.entry.key, verdict)
-        peer.refusal_box.add(action.entry.key, verdict)
+        peer.on_verdict(action.entry.key, verdict)
         if verdict.accepted and verdict.is_new:
             peer.count("entries new")
 
@@ -371,10 +368,3 @@ def _explain(error: BaseException, entries: int, way: str) -> NotStored:
     if not told.may_be_of_one or entries == 1:
         note("entries not stored", level=logging.DEBUG if way == "post" else logging.ERROR, entries=entries, reason=told.reason)
     return told
-
-
-def _note_refusal(peer: ServedPeer, key: bytes, verdict: Verdict) -> None:
-    """Log why an entry is not taken, once a peer and rule; of orphans and faults of ours others tell."""
-    rule = verdict.rule
-    if rule is not None and rule not in (Rule.PARENTS, Rule.STORAGE):
-        peer.note_once(rule, "entry not taken", level=logging.WARNING, id=encode_id(key), rule=rule, reason=verdict.reason)

@@ -12,6 +12,8 @@ import trio
 
 from ...broadcast.allowance import Bringer
 from ...broadcast.events import PeerKind
+from ...entry.message_id import encode_id
+from ...entry.validation import Rule, Verdict
 from ...limits import TokenBucket
 from ...pubsub.types import PeerId
 from ...pull.machine import Speaks
@@ -125,6 +127,13 @@ class ServedPeer:
     def count(self, what: str, number: int = 1) -> None:
         """Count something that happened."""
         self.counts[what] += number
+
+    def on_verdict(self, key: bytes, verdict: Verdict) -> None:
+        """Have it told what became of an entry that it brought. A refusal is logged once a rule; of orphans and faults of ours others tell."""
+        rule = verdict.rule
+        if rule is not None and rule not in (Rule.PARENTS, Rule.STORAGE):
+            self.note_once(rule, "entry not taken", level=logging.WARNING, id=encode_id(key), rule=rule, reason=verdict.reason)
+        self.refusal_box.add(key, verdict)
 
     @property
     def is_syncing(self) -> bool:

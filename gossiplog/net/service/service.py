@@ -298,10 +298,11 @@ class Service:
                 self._timers.set(token, at)
             case AskLog():
                 self._nursery.start_soon(self._ask, action)
-            case StartSync():
-                self._start_sync(action)
+            case StartSync(id):
+                if not self._start_with(id, partial(self._syncs.pull, action)):
+                    self.tell(SyncFinished(id, SyncResult(reason="the peer has gone"), action.token))
             case OpenPush(id):
-                self._start(id, self._streams.open_push)
+                self._start_with(id, self._streams.open_push)
             case ClosePush(id, reason):
                 peer = self.peers.get(id)
                 if peer is not None and peer.push is not None:
@@ -325,11 +326,13 @@ class Service:
             case _:
                 self.host.act(action)
 
-    def _start(self, id: PeerId, task: Callable[[PeerConnection], Awaitable[None]]) -> None:
-        """Start a task of a peer that is still there, on its oldest connection."""
+    def _start_with(self, id: PeerId, task: Callable[[PeerConnection], Awaitable[None]]) -> bool:
+        """Start a task on the oldest connection with a peer; False if it has gone."""
         peer = self.peers.get(id)
-        if peer is not None and peer.links:
-            peer.links[0].start(task)
+        if peer is None or not peer.links:
+            return False
+        peer.links[0].start(task)
+        return True
 
     def _push(self, ids: Sequence[PeerId], frame: bytes) -> None:
         for id in ids:
@@ -363,13 +366,6 @@ class Service:
 
     async def _ask(self, action: AskLog) -> None:
         self.tell(LogAnswered(action.token, await read_patiently(self.log, action.plan)))
-
-    def _start_sync(self, action: StartSync) -> None:
-        peer = self.peers.get(action.peer)
-        if peer is None or not peer.links:
-            self.tell(SyncFinished(action.peer, SyncResult(reason="the peer has gone"), action.token))
-        else:
-            peer.links[0].start(partial(self._syncs.pull, action))
 
 
 def _give_up(peer: ServedPeer) -> None:
