@@ -129,7 +129,7 @@ class ServedPeer:
         self.counts[what] += number
 
     def on_verdict(self, key: bytes, verdict: Verdict) -> None:
-        """Have it told what became of an entry that it brought. A refusal is logged once a rule; of orphans and faults of ours others tell."""
+        """Have it told what became of an entry of its, and log a refusal, once a rule; of orphans and faults of ours others tell."""
         rule = verdict.rule
         if rule is not None and rule not in (Rule.PARENTS, Rule.STORAGE):
             self.note_once(rule, "entry not taken", level=logging.WARNING, id=encode_id(key), rule=rule, reason=verdict.reason)
