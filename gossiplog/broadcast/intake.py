@@ -116,7 +116,6 @@ class _Batch:
     """Entries that are verified together, and inserted together.
 
     Attributes:
-        bringers: Who brought each.
         verdicts: Of each what is known so far; None while it is being verified.
         entries: What the queue held; empty for what passed it by.
         ticket: Of a batch that passed the queue by; None for one of the queue.

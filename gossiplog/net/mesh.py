@@ -107,11 +107,7 @@ class _Served:
 
 
 class Mesh:
-    """Made by `open_mesh` with its logs, or by `open_mesh_host` for those that come later.
-
-    Attributes:
-        pubsub: The router, which all logs share.
-    """
+    """Made by `open_mesh` with its logs, or by `open_mesh_host` for those that come later."""
 
     def __init__(self, pubsub: PubsubHost, discovery: Discovery) -> None:
         self.host: Host

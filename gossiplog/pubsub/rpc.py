@@ -185,8 +185,6 @@ class Neighbor:
 
     Attributes:
         is_random: The link is meant to be one of the random ones (a join, or a sender with fewer than C_rand links).
-        random_links: How many random links the sender has.
-        peers: The sender's active view.
     """
 
     topic: Topic

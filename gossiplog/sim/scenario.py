@@ -307,7 +307,6 @@ class Attack:
         drop: The share of messages that they do not forward and of requests that they do not answer.
         graft: From `attack_s` on, they graft every peer at every heartbeat (squatters).
         victims: The number of honest nodes that they all dial, and no others (eclipse); 0: they dial any.
-        addresses: The number of IP addresses that they share.
     """
 
     nodes: int = 0
@@ -333,9 +332,6 @@ class Scenario:
     """Everything about a simulation except its seed.
 
     Attributes:
-        name: Its name, shown and used in file names.
-        about: What it shows, in a sentence or two.
-        router: One of `router_names`.
         start_spread_s: Nodes start at uniform times within this many seconds.
         clock_drift: Each node's clock runs faster or slower by up to this share.
         params: For each router a table of its parameters, by their names in `gossiplog.pubsub`. `score` is a table within it.

@@ -61,7 +61,6 @@ class Access:
 
     Args:
         hashes: Of tokens, by name: `sha256:` and hexadecimal digits.
-        default: The rules of logs that have none of their own.
 
     Attributes:
         proofs: Gives out challenges, and tokens to those who sign one.

@@ -46,9 +46,7 @@ class AddressRecord:
     """What a peer said of itself.
 
     Attributes:
-        peer: Who; its signature was checked.
         seq: Of two records the one with the higher number counts.
-        addresses: Those that we can dial.
     """
 
     peer: PeerId

@@ -22,7 +22,6 @@ class FailedDial:
 
     Attributes:
         address: A multiaddr, a URL, or the id of a peer whose addresses others told us.
-        reason: Of the last try.
         since: Unix time of the first try.
     """
 
@@ -49,11 +48,7 @@ class FailedDials:
         return list(self._failed.values())
 
     def on_listed_failed(self, address: str, reason: str, what: str = "peer", hint: str | None = None) -> None:
-        """An address that we were given could not be reached: that is logged, the first time for some reason at WARNING, else at DEBUG.
-
-        Args:
-            what: Is expected there: a peer or a hub.
-        """
+        """An address that we were given could not be reached: that is logged, the first time for some reason at WARNING, else at DEBUG."""
         known = self._reasons.setdefault(address, set())
         is_news = reason not in known and len(known) < _REASONS_MAX
         if is_news:

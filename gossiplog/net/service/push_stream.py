@@ -28,9 +28,6 @@ class PushStream:
         on_message: Takes one message without its prefix; nothing more is read until it returns.
         take_now: Takes one if nothing has to be waited for, in the step in which it arrives, and says whether it did.
         on_emptied: Called when all that had to wait is written.
-
-    Attributes:
-        queued_bytes: Bytes that wait to be written.
     """
 
     def __init__(

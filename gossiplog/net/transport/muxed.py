@@ -59,8 +59,6 @@ class MuxerCounters:
 
     Attributes:
         bytes_in: Bytes that arrived, frames' headers and all.
-        streams_accepted: Streams that the peer opened.
-        handlers_failed: Handlers that ended with an exception.
         traffic: What streams carried, by protocol; under the empty name what agreeing on one took.
     """
 

@@ -19,8 +19,6 @@ class ActiveLink:
 
     Attributes:
         is_random: One of the random links, that keep the overlay in one piece; else a near one.
-        random_links: How many random links the neighbour has.
-        peers: The neighbour's active view.
         heard_tick: The heartbeat of its last NEIGHBOR.
         is_untold: Our last NEIGHBOR met a full queue.
     """

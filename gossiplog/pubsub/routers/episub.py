@@ -46,8 +46,6 @@ class Episub(PubSub):
 
     Attributes:
         me: Our own peer id, which travels in JOIN and SHUFFLE; told by `Start`.
-        views: For each joined topic its membership.
-        trees: For each joined topic its tree.
     """
 
     name = "episub"

@@ -119,7 +119,6 @@ class SeedOutcome:
     """The outcome of one seed, in a form that can be sent between processes.
 
     Attributes:
-        report: Its description; None if it failed.
         failure: The invariant that does not hold, and how to replay the run; None if it passed.
     """
 

@@ -60,7 +60,6 @@ class Metrics:
         recorder: Gets a record of each event; None for no trace.
 
     Attributes:
-        counters: Sends by type.
         published_s: When each message was published; index is the message's number.
         copies: How often each message's payload was sent.
         hops: For each message and node: 0 if it was not received, else the links crossed plus 1 (the publisher: 1).

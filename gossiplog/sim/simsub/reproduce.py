@@ -45,10 +45,7 @@ class CounterReport:
 
     Attributes:
         published: The published value, from a single run.
-        mean: The mean over the seeds.
         spread: The standard deviation over the seeds; 0 for one seed.
-        low: The smallest value of any seed.
-        high: The largest value of any seed.
         ratio: mean / published; None where the published value is 0.
         rule: `exact`, `4 %`, `3 sd` or `lagged`.
         holds: Whether the rule holds; None for `lagged`.
@@ -67,12 +64,7 @@ class CounterReport:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """All counters of one published run.
-
-    Attributes:
-        counters: The counters, in the published order.
-        events: The number of events processed, all seeds together.
-    """
+    """All counters of one published run."""
 
     run: PublishedRun
     seeds: int
