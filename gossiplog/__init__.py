@@ -52,7 +52,7 @@ _LAZY = {
     "GossipLog": ".gossip_log",
     "Link": ".codec.cid",
     "Policy": ".access",
-    "SyncResult": ".sync",
+    "SyncResult": ".sync.result",
     "asgi": ".mounting",
     "clone": ".gossip_log",
     "open": ".gossip_log",
