@@ -160,6 +160,8 @@ class Intake:
         # The question or the timer is out that ends our not knowing the log's heads; and after how long it is asked again.
         self._is_learning = False
         self._learn_s = LEARN_FIRST_S
+        # What this turn leads to.
+        self._steps: list[Step] = []
         self._now = 0.0
 
     def __len__(self) -> int:
@@ -178,27 +180,27 @@ class Intake:
             now: Seconds on the driver's clock; not less than in the call before.
         """
         self._now = now
-        steps: list[Step] = []
+        self._steps = []
         match event:
             case InsertEntry():
                 self._queue.put(event.source if event.bringer.is_client else None, event, len(event.value))
-                self._verify_next(steps)
+                self._verify_next()
             case BatchVerified(token, verdicts, next_max):
                 self._batch_max = BATCH_ENTRIES if next_max is None else next_max
-                self._on_verified(self._out.pop(token, None), verdicts, steps)
+                self._on_verified(self._out.pop(token, None), verdicts)
             case BatchInserted(token, outcome):
-                self._on_inserted(self._out.pop(token, None), outcome, steps)
+                self._on_inserted(self._out.pop(token, None), outcome)
             case EntriesCommitted(entries):
-                self._on_committed(entries, steps)
+                self._on_committed(entries)
             case BatchBrought():
-                self._on_brought(event, steps)
+                self._on_brought(event)
             case _:  # pragma: no cover - mypy proves it
                 assert_never(event)
-        return steps
+        return self._steps
 
     # Verify
 
-    def _verify_next(self, steps: list[Step]) -> None:
+    def _verify_next(self) -> None:
         """Take the queue's next batch, if the last one is out of the way."""
         if self._queue and self._verifying is None and self._waiting is None:
             entries = self._queue.take(self._batch_max, BATCH_BYTES * self._batch_max // BATCH_ENTRIES)
@@ -206,38 +208,39 @@ class Intake:
             refusals = [entry.bringer.refuse(entry.key, entry.value, self._now) for entry in entries]
             batch = _Batch("queue", bringers, refusals, entries)
             self._verifying = batch
-            self._verify(batch, [entry.value for entry in entries], steps)
+            self._verify(batch, [entry.value for entry in entries])
 
-    def _on_brought(self, event: BatchBrought, steps: list[Step]) -> None:
+    def _on_brought(self, event: BatchBrought) -> None:
         bringer = event.bringer
         refusals = [bringer.refuse(key, value, self._now) for key, value in event.entries]
         batch = _Batch(event.way, [bringer] * len(refusals), refusals, ticket=event.ticket)
-        self._verify(batch, [value for _, value in event.entries], steps)
+        self._verify(batch, [value for _, value in event.entries])
 
-    def _verify(self, batch: _Batch, values: Sequence[bytes], steps: list[Step]) -> None:
+    def _verify(self, batch: _Batch, values: Sequence[bytes]) -> None:
         # The driver is asked too where all of it is refused: it knows when others have to have their turn.
         self._tokens += 1
         self._out[self._tokens] = batch
-        steps.append(VerifyBatch(self._tokens, [value for value, refusal in zip(values, batch.verdicts, strict=True) if refusal is None]))
+        to_verify = [value for value, refusal in zip(values, batch.verdicts, strict=True) if refusal is None]
+        self._steps.append(VerifyBatch(self._tokens, to_verify))
 
-    def _on_verified(self, batch: _Batch | None, verified: Sequence[Verdict], steps: list[Step]) -> None:
+    def _on_verified(self, batch: _Batch | None, verified: Sequence[Verdict]) -> None:
         if batch is None:
             return
         answers = iter(verified)
         for place, refusal in enumerate(batch.verdicts):
             if refusal is None:
-                self._judge(batch, place, next(answers), steps)
+                self._judge(batch, place, next(answers))
         if batch.ticket is not None:
-            self._insert(batch, steps)
+            self._insert(batch)
             return
         self._verifying = None
         if batch.let_in and self._inserting and self._inserting + len(batch.let_in) > TOGETHER_MAX:
             self._waiting = batch
         else:
-            self._insert(batch, steps)
-        self._verify_next(steps)
+            self._insert(batch)
+        self._verify_next()
 
-    def _judge(self, batch: _Batch, place: int, verdict: Verdict, steps: list[Step]) -> None:
+    def _judge(self, batch: _Batch, place: int, verdict: Verdict) -> None:
         """Decide whether a verified entry is let in, and tell of what need not wait for the commit."""
         entry = batch.entries[place] if batch.entries else None
         if entry is not None:
@@ -246,29 +249,29 @@ class Intake:
         if verdict.accepted and verdict.entry is not None:
             batch.let_in.append(place)
             if entry is not None and self.certain.foresees(verdict.entry):
-                steps.append(EntryForeseen(entry, verdict.entry))
+                self._steps.append(EntryForeseen(entry, verdict.entry))
 
     # Insert
 
-    def _insert(self, batch: _Batch, steps: list[Step]) -> None:
+    def _insert(self, batch: _Batch) -> None:
         """Hand to the log what was let in."""
         if not batch.let_in:
-            self._decide(batch, steps)
+            self._decide(batch)
             return
         if batch.ticket is None:
             self._inserting += len(batch.let_in)
         if batch.way != "post":
             # What is posted is spread as ours, for no peer has it.
             self._note_arrived(verdict.entry.key for verdict in batch.verdicts if verdict and verdict.accepted and verdict.entry)
-        self._hand_over(batch, batch.let_in, steps)
+        self._hand_over(batch, batch.let_in)
 
-    def _hand_over(self, batch: _Batch, places: Iterable[int], steps: list[Step]) -> None:
+    def _hand_over(self, batch: _Batch, places: Iterable[int]) -> None:
         self._tokens += 1
         self._out[self._tokens] = batch
         verdicts = [verdict for place in places if (verdict := batch.verdicts[place]) is not None]
-        steps.append(InsertBatch(self._tokens, verdicts, batch.way))
+        self._steps.append(InsertBatch(self._tokens, verdicts, batch.way))
 
-    def _on_inserted(self, batch: _Batch | None, outcome: Sequence[Verdict] | NotStored, steps: list[Step]) -> None:
+    def _on_inserted(self, batch: _Batch | None, outcome: Sequence[Verdict] | NotStored) -> None:
         if batch is None:
             return
         is_first = not batch.apart
@@ -276,25 +279,25 @@ class Intake:
         if isinstance(outcome, NotStored):
             if outcome.may_be_of_one and len(places) > 1:
                 batch.apart.extend(places)
-                self._hand_over(batch, [places[0]], steps)
+                self._hand_over(batch, [places[0]])
                 return
             entries = [verdict.entry for place in places if (verdict := batch.verdicts[place]) is not None]
             outcome = [Verdict(Outcome.IGNORE, Rule.STORAGE, outcome.reason, entry) for entry in entries]
         for place, verdict in zip(places, outcome, strict=True):
             batch.verdicts[place] = verdict
         if batch.apart:
-            self._hand_over(batch, [batch.apart[0]], steps)
+            self._hand_over(batch, [batch.apart[0]])
             return
         if batch.ticket is None:
             self._inserting -= len(batch.let_in)
-        self._decide(batch, steps)
+        self._decide(batch)
         waiting = self._waiting
         if waiting is not None and (not self._inserting or self._inserting + len(waiting.let_in) <= TOGETHER_MAX):
             self._waiting = None
-            self._insert(waiting, steps)
-        self._verify_next(steps)
+            self._insert(waiting)
+        self._verify_next()
 
-    def _decide(self, batch: _Batch, steps: list[Step]) -> None:
+    def _decide(self, batch: _Batch) -> None:
         """Tell of each entry what became of it; whoever brought them gets back what was charged in vain."""
         verdicts = [verdict for verdict in batch.verdicts if verdict is not None]
         for bringer, verdict in zip(batch.bringers, verdicts, strict=True):
@@ -304,12 +307,12 @@ class Intake:
             if not verdict.is_new and verdict.entry is not None and batch.way != "post":
                 self._take_arrived(verdict.entry.key)
         if batch.ticket is not None:
-            steps.append(BatchDecided(batch.ticket, verdicts))
+            self._steps.append(BatchDecided(batch.ticket, verdicts))
             return
-        steps += map(EntryDecided, batch.entries, verdicts)
+        self._steps += map(EntryDecided, batch.entries, verdicts)
         for place in batch.let_in:
             self.certain.on_decided(verdicts[place])
-        self._learn_later(steps)
+        self._learn_later()
 
     # What the log has
 
@@ -326,13 +329,13 @@ class Intake:
             self._arrived[key] = times - 1
         return times > 0
 
-    def _on_committed(self, entries: Sequence[Entry], steps: list[Step]) -> None:
+    def _on_committed(self, entries: Sequence[Entry]) -> None:
         self._commits += 1
         self.certain.on_commit(entries)
         own = [entry for entry in entries if not self._take_arrived(entry.key)]
         if own:
-            steps.append(EntriesAppended(own))
-        self._learn_later(steps)
+            self._steps.append(EntriesAppended(own))
+        self._learn_later()
 
     def begin(self, *, may_foresee: bool) -> list[Step]:
         """Begin to follow the log. Foresee nothing if a rule or another process decides as well what is stored."""
@@ -350,16 +353,16 @@ class Intake:
         self._now, self._is_learning = now, False
         if heads is not None and self._asked_at == self._commits:
             self.certain.learn(heads)
-        steps: list[Step] = []
+        self._steps = []
         if not self.certain.is_blind:
             self._learn_s = LEARN_FIRST_S
-        self._learn_later(steps)
-        return steps
+        self._learn_later()
+        return self._steps
 
-    def _learn_later(self, steps: list[Step]) -> None:
+    def _learn_later(self) -> None:
         if self._may_foresee and self.certain.is_blind and not self._is_learning:
             self._is_learning = True
-            steps.append(SetTimer(LEARN_TIMER, self._now + self._learn_s))
+            self._steps.append(SetTimer(LEARN_TIMER, self._now + self._learn_s))
             self._learn_s = min(2 * self._learn_s, LEARN_MOST_S)
 
 

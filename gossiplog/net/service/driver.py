@@ -12,7 +12,6 @@ import trio
 from ...broadcast.actions import Action
 from ...broadcast.broadcast import Broadcast
 from ...broadcast.events import Event
-from ...broadcast.shared_router import SharedEvent
 from ...errors import GossipLogError, ProtocolNotSupported
 from ...plan import Plan, Resumable
 from ...pubsub.types import PeerId
@@ -65,11 +64,6 @@ class LogDriver:
         if not self.has_ended:
             # Connections may outlive the service by a moment where the log's block is cancelled.
             self._tell(event, self)
-
-    def observe(self, event: Event | SharedEvent, actions: Sequence[Action]) -> None:
-        """Have the observer, if there is one, see an event and what follows from it."""
-        if self.observer is not None:
-            self.observer.on_event(event, actions)
 
     def count(self, what: str, number: int = 1) -> None:
         """Count something that happened."""

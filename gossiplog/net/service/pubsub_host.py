@@ -41,6 +41,7 @@ from ...tasks.nursery import open_service_nursery
 from ..ground.admission import Admission
 from ..ground.journal import note
 from ..reports.failed_dials import FailedDials
+from ..reports.observer import Observer
 from ..transport.stream import Connection, Handler, Stream
 from .attached import Attached
 from .driver import OPEN_S, LogDriver
@@ -146,8 +147,8 @@ class PubsubHost:
         self.shared = SharedRouter((make_router or _make_gossipsub)(self._random))
         self.protocols = self.shared.protocols
         self.logs: dict[str, LogDriver] = {}
-        # Of those, the ones of which facts are wanted.
-        self._watched: list[LogDriver] = []
+        # Those of them of which facts are wanted.
+        self._observers: list[Observer] = []
         self.peers: dict[PeerId, PubsubPeer] = {}
         self._links = Attached[_PubsubLink]()
         self.handlers: Mapping[str, Handler] = dict.fromkeys(self.protocols, self._links.handler(self._read_rpcs))
@@ -184,15 +185,15 @@ class PubsubHost:
     def join(self, log: LogDriver) -> None:
         """Take a log in, whose machine is about to start."""
         self.logs[log.topic] = log
-        self._note_watched()
+        self._note_observers()
 
     def leave(self, log: LogDriver) -> None:
         """Let go of a log, whose machine has stopped."""
         del self.logs[log.topic]
-        self._note_watched()
+        self._note_observers()
 
-    def _note_watched(self) -> None:
-        self._watched = [log for log in self.logs.values() if log.observer is not None]
+    def _note_observers(self) -> None:
+        self._observers = [log.observer for log in self.logs.values() if log.observer is not None]
 
     # The machines
 
@@ -217,11 +218,12 @@ class PubsubHost:
         try:
             if log is None:
                 act, actions = self.act, self.shared.handle(event, self.now())
-                for each in self._watched:
-                    each.observe(event, actions)
+                for observer in self._observers:
+                    observer.on_event(event, actions)
             else:
                 act, actions = log.act, log.machine.handle(event, self.now())
-                log.observe(event, actions)
+                if log.observer is not None:
+                    log.observer.on_event(event, actions)
         except Exception as error:
             _note_fault(error, event)
             return
