@@ -17,6 +17,7 @@ from gossiplog.reconcile.messages import FRAME_BYTES
 from gossiplog.reconcile.steps import give_all, give_keys
 from gossiplog.sketch import Decoder
 from gossiplog.sync.events import Ask
+from gossiplog.sync.result import Ending
 
 
 def read_as_a_store_does(values, request):
@@ -107,3 +108,11 @@ def test_what_was_stored_beside_an_entry_that_has_to_wait_is_told(rule, is_given
     taken, brought = (served.taken, served.brought) if is_given else (outcome.result.entries, outcome.result.brought)
     assert taken == 4
     assert {entry.key for entry in brought.entries} == empty.keys
+
+
+def test_child_of_an_entry_that_has_to_wait_is_no_fault_of_the_other_side():
+    parent = make("parent")
+    full, empty = Log([parent, make("child", [parent])]), Log()
+    empty.postponed[parent.key] = Rule.STORAGE
+    outcome, _ = Pump(empty, full).run()
+    assert (outcome.fallback, outcome.result.ending, outcome.result.orphans) == ("", Ending.STORAGE, 1)
