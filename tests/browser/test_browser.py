@@ -11,7 +11,7 @@ from interop_support import Reference
 from network_support import eventually
 
 import gossiplog
-from gossiplog import GossipLog
+from gossiplog import GossipLog, Policy
 from gossiplog.net.ground.access import Access, hash_token, make_token
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.client import fetch_token, parse_url
@@ -196,3 +196,39 @@ async def test_page_does_in_a_log_with_members_what_its_did_may(browser: Referen
         assert await log.count() == 5
         await log.revoke(node.id)
         await eventually(lambda: len(hub.links()) == 1)
+
+
+async def test_tabs_of_a_removed_member_and_of_a_stranger_change_nothing_at_an_open_hub(browser: Reference) -> None:
+    """The reference in Chromium knows no members: what the removed wrote offline comes in and is void, the stranger's stays in its tab."""
+    founder, removed, stranger = (gossiplog.Ed25519Signer.from_seed(bytes([number]) * 32) for number in (80, 81, 82))
+    origins = HubLimits(origins=frozenset({await browser.ask("origin")}))
+    async with gossiplog.open(":memory:", topic="team.example.com", policy=Policy((founder.did,)), signer=founder) as log:
+        place = await log.grant(removed.did)
+        a, b = Tab(browser, "removed", 81, log.topic), Tab(browser, "stranger", 82, log.topic)
+        async with log.listen("127.0.0.1:0", limits=origins) as hub:
+            port = hub.port
+            for tab in (a, b):
+                await tab.open()
+                await tab.call("connect", url=hub.urls[0])
+                await tab.until_equal(log)
+            while_in = await a.call("append", payload={"text": "while a member"})
+            await until_count(log, 3)
+            await b.until_equal(log)
+            for tab in (a, b):
+                await tab.call("disconnect")
+        removal = await log.revoke(place.id)
+        void = await a.call("append", payload={"text": "offline"})
+        refused = await b.call("append", payload={"text": "by a stranger"})
+        async with log.listen(f"127.0.0.1:{port}", limits=origins) as hub:
+            for tab in (a, b):
+                await tab.call("connect", url=hub.urls[0])
+            await until_count(log, 5)
+            await a.until_equal(log)
+            last = await log.append({"text": "after all that"})
+            await a.until_equal(log)
+            await b.until_shown("after all that")
+            assert len(hub.links()) == 2, "nobody is blamed"
+        standings = {entry.id: await log.standing(entry.id) async for entry in log.iterate()}
+        assert refused not in standings and stranger.did not in [entry.author async for entry in log.iterate()]
+        assert [standings[id].counts for id in (while_in, void, last.id)] == [True, False, True]
+        assert standings[void].revoked_by == (removal.id,)
