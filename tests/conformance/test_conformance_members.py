@@ -211,3 +211,48 @@ async def test_a_held_snapshot_shows_what_counted_when_it_was_taken(open_durable
                 assert await log.query("SELECT id FROM said", at=between) == [(said.id,)]
                 assert await shown(log) == {said.id, more.id}
             assert await log.query("SELECT id FROM said", at=before) == [(said.id,)]
+
+
+@pytest.mark.parametrize("founders", [2, 3])
+async def test_founders_who_remove_each_other_at_once_both_stay_until_enough_vote(open_durable, founders: int) -> None:
+    """No order of arrival decides it: each has one vote. What a removed founder signs from before is void, and its vote still counts."""
+    anna, ben, carl = SIGNERS[:3]
+    policy = Policy(tuple(DIDS[:founders]), salt=bytes(16))
+    async with (
+        open_durable(topic=NAME, policy=policy, signer=anna, app=PLAIN) as annas,
+        gossiplog.open(":memory:", topic=annas.topic, signer=ben, app=PLAIN) as bens,
+    ):
+
+        async def held(*logs) -> list[str]:
+            found = [[member.did for member in await log.members() if member.is_held] for log in logs]
+            assert all(each == found[0] for each in found)
+            return found[0]
+
+        await bens.sync(annas)
+        votes = [await annas.revoke(DIDS[1]), await bens.revoke(DIDS[0])]
+        late = await bens.append("after the vote")
+        await annas.sync(bens)
+        await bens.sync(annas)
+        assert await held(annas, bens) == sorted(DIDS[:founders])
+        for log in (annas, bens):
+            assert [record.kind for record in await log.access_log() if record.revoked_by == ()] == ["vote", "vote"]
+            assert (await log.standing(late.id)).counts
+        if founders == 2:
+            return
+        # Ben goes by Anna's vote and Carl's, who has not seen what Ben wrote meanwhile; then Ben's own vote and Carl's remove Anna, too.
+        async with gossiplog.open(":memory:", topic=annas.topic, signer=carl, app=PLAIN) as carls:
+            await carls.insert_many([policy.entry(annas.topic).value, votes[0].value])
+            await carls.revoke(DIDS[1])
+            for log in (annas, bens):
+                await log.sync(carls)
+            await carls.sync(annas)
+            assert await held(annas, bens, carls) == sorted({DIDS[0], DIDS[2]})
+            standing = await annas.standing(late.id)
+            assert (standing.counts, standing.rule, len(standing.revoked_by)) == (False, "vote", 2)
+            assert await shown(annas) == await shown(carls) == set()
+            with pytest.raises(NotAuthorised):
+                await bens.append("too late")
+            await carls.revoke(DIDS[0])
+            await annas.sync(carls)
+            await bens.sync(carls)
+            assert await held(annas, bens, carls) == [DIDS[2]]
