@@ -14,8 +14,14 @@ from log_support import assert_whole
 
 import gossiplog
 from gossiplog import Application, Policy
+from gossiplog.access import Grant, Revoke, encode_said
+from gossiplog.codec import pcf
+from gossiplog.entry.message_id import decode_id
+from gossiplog.entry.rules import next_clock
+from gossiplog.entry.signing import sign_entry
 from gossiplog.entry.standing import Standing
 from gossiplog.errors import LocalProtocolError, NotAuthorised, NotFound
+from gossiplog.log import membership
 
 NAME = "team.example.com"
 SEEDS = (2, 5, 7, 12, 391)
@@ -47,8 +53,11 @@ async def shown(log) -> set[str]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("application", APPLICATIONS, ids=["rebuilt", "undone"])
-async def test_histories_come_out_as_the_model_says_in_any_order_and_any_batches(open_log, seed: int, application: Application) -> None:
+@pytest.mark.parametrize(("application", "walked"), [*zip(APPLICATIONS, (4_000, 3), strict=True)], ids=["rebuilt", "undone and scanned"])
+async def test_histories_come_out_as_the_model_says_in_any_order_and_any_batches(
+    open_log, seed: int, application: Application, walked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "_WALKED_MAX", walked)
     told, rng = story(seed), random.Random(seed)
     signed = sign_story(told, NAME)
     by_step = dict(zip((step.id for step in told.steps), signed, strict=True))
@@ -256,3 +265,40 @@ async def test_founders_who_remove_each_other_at_once_both_stay_until_enough_vot
             await annas.sync(carls)
             await bens.sync(carls)
             assert await held(annas, bens, carls) == [DIDS[2]]
+
+
+async def test_removals_that_a_removed_admin_backdates_follow_few_parents(open_durable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Upon the oldest parents nearly nothing is kept: what came since is looked through once, or not at all if the node is new."""
+    followed: list[int] = []
+    read = membership.read_values
+
+    def counting(keys):
+        followed.append(len(keys))
+        return read(keys)
+
+    evil, child = SIGNERS[1], DIDS[2]
+    async with open_durable(topic=NAME, policy=Policy((DIDS[0],)), signer=SIGNERS[0]) as log:
+        node = await log.grant(evil.did, "admin")
+        below = await log.grant(child, signer=evil)
+        data = [await log.append("by the child", signer=SIGNERS[2]) for _ in range(2)]
+        for _ in range(3):
+            await log.append_many([{"n": number} for number in range(200)])
+        removal = await log.revoke(node.id)
+        monkeypatch.setattr(membership, "_WALKED_MAX", 100)
+        monkeypatch.setattr(membership, "read_values", counting)
+
+        async def backdate(parents: list[bytes], said) -> str:
+            entry = sign_entry(evil, log.topic, next_clock(parents), parents, pcf.encode(encode_said(said)))
+            followed.clear()
+            assert (await log.insert(entry.value)).is_new
+            assert (await log.standing(entry.id)).revoked_by == (removal.id,)
+            assert sum(followed) < 1_000, "a walk reads ahead, and ends"
+            return entry.id
+
+        for keep in (None, (), (below.id,)):
+            await backdate([below.key], Revoke(below.id, node.id, keep))
+        new = await backdate([below.key], Grant(child, "admin", node.id))
+        await backdate([decode_id(new)], Revoke(new, node.id, ()))
+        assert sum(followed) < 10
+        # None of them counts; what the child wrote does, as the removal kept it.
+        assert [(await log.standing(entry.id)).counts for entry in data] == [True, True]
