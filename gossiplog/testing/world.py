@@ -116,7 +116,8 @@ class HistoryWorld:
         Raises:
             Found: Something is wrong with those already.
         """
-        self.replicas = [self._make_replica(is_reversed=number % 2 == 1) for number in range(self._count)]
+        for number in range(self._count):
+            self.replicas.append(self._make_replica(is_reversed=number % 2 == 1))
 
     def write(self, author: int, parents: Sequence[int], payload: Any) -> int:
         """Make an entry, and return its number. Its payload may have ids or the names of entries."""
@@ -222,7 +223,11 @@ class HistoryWorld:
         known = Known(Judge(self._founding[0].topic) if self._founding else None)
         known.take(self._founding)
         replica = _Replica(Tables(known, is_reversed=is_reversed), known)
-        self._commit(replica, self._reset, None)
+        try:
+            self._commit(replica, self._reset, None)
+        except BaseException:
+            replica.tables.close()
+            raise
         return replica
 
     def _lacking(self, replica: _Replica, wanted: Iterable[int]) -> list[int]:

@@ -1,5 +1,6 @@
 """The convergence checker finds planted faults, passes what is right, and prints histories that fail again."""
 
+import sqlite3
 from importlib import import_module
 from pathlib import Path
 
@@ -255,3 +256,22 @@ def test_undo_must_leave_what_would_be_there_without_the_entries() -> None:
         check_convergence(counting(undo), ["a", "b"], seeds=range(20))
     assert caught.value.kind == "undo"
     assert len(caught.value.history.entries) == 1
+
+
+def test_tables_are_closed_though_they_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, connect = [], sqlite3.connect
+
+    def kept(*args, **options) -> sqlite3.Connection:
+        opened.append(connect(*args, **options))
+        return opened[-1]
+
+    def reset(tx) -> None:
+        raise ValueError("no tables")
+
+    monkeypatch.setattr(sqlite3, "connect", kept)
+    with pytest.raises(NotConvergent, match="no tables"):
+        check_convergence(Application("none", 1, lambda entries, tx: None, reset), ["a"], seeds=range(2), other_processes=False)
+    assert opened
+    for database in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            database.execute("SELECT 1")

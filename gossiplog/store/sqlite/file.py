@@ -92,11 +92,9 @@ def has_mark(path: Path) -> bool:
 def connect(path: Path, durability: Durability, *, read_only: bool) -> BoundedConnection:
     """Open a connection for one thread of ours, transactions by hand."""
     mode = "ro" if read_only else "rwc"
-    db = _connect(path, mode)
     try:
-        _configure(db, durability, read_only=read_only)
+        return _connect(path, mode, durability, read_only=read_only)
     except sqlite3.OperationalError as error:
-        db.close()
         wal = beside(path, "-wal")
         # What is opened so never sees a later commit: it must not come of an error that passes, as where there are no descriptors left.
         code = error.sqlite_errorcode & 0xFF
@@ -104,15 +102,10 @@ def connect(path: Path, durability: Durability, *, read_only: bool) -> BoundedCo
         if not read_only or not is_apart or (wal.exists() and wal.stat().st_size > 0):
             raise
         # In a folder that cannot be written to SQLite cannot share a file in WAL mode; nobody writes there, though.
-        db = _connect(path, "ro&immutable=1")
-        _configure(db, durability, read_only=read_only)
-    except BaseException:
-        db.close()
-        raise
-    return db
+        return _connect(path, "ro&immutable=1", durability, read_only=read_only)
 
 
-def _connect(path: Path, mode: str) -> BoundedConnection:
+def _connect(path: Path, mode: str, durability: Durability, *, read_only: bool) -> BoundedConnection:
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
     db = sqlite3.connect(
         uri,
@@ -123,7 +116,12 @@ def _connect(path: Path, mode: str) -> BoundedConnection:
         cached_statements=256,
         factory=BoundedConnection,
     )
-    db.bound(path)
+    try:
+        db.bound(path)
+        _configure(db, durability, read_only=read_only)
+    except BaseException:
+        db.close()
+        raise
     return db
 
 
