@@ -26,6 +26,14 @@ def test_site_is_whole_without_the_internet_and_has_the_reference(tmp_path: Path
     outside = {target for target in loaded if re.match(r"(?:https?:)?//", target)}
     outside |= {target for style in site.rglob("*.css") for target in _OF_STYLES.findall(style.read_text("utf-8"))}
     assert outside == set()
+    links = {(page, link) for page in pages for link in re.findall(r'<a\b[^>]*\bhref="([^"#?]+)', page.read_text("utf-8"))}
+    dead = {
+        f"{page.relative_to(site)}: {link}"
+        for page, link in links
+        if not re.match(r"[a-z]+:|/", link) and not (page.parent / link).exists()
+    }
+    assert dead == set()
+    assert (site / "repository/benchmarks/results/hub/index.html").exists()
     assert '<div class="codehilite">' in (site / "library" / "index.html").read_text("utf-8")
     anchors = set(re.findall(r'id="(gossiplog[\w.]*)"', (site / "reference" / "index.html").read_text("utf-8")))
     names = (
