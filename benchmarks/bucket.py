@@ -1,4 +1,7 @@
-"""What it takes to publish a log in a folder, to publish again, to clone it, and to check a proof: `python -m benchmarks.bucket`.
+"""The goals of a log in a bucket, each of them measured, and a table of them: `python -m benchmarks.bucket`.
+
+The pieces are the log (publish, publish again, clone, prove), the scan (of what tasks of Spark's read), the workers (Spark by one executor
+and by two) and the tests (convergence, damages and kills, which hold or not). All of them take an hour on two quiet cores.
 
 With `--s3` the bucket is in an S3 server, moto's, on the same machine, whose own time is not counted. Where nginx is installed, the folder
 is also cloned from it.
@@ -20,8 +23,8 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +32,7 @@ from typing import Any
 import trio
 
 import gossiplog
-from gossiplog.bucket import Published, Storage, open_storage, publish
+from gossiplog.bucket import Cosigner, Published, Storage, WitnessPlace, cosign_published, open_storage, publish, take
 from gossiplog.errors import GossipLogError
 from gossiplog.tlog.note import publisher_of
 from gossiplog.tlog.proof import Proof, check_proof
@@ -40,8 +43,9 @@ SEED = 1
 SIGNER = gossiplog.Ed25519Signer.from_seed(bytes([SEED]) * 32)
 TOPIC = "bucket.example.com"
 TURNS = 5
-LIVE_TURNS = 3
-LIVE_ENTRIES = 3_000
+FIRST_TURNS = 3
+LIVE_TURNS = 12
+LIVE_ENTRIES = 1_000
 RESULTS = Path(__file__).with_name("results")
 WORDS = ["".join(random.Random(number).choices("etaoinshrdlu", k=2 + number % 8)) for number in range(2_000)]
 
@@ -76,29 +80,67 @@ def s3_bucket(port: int = 15_789) -> Iterator[str]:
         server.wait()
 
 
-async def append_beside(folder: Path, bucket: Path | str, count: int, *, is_published: bool) -> float:
-    """Append entries one by one, while another process publishes the log or not; return the CPU time of appending, in seconds."""
+async def append_beside(folder: Path, bucket: Path | str) -> list[float]:
+    """Append entries one by one, in turns with and without another process that publishes the log every second; return ratios of CPU.
+
+    A turn is short, so that both sides see the same load.
+    """
     signer = gossiplog.Ed25519Signer.from_seed(os.urandom(32))
-    command = [sys.executable, "-m", "gossiplog", "publish", str(folder / "live.db"), str(bucket), "--every", "1"]
-    keys = os.environ | {"GOSSIPLOG_KEY_DIR": str(folder)}
     folder.mkdir(mode=0o700)
     signer.save(folder / "me.pem")
+    keys = os.environ | {"GOSSIPLOG_KEY_FILE": str(folder / "me.pem")}
+    command = [sys.executable, "-c", _PUBLISHER, str(folder / "live.db"), str(bucket), str(folder / "me.pem")]
+    found = []
     async with gossiplog.open(folder / "live.db", topic=TOPIC, signer=signer) as log:
         await log.append_many(payloads(random.Random(SEED), 100))
-        publisher = subprocess.Popen(command, env=keys, stdout=subprocess.DEVNULL) if is_published else None
-        try:
-            texts = payloads(random.Random(SEED), count)
-            await trio.sleep(2)
-            with Stopwatch() as appending:
-                for text in texts:
-                    await log.append(text)
-            if publisher is not None:
-                assert publisher.poll() is None, "the publisher ended"
-        finally:
-            if publisher is not None:
-                publisher.terminate()
-                publisher.wait()
-    return appending.cpu_s
+        with subprocess.Popen(command, env=keys, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as publisher:
+            assert publisher.stdin is not None
+            assert publisher.stdout is not None
+
+            async def tell(word: bytes) -> None:
+                publisher.stdin.write(word + b"\n")
+                publisher.stdin.flush()
+                assert await trio.to_thread.run_sync(publisher.stdout.readline) == b"ok\n"
+
+            for turn in range(LIVE_TURNS):
+                cpu = {}
+                for word in (b"go", b"stop") if turn % 2 else (b"stop", b"go"):
+                    await tell(word)
+                    with Stopwatch() as appending:
+                        for text in payloads(random.Random(turn), LIVE_ENTRIES):
+                            await log.append(text)
+                    cpu[word] = appending.cpu_s
+                found.append(cpu[b"go"] / cpu[b"stop"])
+            publisher.stdin.close()
+    return found
+
+
+_PUBLISHER = """
+import sys, threading, trio, gossiplog
+word, heard = "stop", threading.Event()
+
+def listen():
+    global word
+    for line in sys.stdin:
+        word = line.strip()
+        heard.set()
+    word = ""
+    heard.set()
+
+async def main():
+    signer = gossiplog.Ed25519Signer.load(sys.argv[3])
+    threading.Thread(target=listen, daemon=True).start()
+    async with gossiplog.open(sys.argv[1], read_only=True) as log:
+        while word:
+            if word == "go":
+                await log.publish(sys.argv[2], signer=signer)
+            if heard.is_set():
+                heard.clear()
+                print("ok", flush=True)
+            await trio.to_thread.run_sync(heard.wait, 1)
+
+trio.run(main)
+"""
 
 
 @contextmanager
@@ -203,6 +245,24 @@ async def _first_readable(place: str, location: Path) -> None:
         nursery.cancel_scope.cancel()
 
 
+async def cosign(storage: Storage, folder: Path) -> None:
+    """Have three witnesses sign what is published."""
+    signers = [gossiplog.Ed25519Signer.from_seed(bytes([100 + number]) * 32) for number in range(3)]
+    witnesses = [
+        Cosigner(folder / f"witness-{number}", f"witness{number}.example.com", signer, publishers=None)
+        for number, signer in enumerate(signers)
+    ]
+
+    async def ask(url: str, body: bytes) -> tuple[int, str, bytes]:
+        return 200, "", (await witnesses[int(url[7])].add(body)).encode()
+
+    with ExitStack() as stack:
+        for each in witnesses:
+            stack.enter_context(each.locked())
+        places = [WitnessPlace(f"http://{number}", each.key) for number, each in enumerate(witnesses)]
+        assert len((await cosign_published(storage, SIGNER, places, ask, seconds=60)).names) == 3
+
+
 async def measure(count: int, folder: Path, place: str | None = None, kept: Path | None = None) -> list[Figure]:
     """Append the entries, publish them in a place, or else in a folder, and clone them."""
     rng, load = random.Random(SEED), [os.getloadavg()[0]]
@@ -218,20 +278,18 @@ async def measure(count: int, folder: Path, place: str | None = None, kept: Path
         shutil.copyfile(folder / "log.db", copy)
     async with gossiplog.open(folder / "log.db", signer=SIGNER, durability="off") as log:
         turns = await take_turns(log, rng, count, bucket, folder)
+        await cosign(open_storage(bucket), folder)
         proof = await log.prove((await log.heads())[0])
+        polling = Counted(open_storage(bucket))
+        async with gossiplog.open(folder / "cloned.db") as cloned:
+            assert (await take(cloned, polling)).entries == 0
         total, raw = await log.count(), sum([len(entry.value) async for entry in log.iterate()])
     print(turns[-1].requests, flush=True)
     with Stopwatch() as checking:
         for _ in range(200):
             check_proof(Proof.parse(proof))
-    readable = [await first_readable(bucket, folder / f"first-{turn}.db") for turn in range(LIVE_TURNS)]
-    live = []
-    for turn in range(LIVE_TURNS):
-        cpu = {}
-        for is_published in (False, True) if turn % 2 else (True, False):
-            where = folder / f"live-{turn}-{is_published}"
-            cpu[is_published] = await append_beside(where, f"{bucket}-live-{turn}", LIVE_ENTRIES, is_published=is_published)
-        live.append(cpu[True] / cpu[False])
+    readable = [await first_readable(bucket, folder / f"first-{turn}.db") for turn in range(FIRST_TURNS)]
+    live = await append_beside(folder / "live", f"{bucket}-live")
     more_bytes = [turn.published.written_bytes / first.written_bytes for turn in turns]
     beside, check_ms = len(proof) - len(Proof.parse(proof).value) * 4 / 3, checking.cpu_s / 200 * 1e3
     name = f"of {total:,} entries"
@@ -257,6 +315,13 @@ async def measure(count: int, folder: Path, place: str | None = None, kept: Path
             requests("write tiles", "write bundles"),
         ),
         Figure("bucket.again.reads", "the same: requests that read, list or remove", "", requests(*reads)),
+        Figure(
+            "bucket.poll",
+            "a poll that finds nothing, of one publisher: objects read",
+            "",
+            [float(sum(count for kind, count in polling.requests.items() if kind.startswith("read")))],
+            Goal(at_most=1),
+        ),
         Figure("bucket.again", "the same", "ms CPU", [turn.publish_ms for turn in turns], load=load),
         Figure(
             "bucket.append",
@@ -286,7 +351,7 @@ async def measure(count: int, folder: Path, place: str | None = None, kept: Path
         Figure(
             "bucket.clone.first.wall", "the same", "s", [each.wall_s for each in readable], Goal(at_most=1), needs_quiet=True, load=load
         ),
-        Figure("bucket.proof.size", "a proof, beside VALUE in base64", "bytes", [beside], Goal(at_most=1_500)),
+        Figure("bucket.proof.size", "a proof with three cosignatures, beside VALUE in base64", "bytes", [beside], Goal(at_most=1_500)),
         Figure("bucket.proof.check", "check a proof, the entry's signature included", "ms CPU", [check_ms], Goal(at_most=1), load=load),
     ]
     if place is None:
@@ -307,21 +372,120 @@ async def measure(count: int, folder: Path, place: str | None = None, kept: Path
     return figures
 
 
+def tested(name: str, what: str, test: str, **environment: str) -> Figure:
+    """Run a slow test, which holds or not."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-m", "slow", *test.split()]
+    ran = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    print(ran.stdout[-2_000:] if ran.returncode else "", end="", flush=True)
+    return Figure(name, what, "failed", [float(ran.returncode)], Goal(at_most=0), load=[os.getloadavg()[0]])
+
+
+def tests(kills: int, damages: int) -> list[Figure]:
+    """Run those goals that are tests."""
+    return [
+        tested(
+            "bucket.converged",
+            "5 replicas with 20,000 entries each, by S3 and by copied folders: not equal after 2 polls",
+            "tests/bucket/test_convergence.py -k five_replicas",
+        ),
+        tested(
+            "bucket.damages",
+            f"{damages:,} flips, truncations, omissions, rollbacks: one accepted, or not named",
+            "tests/bucket/test_convergence.py -k flips",
+            DAMAGES=str(damages),
+        ),
+        tested(
+            "bucket.kills",
+            f"kill -9 of publish, clone and sync, {kills} times: anything lost, or to be cleaned by hand",
+            "tests/bucket/test_crash.py",
+            KILLS=str(kills),
+            SEED="7",
+        ),
+    ]
+
+
+def spark_workers(count: int, folder: Path) -> list[Figure]:
+    """Have Spark verify a bucket by one executor and by two."""
+    from .spark import Setup, workers
+
+    place = folder / "spark"
+    (place / "scratch").mkdir(parents=True)
+    return workers(Setup(count, count, 3, "normal", SEED, place / "scratch", place), count)
+
+
+GOALS: Mapping[str, Sequence[str]] = {
+    "clone from a static server, every signature checked": ("bucket.clone.web.wall", "bucket.clone.web"),
+    "the same, rate by CPU time, of the verifier's": ("bucket.clone.rate",),
+    "the same, first entries readable": ("bucket.clone.first.wall", "bucket.clone.first"),
+    "size of segments, of the VALUEs'": ("bucket.publish.size",),
+    "publish again after 1 % more: bytes": ("bucket.again.bytes",),
+    "the same: objects of the log, and of C2SP": ("bucket.again.objects", "bucket.again.tiles"),
+    "an idle poll, a publisher": ("bucket.poll",),
+    "5 replicas, 100,000 entries, S3 and a copied folder": ("bucket.converged",),
+    "append while publishing": ("bucket.append",),
+    "proof with 3 cosignatures, beside VALUE": ("bucket.proof.size", "bucket.proof.check"),
+    "Spark over a URL: scan, of a SQLite file": ("bucket-scan.key,value.ratio", "bucket-scan.columns.ratio"),
+    "the same: verify": ("bucket-scan.verify.ratio",),
+    "Spark: two workers, of one": ("spark.workers-speed", "spark.workers-cpu"),
+    "10,000 flips, truncations, omissions, rollbacks": ("bucket.damages",),
+    "500 × kill -9": ("bucket.kills",),
+}
+"""The table of goals, and the figures that each is held against; those after the first have no goal of their own, or another one."""
+
+
+def goals_table(figures: Sequence[Figure]) -> str:
+    """Return the goals as a table in Markdown, each row in it, whether it was measured or not."""
+    found = {figure.name: figure for figure in figures}
+    rows = ["| goal | figure | measured | at most, at least | met |", "|---|---|---:|---|---|"]
+    for goal, names in GOALS.items():
+        for name in names:
+            figure = found.get(name)
+            if figure is None:
+                rows.append(f"| {goal} | `{name}` | not run | | |")
+                continue
+            met = "" if figure.goal is None else {None: "machine too busy to tell", True: "yes", False: "**no**"}[figure.is_met]
+            rows.append(f"| {goal} | `{name}` | {figure.median:.3g} {figure.unit} | {figure.goal or ''} | {met} |")
+    return "\n".join(rows)
+
+
+PIECES = ("log", "scan", "workers", "tests")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.bucket", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--count", type=int, default=1_000_000)
-    parser.add_argument("--s3", action="store_true", help="in an S3 server rather than a folder")
+    parser.add_argument("--s3", action="store_true", help="in an S3 server rather than a folder; the log alone")
     parser.add_argument("--log", type=Path, metavar="FILE", help="keeps the log of COUNT entries for the next run")
+    parser.add_argument("--only", choices=PIECES, action="append", help="only this piece; repeatable")
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--damages", type=int, default=10_000)
     parser.add_argument("--dry", action="store_true", help="write no results")
     options = parser.parse_args()
+    pieces = ["log"] if options.s3 else options.only or PIECES
+    figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder, s3_bucket() if options.s3 else nullcontext() as place:
-        figures = trio.run(measure, options.count, Path(folder), place, options.log)
+        if "log" in pieces:
+            (Path(folder) / "log").mkdir()
+            figures += trio.run(measure, options.count, Path(folder) / "log", place, options.log)
+            shutil.rmtree(Path(folder) / "log")
+        if "scan" in pieces:
+            from . import bucket_scan
+
+            (Path(folder) / "scan").mkdir()
+            figures += bucket_scan.measure(min(options.count, 100_000), Path(folder) / "scan")
+        if "workers" in pieces:
+            figures += spark_workers(options.count, Path(folder))
+    if "tests" in pieces:
+        figures += tests(options.kills, options.damages)
+    table = "" if options.s3 else f"\n## Goals\n\n{goals_table(figures)}\n"
+    print(table)
     if options.dry:
         return
+    only = "".join(f" --only {piece}" for piece in options.only or ())
     header = {
-        "command": f"python -m benchmarks.bucket --count {options.count}{' --s3' * options.s3}",
+        "command": f"python -m benchmarks.bucket --count {options.count}{' --s3' * options.s3}{only}",
         "machine": machine(),
         "versions": versions(),
         "seed": SEED,
@@ -329,6 +493,8 @@ def main() -> None:
     }
     name, title = ("bucket-s3", "A log in a bucket of an S3 server") if options.s3 else ("bucket", "A log in a bucket")
     write_results(RESULTS / name, title, header, figures)
+    with (RESULTS / f"{name}.md").open("a", encoding="utf-8") as page:
+        page.write(table)
 
 
 if __name__ == "__main__":
