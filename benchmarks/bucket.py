@@ -14,6 +14,7 @@ in five turns, so that both see the same load and logs of the same size. Texts h
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -37,7 +38,7 @@ from gossiplog.errors import GossipLogError
 from gossiplog.tlog.note import publisher_of
 from gossiplog.tlog.proof import Proof, check_proof
 
-from .measure import Figure, Goal, Stopwatch, machine, versions, write_results
+from .measure import Figure, Goal, Stopwatch, figure_of, machine, versions, write_results
 
 SEED = 1
 SIGNER = gossiplog.Ed25519Signer.from_seed(bytes([SEED]) * 32)
@@ -479,19 +480,25 @@ def main() -> None:
             figures += spark_workers(options.count, Path(folder))
     if "tests" in pieces:
         figures += tests(options.kills, options.damages)
+    name, title = ("bucket-s3", "A log in a bucket of an S3 server") if options.s3 else ("bucket", "A log in a bucket")
+    stamp = f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, commit {versions()['gossiplog']}, load {os.getloadavg()[0]:.0f}"
+    done, measured = dict.fromkeys(pieces, stamp), {figure.name for figure in figures}
+    if options.only and (before := json.loads((RESULTS / "bucket.json").read_text("utf-8")))["entries"] == options.count:
+        # What other runs have measured stays.
+        figures += [figure_of(record) for record in before["figures"] if record["name"] not in measured]
+        done = before.get("pieces", {}) | done
     table = "" if options.s3 else f"\n## Goals\n\n{goals_table(figures)}\n"
     print(table)
     if options.dry:
         return
-    only = "".join(f" --only {piece}" for piece in options.only or ())
     header = {
-        "command": f"python -m benchmarks.bucket --count {options.count}{' --s3' * options.s3}{only}",
+        "command": f"python -m benchmarks.bucket --count {options.count}{' --s3' * options.s3}",
+        "pieces": done,
         "machine": machine(),
         "versions": versions(),
         "seed": SEED,
         "entries": options.count,
     }
-    name, title = ("bucket-s3", "A log in a bucket of an S3 server") if options.s3 else ("bucket", "A log in a bucket")
     write_results(RESULTS / name, title, header, figures)
     with (RESULTS / f"{name}.md").open("a", encoding="utf-8") as page:
         page.write(table)

@@ -16,14 +16,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from gossiplog.replica.signatures import verifiers
 
-__all__ = ["Figure", "Goal", "Stopwatch", "machine", "process_cpu_s", "versions", "write_json", "write_markdown", "write_results"]
+__all__ = [
+    "Figure",
+    "Goal",
+    "Stopwatch",
+    "figure_of",
+    "machine",
+    "process_cpu_s",
+    "versions",
+    "write_json",
+    "write_markdown",
+    "write_results",
+]
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PACKAGES = ("trio", "aiosqlite", "pynacl", "blake3", "dag-cbor", "cryptography", "click", "rich")
@@ -145,6 +156,15 @@ class Figure:
         }[self.is_met]
         spread = f"  [{_number(min(self.samples))} … {_number(max(self.samples))}]" if len(self.samples) > 1 else ""
         return f"{self.name:28} {_number(self.median):>10} {self.unit}{spread}{met}"
+
+
+def figure_of(record: dict[str, Any]) -> Figure:
+    """Read a figure that `write_results` wrote."""
+    found = {each.name: record[each.name] for each in fields(Figure)}
+    sign, _, number = (found["goal"] or "").partition(" ")
+    bound = float(number.replace(",", "")) if number else None
+    found["goal"] = None if bound is None else Goal(at_most=bound) if sign == "≤" else Goal(at_least=bound)
+    return Figure(**found)
 
 
 def machine() -> dict[str, Any]:

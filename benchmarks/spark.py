@@ -20,7 +20,6 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from gossiplog.entry import VALUE_BYTES_LIMIT, Ed25519Signer
 
 from .figures import _filesystem
 from .material import PAYLOAD_BYTES, Setup, remove_log
-from .measure import Figure, Goal, machine, versions, write_results
+from .measure import Figure, Goal, figure_of, machine, versions, write_results
 from .spark_cluster import cluster_page
 from .spark_jobs import APART, JOBS, Bench, CpuMeter, children
 
@@ -227,22 +226,13 @@ def _write(options: argparse.Namespace, figures: list[Figure], names: list[str],
     before = json.loads(path.read_text("utf-8")) if options.only and path.exists() else {}
     if before.get("settings") == header["settings"]:
         measured = {figure.name for figure in figures}
-        kept = [_figure(record) for record in before["figures"] if record["name"] not in measured]
+        kept = [figure_of(record) for record in before["figures"] if record["name"] not in measured]
         header["pieces"] = before["pieces"]
     now = f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, commit {versions()['gossiplog']}"
     header["pieces"] |= dict.fromkeys(names, now)
     everything = sorted(kept + figures, key=_place)
     write_results(path.with_suffix(""), "Spark", header, everything)
     (_RESULTS / f"{options.write}-cluster.md").write_text(cluster_page(everything, options.entries + APART), "utf-8")
-
-
-def _figure(record: dict[str, Any]) -> Figure:
-    """Read a figure that `write_results` wrote."""
-    found = {each.name: record[each.name] for each in fields(Figure)}
-    sign, _, number = (found["goal"] or "").partition(" ")
-    bound = float(number.replace(",", "")) if number else None
-    found["goal"] = None if bound is None else Goal(at_most=bound) if sign == "≤" else Goal(at_least=bound)
-    return Figure(**found)
 
 
 def _place(figure: Figure) -> int:

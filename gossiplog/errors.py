@@ -155,8 +155,8 @@ class KeyFileError(GossipLogError):
 class NotFound(GossipLogError):
     """No entry has this id."""
 
-    def __init__(self, entry_id: str, *, hint: str | None = None) -> None:
-        super().__init__(f"no entry {entry_id}", hint=hint)
+    def __init__(self, entry_id: str, *, where: str = "", hint: str | None = None) -> None:
+        super().__init__(f"no entry {entry_id}{where}", hint=hint)
         self.id = entry_id
 
 

@@ -37,7 +37,7 @@ async def prove(log: Replica, entry: Entry, place: str | os.PathLike[str] | None
             check_proof(proof)
             return proof.to_bytes()
     where = " or ".join(map(str, places)) or "anywhere that is known here"
-    raise NotFound(entry.id, hint=f"it is not published at {where}: `gossiplog publish LOG URL` publishes it")
+    raise NotFound(entry.id, where=f" is published at {where}", hint="`gossiplog publish LOG URL` publishes it")
 
 
 async def _prove_at(log: Replica, storage: Storage, entry: Entry, guess: int) -> Proof | None:

@@ -345,22 +345,25 @@ FAULTS = {
         lambda world: (world.place / OURS / "head").unlink(),
         "head is missing",
         OF_HEAD - {"checkpoint"},
-        dict.fromkeys(("clone", "verify", "scan", "stat"), GONE) | {"prove": "no entry"},
+        dict.fromkeys(("clone", "verify", "scan", "stat"), GONE) | {"prove": "no entry .* is published at"},
     ),
     "rolled-back": Fault(
         lambda world: world.show(400),
         "went back to 400 entries|has signed 500 entries, and 400",
         WHO_REMEMBER | {"prove"},
-        {"prove": "no entry"},
+        {"prove": "no entry .* is published at"},
     ),
     "forked": Fault(
-        lambda world: world.show("forked"), "has signed two logs|answered 422", WHO_REMEMBER | {"prove"}, {"prove": "no entry"}
+        lambda world: world.show("forked"),
+        "has signed two logs|answered 422",
+        WHO_REMEMBER | {"prove"},
+        {"prove": "no entry .* is published at"},
     ),
     "other-topic": Fault(
         lambda world: signed(world, of(world, topic="other.example.com")),
         "other.example.com",
         OF_HEAD - {"stat", "checkpoint", "witness"},
-        {"prove": "no entry"},
+        {"prove": "no entry .* is published at"},
     ),
     "key-of-another": Fault(lambda world: signed(world, of(world), by=SIGNERS[1]), "head: the signature of", OF_HEAD),
     "anothers-checkpoint": Fault(
@@ -400,7 +403,10 @@ FAULTS = {
     ),
     # What a listing no longer shows, only those who have seen it can miss.
     "publisher-gone": Fault(
-        vanish, f"{OURS}/head is missing", WHO_REMEMBER | {"prove"}, {"prove": "no entry", "follow": "(head is|are) missing"}
+        vanish,
+        f"{OURS}/head is missing",
+        WHO_REMEMBER | {"prove"},
+        {"prove": "no entry .* is published at", "follow": "(head is|are) missing"},
     ),
 }
 
