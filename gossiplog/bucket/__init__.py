@@ -3,26 +3,23 @@
 Source: docs/spec/bucket.md.
 """
 
-from .cosigning import Cosigned, WitnessPlace, cosign_published
+from .cosigning import WitnessPlace, cosign_published
 from .evidence import prove
 from .peer import BucketPeer, Exchanged, exchange, keep_exchanging, peers_of
 from .publish import Published, publish
 from .reading import read_heads
 from .scan import look
 from .storage import Storage, in_place, is_bucket, is_published, open_storage
-from .take import Fault, Taken, TakenFrom, take
+from .take import Taken, take
 from .witness import Cosigner
 
 __all__ = [
     "BucketPeer",
-    "Cosigned",
     "Cosigner",
     "Exchanged",
-    "Fault",
     "Published",
     "Storage",
     "Taken",
-    "TakenFrom",
     "WitnessPlace",
     "cosign_published",
     "exchange",

@@ -106,7 +106,7 @@ class Kept:
 
     def seen(self, origin: Origin) -> Checkpoint | None:
         """Return the largest checkpoint of this origin that was verified here."""
-        data = self._read(_note_name(origin))
+        data = self.read(_note_name(origin))
         if data is None:
             return None
         try:
@@ -118,19 +118,19 @@ class Kept:
 
     def keep_seen(self, checkpoint: Checkpoint, note: bytes) -> None:
         """Keep a checkpoint after verifying that it extends the previous one."""
-        self._write(_note_name(checkpoint.origin), note)
+        self.write(_note_name(checkpoint.origin), note)
 
     def keep_evidence(self, checkpoint: Checkpoint, note: bytes) -> list[str]:
         """Keep a checkpoint that contradicts the one seen before; return the paths of both."""
         name = _note_name(checkpoint.origin).replace(".note", f".{_short(note)}.note")
-        self._write(name, note)
+        self.write(name, note)
         return [self._place(_note_name(checkpoint.origin)), self._place(name)]
 
     def owner(self) -> bytes:
         """Return what says, in storage without locks, that this log writes there: 32 hexadecimal digits, drawn once."""
-        owner = self._read("owner")
+        owner = self.read("owner")
         if owner is None:
-            self._write("owner", owner := secrets.token_hex(16).encode())
+            self.write("owner", owner := secrets.token_hex(16).encode())
         return owner
 
     def signed(self, publisher: str) -> Signed | None:
@@ -147,7 +147,7 @@ class Kept:
         steps = [
             {"note": step.note.decode(), "seq": step.seq, "id": step.key and encode_id(step.key)} for step in signed.steps[-_STEPS_MAX:]
         ]
-        self._write(f"signed-{publisher}.json", json.dumps({"log": signed.log, "steps": steps}).encode())
+        self.write(f"signed-{publisher}.json", json.dumps({"log": signed.log, "steps": steps}).encode())
 
     def taken(self, url: str) -> dict[str, TakenState]:
         """Return how far each publisher's log was taken from one place."""
@@ -174,7 +174,7 @@ class Kept:
             for name, each in taken.items()
         }
         record = json.dumps({"url": url, "publishers": publishers}, indent=1)
-        self._write(_taken_name(url), record.encode(), is_durable=False)
+        self.write(_taken_name(url), record.encode(), is_durable=False)
 
     def keep_place(self, url: str) -> None:
         """Keep the name of a place that was published to."""
@@ -189,7 +189,8 @@ class Kept:
     def _place(self, name: str) -> str:
         return name if self.folder is None else str(self.folder / name)
 
-    def _read(self, name: str) -> bytes | None:
+    def read(self, name: str) -> bytes | None:
+        """Return the bytes of a file, at most 16 MiB; None if there is none. Raises BucketError if it cannot be read."""
         if self.folder is None:
             return self._files.get(name)
         try:
@@ -199,7 +200,7 @@ class Kept:
         return None if found is None else found[0]
 
     def _read_json(self, name: str, parse: Callable[[dict[str, Any]], T]) -> T | None:
-        data = self._read(name)
+        data = self.read(name)
         try:
             return None if data is None else parse(json.loads(data))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, DecodeError):
@@ -207,7 +208,8 @@ class Kept:
                 f"{self._place(name)} is damaged", hint="remove it: the bucket is then read again from its beginning"
             ) from None
 
-    def _write(self, name: str, data: bytes, *, is_durable: bool = True) -> None:
+    def write(self, name: str, data: bytes, *, is_durable: bool = True) -> None:
+        """Replace a file as a whole. Raises BucketError if it cannot be written."""
         if self.folder is None:
             self._files[name] = data
             return

@@ -130,7 +130,7 @@ async def take(log: Replica, storage: Storage, *, on_progress: Callable[[int, in
             if on_progress is not None:
                 on_progress(sum(at for at, _ in progress.values()), sum(size for _, size in progress.values()))
 
-        return await _Taker(log, storage, kept, publisher, states, turn, tell).run()
+        return await _Taker(log, storage, kept, publisher, states, turn, tell, TakenFrom(f"did:key:{publisher}")).run()
 
     report = Taken()
     async with map_ordered(take_from, await publishers_of(storage, states), ahead=_PUBLISHERS_AT_ONCE) as taken:
@@ -158,30 +158,23 @@ class _Batch:
     fault: tuple[int, BucketError] | None = None
 
 
+@dataclass(eq=False, slots=True)
 class _Taker:
-    """One publisher's log, read on from where it was left."""
+    """One publisher's log, read on from where it was left.
 
-    def __init__(
-        self,
-        log: Replica,
-        storage: Storage,
-        kept: Kept,
-        publisher: str,
-        states: dict[str, TakenState],
-        turn: trio.Lock,
-        tell: Callable[[int, int], None],
-    ) -> None:
-        self._log = log
-        self._storage = storage
-        self._kept = kept
-        self._publisher = publisher
-        self._states = states
-        self._turn = turn
-        self._tell = tell
-        self._report = TakenFrom(f"did:key:{publisher}")
-        self._hole: int | None = None
-        self._topic = log.topic
-        self._has_known = True
+    `_hole` is the first leaf that could not be had; `_has_known` whether the log had some of what came last.
+    """
+
+    _log: Replica
+    _storage: Storage
+    _kept: Kept
+    _publisher: str
+    _states: dict[str, TakenState]
+    _turn: trio.Lock
+    _tell: Callable[[int, int], None]
+    _report: TakenFrom
+    _hole: int | None = None
+    _has_known: bool = True
 
     async def run(self) -> TakenFrom:
         last: bytes | None = None
@@ -210,8 +203,8 @@ class _Taker:
     async def _take(self, note: bytes, checkpoint: Checkpoint) -> None:
         report, state = self._report, self._states.get(self._publisher)
         report.size = checkpoint.size
-        if checkpoint.origin.topic != self._topic:
-            self._fault("topic", f"{checkpoint.origin} is published at {self._storage.url}, and this log's topic is {self._topic}")
+        if checkpoint.origin.topic != self._log.topic:
+            self._fault("topic", f"{checkpoint.origin} is published at {self._storage.url}, and this log's topic is {self._log.topic}")
             return
         if await self._is_ours(note):
             report.is_complete = True

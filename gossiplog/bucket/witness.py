@@ -18,9 +18,9 @@ import trio
 from ..entry.signing import Signer
 from ..errors import BucketError, DecodeError, LogBusy
 from ..store.sqlite.lock import WriterLock
-from ..tlog.note import CHECKPOINT_BYTES_MAX, COSIGNATURE, Note, Origin, VerifierKey, cosign, publisher_of, tree_head
+from ..tlog.note import COSIGNATURE, Note, Origin, VerifierKey, cosign, publisher_of, tree_head
 from ..tlog.witness import AddCheckpoint, WitnessRefusal, judge
-from .folder import read_plain, replace_file
+from .kept import Kept
 
 _ORIGINS_MAX = 100_000
 
@@ -47,6 +47,7 @@ class Cosigner:
         self.key = VerifierKey(name, COSIGNATURE, Origin("-", publisher_of(signer), 1).key.public_key)
         self.signed = 0
         self._folder = folder
+        self._files = Kept(folder)
         self._signer = signer
         self._logs = {key.name: key for key in logs}
         self._publishers = publishers
@@ -98,7 +99,7 @@ class Cosigner:
         # A clock that went back would deny what was signed before.
         before = 0 if last is None else last.verify(self.key) or 0
         line = cosign(note.text, self.key, self._signer, max(int(time.time()), before))
-        self._keep(origin, Note(note.text, (*note.signatures, line)))
+        self._files.write(name_of(origin), Note(note.text, (*note.signatures, line)).to_bytes())
         self.signed += 1
         return str(line)
 
@@ -112,25 +113,18 @@ class Cosigner:
             return None
 
     def _last_of(self, origin: str) -> Note | None:
-        path = self._path(origin)
+        data = self._files.read(name_of(origin))
         try:
-            found = read_plain(path, 0, CHECKPOINT_BYTES_MAX + 1)
-            if found is None:
-                return None
-            note = Note.parse(found[0])
-            if tree_head(note.text)[0] != origin or note.verify(self.key) is None:
+            note = None if data is None else Note.parse(data)
+            if note is not None and (tree_head(note.text)[0] != origin or note.verify(self.key) is None):
                 raise DecodeError("it is of another log, or of another witness")
-        except (OSError, DecodeError) as error:
+        except DecodeError as error:
             # To sign as if there were nothing could contradict what was signed.
-            raise BucketError(f"{path} cannot be used: {error}", hint="put back what was there; nothing is signed for this log") from error
+            path, hint = self._folder / name_of(origin), "put back what was there; nothing is signed for this log"
+            raise BucketError(f"{path} cannot be used: {error}", hint=hint) from error
         return note
 
-    def _keep(self, origin: str, note: Note) -> None:
-        path = self._path(origin)
-        try:
-            replace_file(path, note.to_bytes())
-        except OSError as error:
-            raise BucketError(f"{path}: {error.strerror}") from error
 
-    def _path(self, origin: str) -> Path:
-        return self._folder / f"{sha256(origin.encode()).hexdigest()}.note"
+def name_of(origin: str) -> str:
+    """Return the name of the file that keeps what was signed for a log."""
+    return f"{sha256(origin.encode()).hexdigest()}.note"

@@ -101,6 +101,23 @@ async def test_objects_in_each_others_place_are_not_accepted(bucket: Path) -> No
     assert (await take(bucket))[1] == 600
 
 
+async def test_segments_that_were_swapped_are_named_by_all_who_prove(bucket: Path) -> None:
+    write_tree(bucket, [make(n) for n in range(8_300)])
+    values = bucket / THEIRS / "1" / "values"
+    (values / "000").rename(values / "x")
+    (values / "001").rename(values / "000")
+    (values / "x").rename(values / "001")
+    taken, count = await take(bucket)
+    assert (count, {fault.kind for fault in taken.faults}) == (108, {"damaged"})
+    storage = open_storage(bucket)
+    found = [leaves for part in extents(BucketPlace(), await look(storage)) async for leaves in extent_leaves(storage, part, proves=True)]
+    assert sum(len(leaves.numbers) for leaves in found if leaves.fault is None) == 108
+    for reasons in ({fault.reason for fault in taken.faults}, {str(leaves.fault) for leaves in found if leaves.fault}):
+        assert {reason.partition("/values/")[2] for reason in reasons} == {
+            f"00{number}: not the VALUE that the publisher's tree has here" for number in range(2)
+        }
+
+
 async def test_what_is_missing_is_taken_later_and_the_rest_now(bucket: Path, tmp_path: Path) -> None:
     write_tree(bucket, [make(n) for n in range(8_300)])
     segment = bucket / THEIRS / "1" / "values" / "001"
