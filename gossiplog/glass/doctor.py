@@ -268,7 +268,7 @@ def _tree(log: LogFigures) -> Iterator[Diagnosis]:
         advice = "`gossiplog fsck LOG` says what is affected, `gossiplog sync --heal LOG OTHER` makes it whole from another replica"
         yield Diagnosis("tree", "error", f"the tree does not fit the entries: {log.faults[0]}", advice, details)
     elif log.looked_at:
-        text = f"the tree fits the {_counted(log.looked_at, 'entry', 'entries')} that were looked at"
+        text = f"the tree fits the entries; {_counted(log.looked_at, 'entry', 'entries')} looked at"
         yield Diagnosis("tree", "ok", text, details=details)
 
 
