@@ -406,7 +406,7 @@ def load_scenario(name: str) -> Scenario:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{name}: {error}") from error
+        raise ScenarioError(f"{name}: {getattr(error, 'strerror', None) or error}") from error
     return replace(parse_scenario(text, name), directory=path.parent)
 
 

@@ -5,6 +5,7 @@ Source: docs/rooms.md, "Names of files".
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -17,7 +18,7 @@ from urllib.parse import unquote
 import trio
 
 from ..entry.rules import check_topic, is_topic
-from ..errors import ForeignFile, StoreError
+from ..errors import ForeignFile, ReadOnlyLog, StoreError
 from .base import Durability
 from .open import open_store, path_text
 from .postgres.url import is_postgres_url
@@ -43,6 +44,10 @@ class ShelfPlace(Protocol):
 
     def opened(self, durability: Durability) -> AbstractAsyncContextManager[ShelfPlace]:
         """Make the place if it is missing, and have what logs can share for the length of a block, in which `log_at` returns it along."""
+        ...
+
+    async def check(self) -> None:
+        """Check that `opened` would succeed, as far as can be seen without making anything."""
         ...
 
     async def topics(self) -> list[str]:
@@ -96,6 +101,19 @@ class LogFolder:
         with self._translated("made"):
             await trio.to_thread.run_sync(lambda: self._path.mkdir(parents=True, exist_ok=True))
         yield self
+
+    async def check(self) -> None:
+        """See `ShelfPlace`."""
+        there = self._path.absolute()
+        with self._translated("read"):
+            while not os.path.lexists(there):
+                there = there.parent
+            if there == self._path.absolute():
+                self._names()
+            elif not there.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise ReadOnlyLog(f"{there} cannot be written to")
 
     async def topics(self) -> list[str]:
         """See `ShelfPlace`. Costs one look at the folder; no log is opened but to learn a long name."""

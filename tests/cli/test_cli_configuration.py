@@ -135,6 +135,17 @@ def test_every_command_refuses_an_empty_place_and_a_name_that_is_too_long(folder
     assert tried > 60
 
 
+def test_check_looks_at_a_folder_of_logs_and_makes_none(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    for place, fault in (("file", "Not a directory"), ("file/below", "Not a directory"), ("loop", "Too many levels")):
+        result = CliRunner().invoke(root, ["serve", "--dir", place, "--check"], prog_name="gossiplog")
+        assert (result.exit_code, fault in result.stderr) == (1, True), (place, result.stderr)
+    result = CliRunner().invoke(root, ["serve", "--dir", "new/logs", "--check"], prog_name="gossiplog")
+    assert result.exit_code == 0, result.stderr
+    assert not Path("new").exists()
+
+
 def test_a_path_with_a_nul_in_a_file_of_options_is_wrong_usage(tmp_path: Path, folder: Path) -> None:
     file = tmp_path / "serve.toml"
     paths = {"logs": r'["a\u0000b"]'} | dict.fromkeys(("dir", "access", "tls-cert", "token-file", "facts", "peer-key"), r'"a\u0000b"')

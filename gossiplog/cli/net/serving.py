@@ -397,10 +397,13 @@ async def check_plan(context: click.Context, plan: ServePlan, mesh: MeshOptions,
     """
     from ...net.hub.server import parse_address
     from ...store import check_writable
+    from ...store.places import open_place
 
     mesh.check()
     for address in plan.listens:
         parse_address(address)
+    if plan.shelf is not None:
+        await open_place(plan.shelf.folder).check()
     logs = [await _look_at(location) for location in plan.logs]
     _check_topics(logs)
     for location in plan.logs:

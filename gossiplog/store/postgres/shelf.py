@@ -68,6 +68,10 @@ class LogDatabase:
         async with open_connections(self._url, durability, OF_A_SHELF) as connections:
             yield LogDatabase(self._text, connections)
 
+    async def check(self) -> None:
+        """See `ShelfPlace`."""
+        await self.count()
+
     async def topics(self) -> list[str]:
         """See `ShelfPlace`."""
         names = [name.removeprefix(SCHEMA_PREFIX) for (name,) in await self._ask(f"SELECT n.nspname {_LOGS}", SCHEMA_PREFIX)]
