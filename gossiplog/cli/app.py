@@ -65,6 +65,7 @@ LOG is the path of a SQLite file, or a URL like postgresql://host/database?log=N
 first characters do, if no other id begins with them.
 
 \b
+Examples
   gossiplog key new laptop
   gossiplog init app.db --topic app.example.com
   gossiplog append app.db '{"op":"set","key":"a","value":1}'
@@ -77,11 +78,11 @@ otherwise.
 
 \b
 Exit codes
-  0  done                            5    incomplete, run it again to resume
-  1  failed                          6    unauthorised
-  2  wrong usage                     7    something to fix, or an entry that is not there
-  3  damage found, or invalid data   130  interrupted by Ctrl-C; the log is whole
-  4  network or protocol error       141  the reader of a pipe closed it early
+ 0  done                           5    incomplete: run it again to resume
+ 1  failed                         6    unauthorised
+ 2  wrong usage                    7    something to fix, or a missing entry
+ 3  damage found, or invalid data  130  interrupted by Ctrl-C; the log is whole
+ 4  network or protocol error      141  the reader of a pipe closed it early
 
 \b
 Completion

@@ -48,6 +48,13 @@ def test_help_of_every_command_explains_and_shows_an_example(path: str) -> None:
     assert summary.endswith(".")
 
 
+@pytest.mark.parametrize("path", ["", *commands()])
+def test_help_of_every_command_fits_80_columns(path: str) -> None:
+    command = commands()[path] if path else root
+    text = command.get_help(click.Context(command, info_name=f"gossiplog {path}", terminal_width=80))
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+
+
 def test_examples_of_readme_print_what_they_say(tmp_path: Path, warm_folder: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()

@@ -35,7 +35,7 @@ _DID_CHARACTERS = 20
 """Of a did in a table: `did:key:z6Mk` begins every one, eight more tell them apart."""
 
 _log_argument = click.argument("log", metavar="LOG|URL", type=LOG)
-_under_option = click.option("--under", metavar="NODE", help="Your node to sign under; by default the one closest to a founder that may.")
+_under_option = click.option("--under", metavar="NODE", help="Which node of yours signs; by default the closest to a founder that may.")
 _role_option = click.option("--role", type=click.Choice(ROLES), default="write", show_default=True, help="What the node may do.")
 _device_option = click.option(
     "--device", is_flag=True, help="The key belongs to the same person as your node, like a phone beside a laptop."
@@ -83,7 +83,7 @@ def access() -> None:
     the same answer, without a server. Rights flow down a tree: a founder grants, an admin grants below, and only somebody above can take
     a node away, with everything below it. A node is a founder's did or the id of a grant; its first characters do.
 
-    LOG may also be the URL of a running server: its log is fetched and checked, and what is said is signed here and given to the server.
+    LOG may also be the URL of a running server: the command fetches and checks its log, signs here, and gives the server the new entry.
 
     \b
     Roles
@@ -93,7 +93,8 @@ def access() -> None:
 
     \b
     Examples
-      gossiplog init team.db --topic team.example.com --founder "$(gossiplog key show -q laptop)"
+      ANNA=$(gossiplog key show -q laptop)
+      gossiplog init team.db --topic team.example.com --founder "$ANNA"
       gossiplog access grant team.db did:key:z6Mk… --role write
       gossiplog access grant team.db did:key:z6Mk… --device
       gossiplog access show team.db
@@ -156,17 +157,17 @@ async def grant(log: GossipLog, did: str, role: str, device: bool, under: str | 
 @_under_option
 @key_option
 @qr_option
-@output_options(quiet="Print only the code, and then the name of the node of who has joined.")
+@output_options(quiet="Print only the code, and then the new member's node.")
 def invite(log: str, role: str, device: bool, minutes: float, under: str | None, key_name: str | None, has_qr: bool, out: Output) -> None:
-    """Let in the first who brings a code.
+    """Let in the first person who brings a code.
 
-    Read out or show the code. The other side gives it to `gossiplog access join`. The command waits for that, and then the code is worth
-    nothing any more; nor is it when the time is over, or at Ctrl-C. A server that restarts meanwhile is waited for.
+    Read out or show the code; the other side gives it to `gossiplog access join`. The command waits for that. The code works once, and no
+    longer than --minutes; Ctrl-C ends it early. If the server restarts meanwhile, the command waits for it.
 
     \b
     Examples
       gossiplog access invite team.db
-      gossiplog access invite wss://team.example.com --role admin --device --minutes 5
+      gossiplog access invite wss://team.example.com --device --minutes 5
     """
     code = encode_code(secrets.token_bytes(CODE_BYTES))
     is_server = is_server_url(log)
@@ -227,15 +228,15 @@ def invite(log: str, role: str, device: bool, minutes: float, under: str | None,
 @key_option
 @output_options(quiet="Print only the new node's name, which is the entry's id.")
 def join(log: str, code: str, role: str, device: bool, key_name: str | None, out: Output) -> None:
-    """Join by a code that somebody's `gossiplog access invite` shows.
+    """Join by a code that `gossiplog access invite` showed.
 
-    The role has to be the one of the invitation, and so has `--device`. Case, spaces and hyphens of the code do not matter. The command
+    --role and --device must be those of the invitation. Case, spaces and hyphens of the code do not matter. The command
     waits a few seconds for the inviter, and fails if the code let in somebody else.
 
     \b
     Examples
       gossiplog access join team.db K7QX-9M2P-0R4T-HZ3B --key phone
-      gossiplog access join wss://team.example.com k7qx9m2p0r4thz3b --key phone --role admin --device
+      gossiplog access join wss://team.example.com k7qx9m2p0r4thz3b --device
     """
     from ...keyring import Keyring
 
@@ -291,7 +292,7 @@ async def revoke(log: GossipLog, node: str, keep: tuple[str, ...], keep_nothing:
 async def leave(log: GossipLog, node: str | None) -> Entry:
     """Give up a node of your own, and all below it.
 
-    Only a new grant brings it back, and nothing brings back a founder: a founder has to name the node.
+    Only a new grant brings it back. Nothing brings back a founder, who therefore has to name the node.
 
     \b
     Example
@@ -323,7 +324,7 @@ async def admit(log: GossipLog, ids: tuple[str, ...], under: str | None) -> Entr
 @output_options(quiet="Print only ids.")
 @_with_reached
 async def log_(log: GossipLog, out: Output) -> None:
-    """List what was said about members, and what of it is void.
+    """List grants, removals and admissions, and which of them are void.
 
     When an admin is removed, nodes that this admin had removed count again. The list shows them, so that somebody above can remove them
     again.
@@ -349,7 +350,7 @@ async def log_(log: GossipLog, out: Output) -> None:
 async def check(log: GossipLog, entry_id: str, out: Output) -> int:
     """Say whether an entry counts, and what made it void.
 
-    It also shows the node that it was signed under, and whose that is. The exit code is 0 if it counts, and 7 if it is void.
+    Also shows the node that signed it, and the person. The exit code is 0 if it counts, and 7 if it is void.
 
     \b
     Example

@@ -45,9 +45,10 @@ async def init(log: Location, topic: str, founders: tuple[str, ...], k: int | No
     \b
     Examples
       gossiplog init app.db --topic app.example.com
-      gossiplog init team.db --topic team.example.com --founder "$(gossiplog key show -q laptop)"
+      ANNA=$(gossiplog key show -q laptop)
+      gossiplog init team.db --topic team.example.com --founder "$ANNA"
       gossiplog init notes.db --topic example.com#notes
-      gossiplog init 'postgresql://db.example.com/app?log=notes' --topic example.com#notes
+      gossiplog init 'postgresql://db/app?log=notes' --topic example.com#notes
     """
     if k is not None and not founders:
         raise click.UsageError("--k is for a log with founders")

@@ -286,11 +286,13 @@ def serve(
     Examples
       gossiplog serve app.db
       gossiplog serve app.db chat.db --listen :8080 --log-format json
-      gossiplog serve app.db --listen :443 --tls-cert fullchain.pem --tls-key privkey.pem --origin https://app.example.com
-      gossiplog serve app.db --listen 127.0.0.1:8081 --connect ws://other.example.com:8080
-      gossiplog serve --dir documents --access access.toml --create 'doc-*.example.com'
+      gossiplog serve app.db --listen :443 --origin https://app.example.com \\
+        --tls-cert fullchain.pem --tls-key privkey.pem
+      gossiplog serve app.db --connect ws://other.example.com:8080
+      gossiplog serve --dir documents --access access.toml --create 'doc-*.org'
       gossiplog serve --config /etc/gossiplog.toml --check
-      gossiplog serve app.db --p2p /ip4/0.0.0.0/tcp/4001 --bootstrap /dns4/peer.example.com/tcp/4001/p2p/12D3Koo…
+      gossiplog serve app.db --p2p /ip4/0.0.0.0/tcp/4001 \\
+        --bootstrap /dns4/peer.example.com/tcp/4001/p2p/12D3Koo…
     """
     from ...net.ground.admission import HubLimits
     from ...net.ground.journal import note

@@ -33,7 +33,8 @@ def token(name: str, url: str | None, key_name: str | None, tls_ca: str | None, 
     Examples
       gossiplog token alice
       gossiplog token -q backup > backup.token 2> backup.hash
-      GOSSIPLOG_TOKEN=$(gossiplog token -q --for wss://hub.example.com --key alice) gossiplog doctor wss://hub.example.com
+      gossiplog token -q --for wss://hub.example.com --key alice > alice.token
+      gossiplog doctor wss://hub.example.com --token-file alice.token
     """
     if url is not None:
         _fetch(url, key_name, tls_ca, out)

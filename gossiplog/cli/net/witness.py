@@ -45,8 +45,8 @@ async def witness(
 
     \b
     Examples
-      gossiplog witness /var/lib/witness --name witness.example.com/w1 --publisher did:key:z6Mk…
-      gossiplog publish app.db /srv/www/app --witness http://127.0.0.1:8090#witness.example.com/w1+…
+      gossiplog witness /var/lib/witness --name w.example.com --anybody
+      gossiplog publish app.db www --witness http://127.0.0.1:8090#w.example.com+…
     """
     from ...bucket import Cosigner
     from ...keyring import Keyring

@@ -40,7 +40,7 @@ def doctor(as_env: bool, start: bool, out: Output) -> int:
     Examples
       gossiplog spark doctor --start
       eval "$(gossiplog spark doctor --env)"
-      spark-submit --master 'spark://host:7077' "$GOSSIPLOG_SPARK" verify app.db -o checked
+      spark-submit --master spark://host:7077 "$GOSSIPLOG_SPARK" verify app.db
     """
     import shlex
     from pathlib import Path

@@ -80,6 +80,7 @@ def diff(a: str, b: str, run_job: RunJob) -> int:
 
 
 _FIGURES = ("p50_s", "p99_s", "max_s", "last_hop", "rmr", "missed", "control_per_delivery", "payload_bytes", "control_bytes")
+_AXIS = f"One axis of the Pareto plot, on which less is better: {', '.join(_FIGURES)}."
 
 
 @click.command()
@@ -151,7 +152,7 @@ def state(location: str, key: str, heads: tuple[str, ...], run_job: RunJob) -> i
     \b
     Examples
       gossiplog spark state app.db --by $.key -o state
-      gossiplog spark state app.db --by "get_json_object(payload, '$.list') || '/' || author" -o state
+      gossiplog spark state app.db --by "$.list" -o state --head 0g5k
     """
     with contextlib.suppress(ModuleNotFoundError):
         from ...spark.jobs.jobs import check_key
@@ -251,8 +252,8 @@ def traces(location: str, run_job: RunJob) -> int:
 @click.command()
 @click.argument("grid", metavar="GRID", type=PathType(exists=True, dir_okay=False))
 @out_option
-@click.option("--x", type=click.Choice(_FIGURES), default="p99_s", show_default=True, help="One figure of the Pareto plot.")
-@click.option("--y", type=click.Choice(_FIGURES), default="rmr", show_default=True, help="The other; less is better in both.")
+@click.option("--x", type=click.Choice(_FIGURES), metavar="FIGURE", default="p99_s", show_default=True, help=_AXIS)
+@click.option("--y", type=click.Choice(_FIGURES), metavar="FIGURE", default="rmr", show_default=True, help="The other axis.")
 @click.option("--tasks", type=click.IntRange(1, 10_000), metavar="N", help="How many tasks; one for each run otherwise.")
 @spark_options
 @output_options()
