@@ -91,7 +91,7 @@ class EntryDecided:
 
 @dataclass(slots=True)
 class BatchDecided:
-    """This became of the entries of a `BatchBrought`. For whoever waits for it."""
+    """This became of the entries of a `BatchBrought`, for its caller."""
 
     ticket: int
     verdicts: Sequence[Verdict]

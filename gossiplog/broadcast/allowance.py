@@ -107,7 +107,7 @@ class _Meter:
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, name: str, amount: int, most: int, now: float) -> float:
-        """Say how many seconds from now so much may be taken; 0 for at once. Whatever is more than the most is taken from a full meter."""
+        """Say how many seconds from now so much may be taken; 0 for at once. More than the most is taken from a full meter."""
         lacking = min(amount, most) - self._left(name, most, now)
         return max(0.0, lacking * MINUTE_S / most)
 
@@ -169,7 +169,7 @@ class Allowance:
         self.is_counted = True
 
     def on_commit(self, entries: Sequence[Entry]) -> None:
-        """Count new entries of the log, whoever brought them."""
+        """Count new entries of the log, of all bringers."""
         if not self.is_counted:
             self._heard.update(entry.key for entry in entries)
         for entry in entries:
@@ -193,7 +193,7 @@ class Allowance:
             return Wait(Verdict(Outcome.IGNORE, Rule.QUOTA, full, entry), _FULL_S)
         if rules.quota.counts_totals and not self.is_counted:
             return Wait(Verdict(Outcome.IGNORE, Rule.QUOTA, "what is here already is still being counted", entry), COUNTING_S)
-        # Whoever brings at once what another brings uses up nothing more.
+        # Two who bring the same entry at once use up no more than one.
         if entry.key not in self._reserved and (reason := self._over(rules.quota, did, size)):
             return Wait(Verdict(Outcome.IGNORE, Rule.UNWELCOME, reason, entry))
         limits = self._limits(rules.quota, did, size, address)

@@ -25,7 +25,7 @@ class PeerKind(Enum):
     """What a connection is good for. Source: docs/spec/sync.md, "Mode A" and "Mode B"."""
 
     MESH = "mesh"
-    """A server: pubsub, a push stream that whoever dialled opens, syncs both ways."""
+    """A server: pubsub, a push stream that the dialler opens, syncs both ways."""
     CLIENT = "client"
     """A WebSocket client of ours. It opens the push stream; a push stream opened by us would end its process."""
     HUB = "hub"
@@ -98,12 +98,12 @@ class PushChanged:
 
 @dataclass(slots=True)
 class BatchBrought:
-    """Entries came for which whoever brought them waits: of a sync, or one that was posted.
+    """Entries came whose bringer waits for their verdicts: those of a sync, or one that was posted.
 
     Attributes:
         ticket: For the answer, `BatchDecided`.
         way: `sync`, `reconcile` or `post`.
-        entries: The key under which each came, 20 bytes, and its VALUE; unchecked. The keys are for whoever waits to compare.
+        entries: The key under which each came, 20 bytes, and its VALUE; unchecked. The caller compares the keys.
     """
 
     ticket: int
@@ -155,7 +155,7 @@ class BatchInserted:
 
 @dataclass(slots=True)
 class EntriesCommitted:
-    """The log has new entries, whoever brought them. Told before the `BatchInserted` of those that were handed over.
+    """The log has new entries, of peers and of our own. Told before the `BatchInserted` of those that were handed over.
 
     Where other processes write to the log it may be told later, when we hear of their entries and ours.
     """
@@ -165,7 +165,7 @@ class EntriesCommitted:
 
 @dataclass(frozen=True, slots=True)
 class PushOpened:
-    """A push stream to the peer stands, whoever opened it."""
+    """A push stream to the peer stands, opened by either side."""
 
     peer: PeerId
 

@@ -6,7 +6,7 @@
 **Theory of operation.** An entry that is pushed or gossiped waits in a queue with a lane for each client, and one for the mesh and all hubs
 together; lanes are taken from in turn, one entry each. What is taken makes a batch, which is verified, admitted and inserted together.
 While one batch is being inserted the next one is verified, and a third one gathers. A batch of a sync, or an entry that is posted, passes
-the queue by: whoever brought it waits for its verdicts, and brings no more meanwhile.
+the queue by: the caller waits for its verdicts, and brings no more meanwhile.
 
 *refuse*: a client that may not push, or was over a limit with what it brought last, may be told so before anything is verified.
 *verify*: the driver's; it answers in the same step where that is cheap, else later. The machine cannot tell.
@@ -298,7 +298,7 @@ class Intake:
         self._verify_next()
 
     def _decide(self, batch: _Batch) -> None:
-        """Tell of each entry what became of it; whoever brought them gets back what was charged in vain."""
+        """Tell of each entry what became of it. Its bringer gets back what was charged in vain."""
         verdicts = [verdict for verdict in batch.verdicts if verdict is not None]
         for bringer, verdict in zip(batch.bringers, verdicts, strict=True):
             bringer.settle(verdict, self._now)

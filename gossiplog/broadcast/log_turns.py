@@ -8,8 +8,8 @@ one is verified while another is inserted. As soon as there is such a log beside
 - *Heavy*: everything else. It is cut into small pieces, one at a time of all logs, in turn; a piece begins when nothing light is at work,
   and the next one after a rest that is as long as the piece took, if anything light came lately.
 
-So a light entry waits for one small piece at most, and half of them wait for none. Whoever brings heavy work is not read from meanwhile, as
-always when many of its entries are under way.
+So a light entry waits for one small piece at most, and half of them wait for none. A peer that brings heavy work is not read from
+meanwhile, as always when many of its entries are under way.
 
 A piece counts for more where more peers are told of it. A log whose piece takes too long, because its disk does, keeps the others waiting
 for `PATIENCE_S` and no longer.

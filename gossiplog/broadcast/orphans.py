@@ -1,6 +1,6 @@
 """Entries that came before their parents: kept for a while, and tried again when the last of their parents comes.
 
-A sync with whoever brought an orphan is what makes good for it. But its publisher may speak pubsub alone, or have left, and the message
+A sync with the peer that brought an orphan makes good for it. But its publisher may speak pubsub alone, or have left, and the message
 is not taken twice: without this room such a child would stay out although all that it descends from is here.
 
 Source: docs/spec/sync.md, "Orphans"; docs/spec/limits.md, "parents missing".
@@ -20,7 +20,7 @@ from .allowance import Bringer
 from .wanted_syncs import Asker, missing
 
 ORPHANS_MAX = 256
-"""Orphans that are kept or being tried again. For one more, the oldest of whoever brought the most bytes is dropped."""
+"""Orphans that are kept or being tried again. For one more, the oldest of the peer that brought the most bytes is dropped."""
 ORPHANS_BYTES_MAX = 2**20
 """Bytes of all of them."""
 PEER_ORPHANS_MAX = 64

@@ -54,7 +54,7 @@ class Arrival:
     """How an entry came that is not stored yet, or that something else than its insert has stored.
 
     Attributes:
-        sources: Who brought it, the first of them, each with `Pending.opened`: whoever crashed and came back since may lack it.
+        sources: Who brought it, the first of them, each with `Pending.opened`: a peer that crashed and came back since may lack it.
         is_spread: It was passed on.
     """
 

@@ -1,6 +1,6 @@
 """One router for all logs of a process: which of them know a peer, what the router is told of it, and whom to blame for what.
 
-**Theory of operation.** Whatever is about peers of the mesh and not about one log is handed in here: RPCs, the router's timers, sends and
+**Theory of operation.** All that is about peers of the mesh and not about one log is handed in here: RPCs, the router's timers, sends and
 dials that failed, scores. What the router has to ask of a log comes out as it is (`Validate`, `AnotherSource`), and the driver hands it to
 the `Broadcast` of that topic. A `Broadcast` speaks to the router through `handle`, and says which peers it knows by `attach` and `detach`.
 

@@ -20,8 +20,8 @@ the peer that named them. So an entry arrives if any path of peers leads to it; 
    foreseen.
 2. An entry is passed on at most once by each way, and never back to a peer that is known to have brought it since its stream was opened.
 3. Nothing is passed on that was neither foreseen nor accepted and new; what was foreseen and then failed is followed by our heads.
-4. Whoever brings what no replica may accept is blamed for each piece of it, also after it has left, and nobody else is. Faults of our own
-   disk, orphans and rules of ours blame nobody.
+4. A peer that brings what no replica may accept is blamed for each piece of it, also after it has left, and nobody else is. Faults of our
+   own disk, orphans and rules of ours blame nobody.
 5. A peer that is banned is disconnected here in the same step, and `Ban` tells the driver, which disconnects it everywhere else.
 6. Any entry or head that a peer named and we lack is wanted from that peer until it comes, is rejected, or the peer has left, within the
    bounds of `WantedSyncs`; of a client that may not push it is refused instead.
@@ -391,7 +391,7 @@ class Spreading:
         self._blame(pending.source, f"{verdict.rule}: {verdict.reason}")
 
     def _reject(self, source: PeerId, message_id: MessageId, reason: str) -> None:
-        """Have the router penalise whoever brought a message. Once it reads nothing more of it, no more can be counted: that is a ban."""
+        """Have the router penalise the peer that brought a message. When nothing of it is read, nothing can be counted: that is a ban."""
         self._route(Validated(message_id, PubsubOutcome.REJECT))
         if not self._shared.router.is_heeded(source):
             self._blame(source, reason, OFFENCES_MAX)
@@ -458,7 +458,7 @@ class Spreading:
     # Syncs
 
     def _on_sync_served(self, peer_id: PeerId) -> None:
-        """Tell whoever pulled from an older state our heads: the reference drops an update that came meanwhile."""
+        """Tell our heads to a peer that pulled from an older state: the reference drops an update that came meanwhile."""
         peer = self._peers.get(peer_id)
         if peer is not None and peer.is_push_open:
             self._pushes.on_dropped(peer)

@@ -53,7 +53,7 @@ from .service.service import Service, open_service
 from .transport.stream import Connection, Handler
 
 _STANDING_S = 60.0
-"""Whoever was here for so long without a ban is no stranger when it comes back."""
+"""A peer that was here for so long without a ban is no stranger when it comes back."""
 _LEAVE_S = 10.0
 _REFUSED_MAX = 4_096
 """Banned peers whose refusal has been logged, and is not again."""

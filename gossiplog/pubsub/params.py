@@ -398,7 +398,7 @@ class Thresholds:
     Attributes:
         gossip: No gossip to the peer, none taken from it.
         publish: Not among the recipients of flood publishing and of fan-out.
-        graylist: Whatever it sends is dropped unread.
+        graylist: All that it sends is dropped unread.
         accept_px: From it on its peer exchange is used, ≥ 0.
         opportunistic_graft: A median score in the mesh below it makes the heartbeat graft better peers, ≥ 0.
     """

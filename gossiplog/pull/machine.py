@@ -72,12 +72,12 @@ class Speaks:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """How a pull goes on by itself when a session ended early. Without one, whoever ordered the pull does that by another.
+    """How a pull goes on by itself when a session ended early. Without one, the caller does that by another pull.
 
     Attributes:
         fruitless_max: Sessions in a row that bring nothing, and yet narrow down which keys the source fails on.
         stuck_max: Sessions in a row that change nothing; each but the first follows after twice the pause.
-        pause_s_max: The longest pause that is made; whoever wants more is left, with what was taken.
+        pause_s_max: The longest pause that is made; a peer that wants more is left, with what was taken.
     """
 
     fruitless_max: int = 200
@@ -295,7 +295,7 @@ class Pull:
         if view is None:
             return self._open_tree()
         self._view = view
-        # Whoever is known to speak it need not be asked; of others one question finds what they speak.
+        # A peer that is known to speak it need not be asked; of others one question finds what they speak.
         is_known = self._speaks.reconciles is True
         ways = (Way.RECONCILE,) if is_known else (Way.RECONCILE, *self._tree_ways)
         return self._ask(_State.OPENING, OpenStream(ways, is_known, self._first_answer_s))

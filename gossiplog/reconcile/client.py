@@ -99,7 +99,7 @@ def reconcile(
     """Run the client's side of a session; the outcome is the generator's return value.
 
     Args:
-        outcome: Filled on the way, for whoever may have to end it; it is what is returned.
+        outcome: Filled on the way, for a caller that ends the session early; it is what is returned.
     """
     client = _Client(view, source, now, wishes, outcome or Reconciled())
     try:

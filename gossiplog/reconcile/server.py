@@ -59,7 +59,7 @@ def serve(view: LogView, *, takes: bool = True, served: Served | None = None) ->
 
     Args:
         takes: Take what the client gives.
-        served: Filled on the way, for whoever may have to end it; it is what is returned.
+        served: Filled on the way, for a caller that ends the session early; it is what is returned.
     """
     server = _Server(view, takes=takes, served=served or Served())
     try:
@@ -162,7 +162,7 @@ class _Server:
                     self.served.taken += 1
                     self.served.brought.add(verdict.entry)
             elif verdict.rule in LATER:
-                # Whatever else is in the batch counts.
+                # The rest of the batch counts.
                 later = later or (verdict.reason or "quota" if verdict.rule == Rule.QUOTA else "the store failed")
             elif verdict.rule != "parents":
                 self._left_out.append(key)

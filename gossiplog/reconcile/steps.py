@@ -168,7 +168,7 @@ def give_all(after: bytes | None) -> Generator[Step, Any, int]:
 
 
 def _fitting(values: Sequence[bytes]) -> int:
-    """How many VALUEs to read next, for them to fill a frame if they are like these: whoever reads slowly has no more of our memory."""
+    """How many VALUEs to read next, for them to fill a frame if they are like these: a slow reader has no more of our memory."""
     return max(1, min(_READ_MOST, FRAME_BYTES * len(values) // max(1, sum(map(len, values)))))
 
 

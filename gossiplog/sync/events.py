@@ -76,7 +76,7 @@ class Failed(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """The bytes of a `Send` with this token are written, or the stream is broken, which whoever reads learns of."""
+    """The bytes of a `Send` with this token are written, or the stream is broken, of which the reader learns."""
 
     token: int
 

@@ -113,7 +113,7 @@ def _answer_children(reply: Reply, run: Sequence[rpc.GetChildren], limits: Serve
             return
         children = families.get(request.key)
         if not children or (start is not None and children[0].key != start):
-            # Whoever walks our tree from its root, in this one snapshot, asks for nodes that exist.
+            # A client that walks our tree from its root, in this one snapshot, asks for nodes that exist.
             reply.fail(f"getChildren of a node at level {level} that is not there", is_violation=True)
             return
         has_more = len(children) > most

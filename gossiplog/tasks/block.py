@@ -1,4 +1,4 @@
-"""What is open for the length of a block, and says how it is written to whoever uses it without one."""
+"""What is open for the length of a block, and says how it is written if it is used without one."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from ..sim.scenario import Scenario
 TOPIC = "testnet.example.com"
 MEMBERS_MAX = 200
 _PORTS = range(20_000, 32_000)
-"""Below those that the system gives to whoever dials."""
+"""Below those that the system gives to a dialler."""
 
 Kind: TypeAlias = Literal["server", "client", "browser", "liar"]
 

@@ -119,7 +119,7 @@ class Access:
         return cls(hashes, default, logs)
 
     def replace(self, other: Access) -> None:
-        """Have other rules from now on. Whoever is connected keeps what it may until it comes again."""
+        """Have other rules from now on. A connected client keeps its rights until it comes again."""
         self._hashes, self._default, self._logs = other._hashes, other._default, other._logs
         self.replaced.set()
         self.replaced = trio.Event()

@@ -1,4 +1,4 @@
-"""What the network tells whoever runs it: one record an event, with fields, through the standard library's logging.
+"""What the network tells those who run it: one record an event, with fields, through the standard library's logging.
 
 A record's message has the fields behind the event, so that any formatter shows them; its attributes `event` and `fields` have them apart.
 """

@@ -38,7 +38,7 @@ class Refusal:
 CHALLENGE_S = 60.0
 """Within which a challenge has to be answered."""
 TOKEN_S = 300.0
-"""For which a token lets in. Whoever is connected by then stays."""
+"""For which a token lets in. A client that is connected by then stays."""
 ANSWERED_MAX = 32
 """Challenges that one did may answer in `CHALLENGE_S`: of these the server has to remember that they were."""
 PROVEN = "did."

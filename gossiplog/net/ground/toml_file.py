@@ -11,7 +11,7 @@ from typing import Any
 
 _BYTES_MAX = 2**20
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
-"""Else opening a FIFO waits for whoever writes into it."""
+"""Else opening a FIFO waits for a writer."""
 
 
 def read_toml(file: str | Path) -> dict[str, Any]:

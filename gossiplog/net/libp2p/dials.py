@@ -41,7 +41,7 @@ class DialGuard:
         """Count a dial, as one in vain until `reached` is told.
 
         Raises:
-            CannotConnect: The place, its IP address or whoever told of it has had its share.
+            CannotConnect: The place, its IP address or the peer that told of it has had its share.
         """
         teller, place = address.teller, (address.host, address.port)
         if teller is None:

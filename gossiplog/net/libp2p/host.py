@@ -215,10 +215,10 @@ class Host:
     async def connect(self, peer: PeerId | None, addresses: Sequence[Address]) -> MuxedConnection:
         """Return a connection with a peer; dial its addresses, one after the other, if there is none.
 
-        Whoever asks while the peer is being dialled shares the outcome. If cancelled, the dial ends unless it is another's.
+        Callers that ask while the peer is being dialled share the outcome. If cancelled, the dial ends unless it is another's.
 
         Args:
-            peer: Whom; None takes whoever answers.
+            peer: Who has to answer; None: anybody.
             addresses: Addresses of the peer, tried in this order.
 
         Raises:

@@ -125,7 +125,7 @@ async def secure(
     """Shake hands over a fresh stream. The caller sets a deadline, and closes the stream if this raises or is cancelled.
 
     Args:
-        peer: Whom we dialled; None takes whoever it is.
+        peer: Whom we dialled; None: anybody.
 
     Raises:
         RemoteProtocolError: The other side broke the protocol, proved nothing, or is somebody else.

@@ -110,7 +110,7 @@ def remote_address(stream: trio.SocketStream) -> Address:
 
 
 async def _resolve(address: Address) -> str:
-    """Look up a name that stands for addresses of one family alone; others are left to whoever connects."""
+    """Look up a name that stands for addresses of one family alone; others are left to the caller that connects."""
     family = _FAMILIES.get(address.family)
     if family is None:
         return address.host

@@ -52,7 +52,7 @@ async def upgrade_outbound(stream: ByteStream, key: PeerKey, peer: PeerId | None
     """As `upgrade_inbound`, for a stream that we dialled, after its WebSocket if it has one.
 
     Args:
-        peer: Who has to answer; None takes whoever it is.
+        peer: Who has to answer; None: anybody.
     """
     try:
         negotiated = await _propose(stream, _SECURITY)

@@ -1,4 +1,4 @@
-"""What is said about addresses that cannot be reached: each reason once, and when it works after all. And kept, for whoever asks."""
+"""What is said about addresses that cannot be reached: each reason once, and when it works after all. And kept, for those who ask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a service has done so far, as numbers for whoever watches it. Counting is all that happens here."""
+"""What a service has done so far, as numbers for those who watch it. Counting is all that happens here."""
 
 from __future__ import annotations
 

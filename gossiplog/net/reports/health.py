@@ -22,7 +22,7 @@ from ...replica.log import Replica
 from ..ground.journal import note
 
 SUSPECT_S = 0.25
-"""Whoever waits for longer makes us look."""
+"""A longer wait for the log makes us look."""
 ANSWER_S = 0.35
 """What a log has for an answer of which nothing depends; with two of the above it is less than a second."""
 FILE_ANSWER_S = 10.0

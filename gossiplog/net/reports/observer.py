@@ -119,7 +119,7 @@ class Observer(Witness):
                 try:
                     root, count = await log.run(_read_root())
                 except GossipLogError:
-                    pass  # It is away, or closed; whoever answers for that tells it.
+                    pass  # It is away, or closed, which is told elsewhere.
                 else:
                     if root != told:
                         self.tell("root", message=root.hash.hex(), count=count)

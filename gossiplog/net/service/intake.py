@@ -1,4 +1,4 @@
-"""What the broadcast machine's intake wants done: values are verified, entries inserted, the log followed, and whoever waits is told.
+"""What the broadcast machine's intake wants done: values are verified, entries inserted, the log followed, and those who wait are told.
 
 What is small and comes alone is verified in the step that brings it, what comes in numbers in worker threads. What was committed is
 decided upon in the step that commits it: a task for either would have to be woken up for each entry.
@@ -59,7 +59,7 @@ class IntakeWork:
         self._patience = trio.CancelScope()
         self._turns = _turns()
 
-    # For whoever brings entries
+    # For those who bring entries
 
     async def insert_synced(self, peer: ServedPeer, way: str, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
         """Take in the `(key, VALUE)` that a sync with a peer brought, by which way it was; return their verdicts.
@@ -81,7 +81,7 @@ class IntakeWork:
 
         Args:
             way: `sync`, `reconcile` or `post`.
-            entries: The key under which each came, for whoever asks, and its VALUE.
+            entries: The key under which each came, for those who ask, and its VALUE.
         """
         piece = self._piece_max()
         if piece is None or len(entries) <= piece or self._nursery is None:
@@ -137,7 +137,7 @@ class IntakeWork:
         self._end_turn()
 
     async def _be_patient(self) -> None:
-        """While something waits, see that it does not for too long: otherwise whoever ends his turn begins the next one's."""
+        """See that nothing waits for too long. As a rule a log that ends its turn begins that of the next."""
         while self._held:
             with trio.CancelScope(deadline=self._turns.logs.look_at(self._driver.now())) as self._patience:
                 await trio.sleep_forever()
@@ -158,7 +158,7 @@ class IntakeWork:
             self._end_turn()
 
     def _end_turn(self) -> None:
-        """End the log's turn if nothing of it is at work, and begin that of whoever is next."""
+        """End the log's turn if nothing of it is at work, and begin that of the next log."""
         if self._driver.machine.intake.batches_out <= len(self._held):
             now, turns = self._driver.now(), self._turns
             turns.logs.end(self, now)
@@ -250,7 +250,7 @@ class IntakeWork:
             peer.inserting += 1
 
     def on_batch_decided(self, action: BatchDecided) -> None:
-        """Wake up whoever waits for it."""
+        """Wake up the caller that waits for it."""
         waiter = self._waiting.get(action.ticket)
         if waiter is not None:
             waiter.verdicts = action.verdicts
@@ -259,7 +259,7 @@ class IntakeWork:
     # Life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Work for ever; it has started when the log is followed. Whoever still waits when it ends is told that nothing was stored."""
+        """Work for ever; it has started when the log is followed. Those who still wait when it ends are told that nothing was stored."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -321,7 +321,7 @@ class _Turns:
             self._switch_s = None
 
     def give(self, now: float) -> None:
-        """Begin the work of whoever has its turn now. One that is over at once does not begin the next one within it."""
+        """Begin the work of the log whose turn it is. Work that is over at once does not begin the next within it."""
         if self._is_giving:
             return
         self._is_giving = True
@@ -359,7 +359,7 @@ def _closing() -> Verdict:
 def _explain(error: BaseException, entries: int, way: str) -> NotStored:
     """Say why entries were not stored. A log that is being closed takes no more, which is nobody's fault: peers bring them again.
 
-    Whoever posts is answered, and the answer is logged.
+    The client that posts is answered, and the answer is logged.
     """
     if isinstance(error, ClosedError):
         note("entries not stored", level=logging.DEBUG, entries=entries, reason=str(error))

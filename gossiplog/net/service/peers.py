@@ -137,7 +137,7 @@ class ServedPeer:
 
     @property
     def is_syncing(self) -> bool:
-        """Whether a sync with it runs, whoever began it."""
+        """Whether a sync with it runs, ours or its own."""
         return self.serving.locked() or self.pulling > 0
 
     @property

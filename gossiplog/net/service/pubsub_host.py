@@ -128,14 +128,14 @@ class _PubsubLink:
 
 
 class PubsubHost:
-    """Made for a mesh by whoever opens that, else by the first log's service.
+    """Made by `open_mesh`, or by the first log's service without a mesh.
 
     Args:
         me: Our own peer id; None where no peer will ask.
         make_router: How entries are spread; gossipsub unless given.
 
     Attributes:
-        shared: The router and who is banned; whoever watches may look.
+        shared: The router and who is banned. Others may look at it.
         protocols: The pubsub protocol ids that we speak, the preferred one first.
         handlers: What a connection of a mesh serves beside each log's streams.
         dialler: Makes connections for the router; None without a mesh.
@@ -545,5 +545,5 @@ def _make_gossipsub(rng: random.Random) -> Router:
 
 
 def _note_fault(error: Exception, cause: Event | SharedEvent | Action) -> None:
-    """Log a fault of ours, which must end neither the connection of whoever brought it to light, nor the log's writer."""
+    """Log a fault of ours, which must end neither the connection of the peer that brought it to light, nor the log's writer."""
     note("fault in the protocol", level=logging.ERROR, error=error, cause=type(cause).__name__)

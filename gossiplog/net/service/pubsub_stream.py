@@ -59,8 +59,8 @@ class RpcSender:
     async def run(self, stream: Stream, first: Rpc | None) -> str:
         """Write until the stream is lost, and return why; what was being written is lost with it.
 
-        The stream's end is looked for all the time: rust-libp2p closes the stream of whoever sends what it does not take, and says
-        nothing to whoever goes on writing.
+        The stream's end is looked for all the time: rust-libp2p closes the stream of a peer that sends what it does not take, and
+        says nothing to one that goes on writing.
 
         Args:
             stream: Ours; the other side has nothing to say on it.

@@ -88,7 +88,7 @@ class PushStream:
                 )
                 nursery.cancel_scope.cancel()
         finally:
-            # Whatever was queued has been written, or is not wanted any more: the peer reads the end, and closes its side.
+            # All that was queued has been written, or is not wanted any more: the peer reads the end, and closes its side.
             self.stream.close_sending()
             self._queue.clear()
             self.queued_bytes = 0
@@ -108,7 +108,7 @@ class PushStream:
             try:
                 await self.stream.send_all(b"".join(parts))
             except (StreamReset, ClosedError):
-                # Whoever reads learns of it as well, and says so.
+                # The reader learns of it as well, and says so.
                 return
             self.queued_bytes -= size
             self._moved_at = trio.current_time()

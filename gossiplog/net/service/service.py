@@ -1,7 +1,7 @@
 """One log on the network: a broadcast machine, and the connections, streams, tasks and timers that it is driven with.
 
 A log has at most one service, whatever kinds of peers it has: a hub for browsers, a server of a mesh, a client of hubs, or all at once,
-so that what arrives on one side goes out on the other. Whoever brings connections does three things:
+so that what arrives on one side goes out on the other. A caller that brings connections does three things:
 
     async with open_service(log) as service:                  # shared: the first one starts it, the last one stops it
         connection = …                                        # it serves service.handlers: a Handler for each protocol id
@@ -98,7 +98,7 @@ class Service:
     """The service of one log; see the module's docstring. Made by `open_service`.
 
     Attributes:
-        machine: The log's protocol; whoever watches may look, and hands it nothing.
+        machine: The log's protocol. Others may look at it, and hand it nothing.
         handlers: What a connection serves for this log, by protocol id.
         users: Blocks of `open_service` that are open.
         hubs: URLs of the hubs that it is kept connected to.
@@ -142,7 +142,7 @@ class Service:
         """Have the observer take a fact, if there is one. See `Witness.tell`."""
         self.driver.observed(kind, peer, **columns)
 
-    # For whoever brings connections
+    # For those who bring connections
 
     @asynccontextmanager
     async def attached(
@@ -158,7 +158,7 @@ class Service:
     ) -> AsyncIterator[PeerConnection]:
         """Take a connection into use for the length of a block, which ends when the connection is closed.
 
-        Whatever uses the connection ends with the block, but for a batch of a sync that is being inserted, which is waited for.
+        All that uses the connection ends with the block, but for a batch of a sync that is being inserted, which is waited for.
 
         Args:
             connection: Open, its streams served by `handlers`. The same object for as long as it is attached, and for the handlers.
@@ -201,7 +201,7 @@ class Service:
                 self.driver.on_detached(link)
                 nursery.cancel_scope.cancel()
 
-    # For whoever watches
+    # For those who watch
 
     def state(self) -> BroadcastState:
         """Show the machine as values."""

@@ -257,7 +257,7 @@ class PullSession:
         if self._reading is not None or self._session.wants_input:
             while self._todo:
                 self._nursery.start_soon(self._carry_out, self._todo.popleft())
-        # Whoever waits looks again: there is something to write, or to read, or another deadline.
+        # Those who wait look again: there is something to write, or to read, or another deadline.
         moved, self._moved = self._moved, trio.Event()
         moved.set()
         if self._reading is not None:
@@ -291,7 +291,7 @@ class PullSession:
         return Received(data) if data else Closed("the stream ended")
 
     async def _write(self) -> None:
-        # Whoever reads learns of a stream that is broken.
+        # The reader learns of a stream that is broken.
         with suppress(GossipLogError):
             while True:
                 while self._outgoing:

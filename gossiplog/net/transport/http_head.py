@@ -37,7 +37,7 @@ _UNSUPPORTED_VERSION, _HEAD_TOO_LONG = 505, 431
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What a request says before its body, whoever read it.
+    """What a request says before its body.
 
     Attributes:
         target: Path and query, as they were sent, but for a token.

@@ -400,7 +400,7 @@ class MuxedConnection:
         if isinstance(error, StreamReset):
             _LOGGER.debug("a stream of %s (%s) ended: %s", self.peer, name, error, extra=details)
         elif isinstance(error, GossipLogError):
-            # Whoever sends one stream of nonsense may send thousands.
+            # A peer that sends one stream of nonsense may send thousands.
             is_known = stream.protocol in self._warned
             level = logging.DEBUG if is_known else logging.INFO if isinstance(error, ProtocolNotSupported) else logging.WARNING
             self._warned.add(stream.protocol)

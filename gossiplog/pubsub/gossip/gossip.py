@@ -100,7 +100,7 @@ class Gossip:
             unwanted[message_id] = until
 
     def fulfil(self, message_id: MessageId) -> Container[PeerId]:
-        """A message came: whoever promised it has kept the promise, or another was faster. Returns who had."""
+        """A message came: the peers that promised it have kept the promise, or another was faster. Returns them."""
         promised = self._promises.pop(message_id, None)
         if promised is None:
             return ()

@@ -74,7 +74,7 @@ class TopicMeshes:
             if links is None or peer.id in links or not peer.has_mesh:
                 continue
             if topic not in peer.topics and not core.add_to_topic(topic, peer):
-                continue  # whoever grafts is in the topic, even if its announcement was lost; but this one is in too many
+                continue  # a peer that grafts is in the topic, even if its announcement was lost; but this one is in too many
             if peer.is_direct:
                 self._refuse(topic, peer, with_px=False)
             elif self.backoff.is_active(topic, peer.id, core.now):

@@ -70,7 +70,7 @@ def find_farthest_near(links: Mapping[PeerId, ActiveLink], rtts: RoundTrips, in_
 
 
 class RoundTrips:
-    """The smoothed round trips to the members of one topic's views; bounded by forgetting whoever leaves them.
+    """The smoothed round trips to the members of one topic's views; bounded by forgetting those who leave them.
 
     Source: "Episub" (r1), "Active View Management"; GoCast (DSN 2005), section 2.2.
 

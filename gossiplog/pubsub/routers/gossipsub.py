@@ -102,7 +102,7 @@ class Gossipsub(Meshsub):
         if held is None:
             return
         if held.outcome is Outcome.REJECT and scores is not None:
-            scores.reject(peer.id, held.topic)  # each time: whoever replays what is invalid goes on offending
+            scores.reject(peer.id, held.topic)  # each time: a peer that replays what is invalid goes on offending
         elif self._note_source(held, message, peer) and held.outcome is Outcome.ACCEPT and scores is not None:
             scores.deliver_again(peer.id, held.topic, self.now - held.validated_at)
 
