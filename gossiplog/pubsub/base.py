@@ -110,9 +110,7 @@ class Hooks:
     def _on_timer(self, token: TimerToken) -> None:
         """A timer of the router's own fired."""
 
-    def _on_other(
-        self, event: events.AppScored | events.TopicScored | events.PeerRecordLearned | events.Probed | events.ConnectFailed
-    ) -> None:
+    def _on_other(self, event: events.OtherEvent) -> None:
         """An event that only some routers heed."""
 
     def _is_grafted(self, topic: Topic, peer: PeerId) -> bool:

@@ -149,19 +149,7 @@ class Probed:
     rtt_s: float | None
 
 
-RareEvent: TypeAlias = (
-    TimerFired
-    | Publish
-    | PeerConnected
-    | PeerDisconnected
-    | ConnectFailed
-    | SendFailed
-    | Subscribe
-    | Unsubscribe
-    | Start
-    | AppScored
-    | TopicScored
-    | PeerRecordLearned
-    | Probed
-)
+OtherEvent: TypeAlias = AppScored | TopicScored | PeerRecordLearned | Probed | ConnectFailed
+"""Those that only some routers heed."""
+RareEvent: TypeAlias = TimerFired | Publish | PeerConnected | PeerDisconnected | SendFailed | Subscribe | Unsubscribe | Start | OtherEvent
 Event: TypeAlias = RpcReceived | Validated | RareEvent

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from ..actions import Fate, SetTimer
 from ..base import PubSub
-from ..events import AppScored, ConnectFailed, PeerRecordLearned, Probed, TopicScored
+from ..events import ConnectFailed, OtherEvent, Probed
 from ..overlay.dialler import OverlayDials
 from ..overlay.hyparview import MembershipViews
 from ..overlay.plumtree import FLUSH, HOPS_MAX, MISSING, BroadcastTree, Wake
@@ -180,7 +180,7 @@ class Episub(PubSub):
         for view in self.views.values():
             view.on_closed(peer.id)
 
-    def _on_other(self, event: AppScored | TopicScored | PeerRecordLearned | Probed | ConnectFailed) -> None:
+    def _on_other(self, event: OtherEvent) -> None:
         if isinstance(event, Probed):
             for view in self.views.values():
                 view.on_probed(event.peer, event.rtt_s)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from random import Random
 
 from ..actions import Fate, SendRpc
-from ..events import AppScored, ConnectFailed, Outcome, PeerRecordLearned, Probed, TopicScored
+from ..events import AppScored, OtherEvent, Outcome, TopicScored
 from ..gossip.gossip import Gossip
 from ..gossip.score import PeerScores
 from ..params import GossipsubParams
@@ -132,7 +132,7 @@ class Gossipsub(Meshsub):
         if self.scores is not None:
             self.scores.disconnect(peer.id, self.now)
 
-    def _on_other(self, event: AppScored | TopicScored | PeerRecordLearned | Probed | ConnectFailed) -> None:
+    def _on_other(self, event: OtherEvent) -> None:
         super()._on_other(event)
         if self.scores is None:
             return

@@ -10,7 +10,7 @@ from random import Random
 
 from ..actions import Connect, Fate, SetTimer
 from ..base import PubSub
-from ..events import AppScored, ConnectFailed, PeerRecordLearned, Probed, TopicScored
+from ..events import OtherEvent, PeerRecordLearned
 from ..gossip.fanout import Fanout
 from ..gossip.mesh import PeerExchange, TopicMeshes
 from ..gossip.score import Scoring
@@ -166,7 +166,7 @@ class Meshsub(PubSub):
         if control.prune:
             self.mesh.on_prune(peer, control.prune)
 
-    def _on_other(self, event: AppScored | TopicScored | PeerRecordLearned | Probed | ConnectFailed) -> None:
+    def _on_other(self, event: OtherEvent) -> None:
         if isinstance(event, PeerRecordLearned):
             self.exchange.learn(event.peer, event.record)
 
