@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import trio
 from hostile_client import muxed, push, push_stream
-from network_support import TOPIC, eventually, fetch, memory_log, open_stream, signer, until_count, until_equal, until_has
+from network_support import PATIENCE_S, TOPIC, eventually, fetch, memory_log, open_stream, signer, until_count, until_equal, until_has
 from wsproto import ConnectionType, WSConnection
-from wsproto.events import AcceptConnection, CloseConnection, Request
+from wsproto.connection import ConnectionState
+from wsproto.events import AcceptConnection, CloseConnection, Ping, Pong, Request
 
 from gossiplog import GossipLog
 from gossiplog.archive import entry_to_line
@@ -122,19 +123,19 @@ async def test_client_without_a_token_is_told_why_and_is_let_in_with_one() -> No
 
 
 async def handshake(hub: Hub, *, origin: str, target: str = "/", subprotocols: list[str] | None = None) -> tuple[AcceptConnection, Any]:
-    """Connect as a page does; return the answer, and how the server said goodbye if it did."""
+    """Connect as a page does; return the answer, and how the server said goodbye if it did before it answered a ping."""
     protocol = WSConnection(ConnectionType.CLIENT)
     request = Request(host="localhost", target=target, subprotocols=subprotocols or [], extra_headers=[(b"origin", origin.encode())])
     events: list[Any] = []
     async with await open_stream(hub) as stream:
         await stream.send_all(protocol.send(request))
-        with trio.move_on_after(1.0):
-            while not any(isinstance(event, CloseConnection) for event in events):
-                data = await stream.receive_some()
-                protocol.receive_data(data or None)
-                events += protocol.events()
-                if not data:
-                    break
+        with trio.fail_after(PATIENCE_S):
+            while not any(isinstance(event, (CloseConnection, Pong)) for event in events):
+                protocol.receive_data(await stream.receive_some() or None)
+                new = list(protocol.events())
+                events += new
+                if any(isinstance(event, AcceptConnection) for event in new) and protocol.state is ConnectionState.OPEN:
+                    await stream.send_all(protocol.send(Ping()))
     return events[0], next((event for event in events if isinstance(event, CloseConnection)), None)
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
+from math import inf
 
 import pytest
 import trio
 from hostile_client import SYNC, muxed, push_stream
 from network_support import eventually, memory_log
 
+from gossiplog.broadcast.broadcast import Broadcast
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.net import MuxedConnection, MuxedStream
 from gossiplog.sync.rpc import AbortResponse, GetRoot
 from gossiplog.sync.wire import decode_response, encode_request
 
-SOON_S = 5.0
-"""Long before everybody is told our heads again."""
+SOON_S = 60.0
 LONG_ENOUGH_S = 0.5
 """For what is told within `RESUME_S`, which is shorter here."""
 
@@ -57,6 +59,8 @@ async def client(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
     monkeypatch.setattr("gossiplog.net.service.sessions.SESSION_S", 0.02)
     monkeypatch.setattr("gossiplog.net.service.syncs.RESUME_S", 0.1)
     monkeypatch.setattr("gossiplog.broadcast.pushes.PUSH_AGAIN_S", 0.01)
+    # Nobody is told our heads again for another reason.
+    monkeypatch.setattr("gossiplog.net.service.service.Broadcast", partial(Broadcast, tell_again_s=inf))
     async with memory_log(1) as log:
         await log.append(1)
         async with log.listen("127.0.0.1:0") as hub, muxed(hub) as connection, trio.open_nursery() as nursery:

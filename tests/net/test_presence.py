@@ -58,13 +58,15 @@ async def test_changes_begin_with_what_is_and_a_slow_reader_gets_the_newest() ->
         first = await anext(changes)
         assert (first.author, first.name, first.value) == (ANN, "cursor", 0)
         for number in range(1, 20):
-            await ann.presence.set({"cursor": number}, ttl_s=0.5)
+            await ann.presence.set({"cursor": number}, ttl_s=60)
         await shows(log, {ANN: {"cursor": 19}})
         assert [(change.name, change.value) for change in await changes.next_page()] == [("cursor", 19)]
+        await ann.presence.set({"cursor": 19}, ttl_s=0.2)
         with trio.fail_after(60):
             assert (await anext(changes)).value is None
-        await ann.presence.set({"cursor": 7}, ttl_s=0.2)
+        await ann.presence.set({"cursor": 7}, ttl_s=60)
         await shows(log, {ANN: {"cursor": 7}})
+        await ann.presence.set({"cursor": 7}, ttl_s=0.2)
         await shows(log, {})
         with trio.move_on_after(0.1) as waiting:
             await anext(changes)
