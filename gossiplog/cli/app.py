@@ -78,11 +78,11 @@ otherwise.
 
 \b
 Exit codes
- 0  done                           5    incomplete: run it again to resume
- 1  failed                         6    unauthorised
- 2  wrong usage                    7    something to fix, or a missing entry
- 3  damage found, or invalid data  130  interrupted by Ctrl-C; the log is whole
- 4  network or protocol error      141  the reader of a pipe closed it early
+  0  done                        5    incomplete: run it again to resume
+  1  failed                      6    unauthorised
+  2  wrong usage                 7    something to fix, or a missing entry
+  3  damaged or invalid data     130  interrupted by Ctrl-C; the log is whole
+  4  network or protocol error   141  the reader of a pipe closed it early
 
 \b
 Completion
