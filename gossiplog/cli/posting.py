@@ -40,7 +40,7 @@ class Poster:
     """Appends to one log of a server.
 
     Args:
-        url: What `gossiplog serve` prints, with `/TOPIC` where it serves several logs.
+        url: What `gossiplog serve` prints, or where a log is mounted; its last part, if any, is the topic.
         token: Lets us in; without one the signer does, where the server lets in its did.
         tls: How the server's certificate is checked; the system's authorities unless given.
         tell: Is told, before anything is signed, of a topic that the server named, and not the URL.
@@ -61,7 +61,7 @@ class Poster:
             self._server = parse_server_url(url, token=token)
         path = self._server.target.partition("?")[0].rstrip("/")
         self._base = f"{path}/api"
-        self._topic = unquote(path.strip("/"))
+        self._topic = unquote(path.rpartition("/")[2])
         self._signer = signer
         self._value_bytes_max = value_bytes_max
         self._proves = not self._server.headers

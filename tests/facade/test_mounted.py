@@ -26,8 +26,9 @@ from wsproto.events import Request as Upgrade
 import gossiplog
 from gossiplog import aio
 from gossiplog.archive import entry_to_line
+from gossiplog.cli.posting import Poster
 from gossiplog.codec import pcf
-from gossiplog.entry import sign_entry
+from gossiplog.entry import VALUE_BYTES_DEFAULT, sign_entry
 from gossiplog.errors import LocalProtocolError
 from gossiplog.net import HubLimits
 from gossiplog.net.ground.access import Access
@@ -97,6 +98,18 @@ def test_two_clients_and_the_application_itself_are_in_one_room() -> None:
                 await until_same(log, one, other, count=33)
                 assert (await http.get(f"/log/{TOPIC}/api/messages/{posted.id}")).status_code == 200
                 assert (await http.get("/log/", headers={"accept": "text/html"})).json()["topics"] == [TOPIC]
+
+    asyncio.run(main())
+
+
+def test_the_command_line_appends_to_a_mounted_log() -> None:
+    """The topic that it signs for is the last part of the URL, not all of its path."""
+
+    async def main() -> None:
+        async with aio_log(1) as log, under_uvicorn(mounted(log)) as port:
+            poster = Poster(f"ws://127.0.0.1:{port}/log/{TOPIC}", signer(4), None, VALUE_BYTES_DEFAULT)
+            entry = await asyncio.to_thread(poster.append, "from a shell")
+            assert await log.has(entry.id)
 
     asyncio.run(main())
 
