@@ -160,7 +160,7 @@ async def secured_pair(dialler_muxers=(YAMUX,), **dialled):
             results[name] = error
             await (near if name == "dialler" else far).aclose()
 
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run, "dialler", secure(Bytes(near), ONE, dialler_muxers, is_initiator=True, **dialled))
             nursery.start_soon(run, "listener", secure(Bytes(far), TWO, (YAMUX,), is_initiator=False))
@@ -224,7 +224,7 @@ async def test_a_peer_that_cannot_prove_its_key_is_refused(monkeypatch):
 async def test_what_is_no_handshake_is_an_error_of_the_other_side(message):
     near, far = memory_stream_pair()
     await near.send_all(len(message).to_bytes(2, "big") + message)
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.send_all, b"\x00\x60" + b"y" * 96)
             with pytest.raises((RemoteProtocolError, ClosedError)):
@@ -252,7 +252,7 @@ async def test_the_muxer_is_agreed_upon_afterwards_with_a_peer_that_offers_none_
             received += await secured.receive_some()
         assert b"na\n" in received
 
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(listen)
             nursery.start_soon(dial_without_extension)
@@ -261,7 +261,7 @@ async def test_the_muxer_is_agreed_upon_afterwards_with_a_peer_that_offers_none_
 
 async def test_a_peer_with_another_muxer_alone_is_refused():
     near, far = memory_stream_pair()
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
 
             async def dial_with_mplex():

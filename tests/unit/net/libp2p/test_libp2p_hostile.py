@@ -1,6 +1,6 @@
 """What strangers may do to a host: it stays up, an honest peer is served throughout, and nothing that was taken is kept."""
 
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 import trio
@@ -140,17 +140,18 @@ async def test_silent_connections_do_not_keep_others_out():
 async def test_a_handshake_has_its_time():
     async with a_host(TCP, limits=HubLimits(handshake_s=0.05)) as host:
         async with await trio.open_tcp_stream("127.0.0.1", host.addresses[0].port) as stream:
-            await stream.send_all(HEADER)
-            with trio.fail_after(5):
-                assert await stream.receive_some() == HEADER
-                assert await stream.receive_some() == b""
-        assert host.admission.half_open == 0
+            # Its time may be over before our header is there.
+            with trio.fail_after(60), suppress(trio.BrokenResourceError):
+                await stream.send_all(HEADER)
+                while await stream.receive_some():
+                    pass
+        await eventually(lambda: host.admission.half_open == 0)
 
 
 async def test_a_byte_at_a_time_is_no_way_to_stay_in_the_handshake():
     async with a_host(TCP, limits=HubLimits(handshake_s=0.1)) as host:
         stream = await trio.open_tcp_stream("127.0.0.1", host.addresses[0].port)
-        with trio.fail_after(5), pytest.raises(trio.BrokenResourceError):
+        with trio.fail_after(60), pytest.raises(trio.BrokenResourceError):
             while True:
                 await stream.send_all(HEADER[:1])
                 await trio.sleep(0.01)

@@ -73,7 +73,7 @@ async def stranger(service: Service, kind: PeerKind = PeerKind.CLIENT) -> AsyncI
 async def pushed(stream: MuxedStream, count: int) -> list[Insert | Update]:
     """Read so many messages from a push stream."""
     frames, events = FrameDecoder(), list[Insert | Update]()
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while len(events) < count:
             events += map(decode_event, frames.take(await stream.receive_some()))
     return events

@@ -124,7 +124,7 @@ async def test_a_lazy_stream_is_one_frame_with_the_proposal_and_what_is_said_fir
         stream = await connection.open_stream(["/echo"], is_lazy=True)
         await stream.send_all(b"data")
         proposal = Proposal(["/echo"]).start()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             arrived = b""
             while b"data" not in arrived:
                 arrived += await bare.stream.receive_some()
@@ -174,7 +174,7 @@ async def test_the_agreement_goes_out_with_the_answer_to_what_came_with_the_prop
         far = bare.muxer.open(0.0)
         bare.muxer.write(far, memoryview(Proposal(["/prompt"]).start() + b"question" * is_early))
         await bare.send()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             if is_early:
                 # Whoever asks with the proposal waits for no more than an answer.
                 await wait_all_tasks_blocked()
@@ -564,7 +564,7 @@ async def test_leaving_the_block_tells_the_peer_and_resets_its_calls():
         async with open_muxed(Bytes(left), is_client=True, peer=PeerId("server")) as client:
             await client.open_stream(["/wait"])
         assert client.end.kind is EndKind.CLOSED
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             end = await server.wait_ended()
         assert end.kind is EndKind.GONE
     assert ended == [server.end]
