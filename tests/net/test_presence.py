@@ -152,8 +152,8 @@ async def test_floods_and_forgeries_cost_their_sender_and_five_ban_it() -> None:
         memory_log(9) as hostile,
         open_service(hostile) as service,
         open_hub_connections() as connections,
-        connections.used(hostile.topic, service.handlers, parse_url(hub.urls[0])) as (muxed, _),
-        service.attached(muxed, PeerKind.HUB),
+        connections.used(hostile.topic, service.handlers, parse_url(hub.urls[0])) as place,
+        service.attached(place.muxed, PeerKind.HUB),
     ):
         protocol = presence_protocol(log.topic)
         await ben.presence.set({"cursor": 1}, ttl_s=60)
@@ -163,13 +163,13 @@ async def test_floods_and_forgeries_cost_their_sender_and_five_ban_it() -> None:
         forged = [later.frame(0)[:-1] + bytes([number]) for number in (2, 3)]
         frames = [*forged, b"\x05hello", b"\xff\xff\xff\x01", good.frame(0) * 3_000]
         for data in frames:
-            stream = await muxed.open_stream([protocol])
+            stream = await place.muxed.open_stream([protocol])
             with pytest.raises(gossiplog.GossipLogError), trio.fail_after(60):
                 await stream.send_all(data)
                 while await stream.receive_some():
                     pass
                 raise gossiplog.GossipLogError
         with trio.fail_after(60):
-            await muxed.wait_ended()
+            await place.muxed.wait_ended()
         await ben.presence.set({"cursor": 2}, ttl_s=60)
         await shows(log, {BEN: {"cursor": 2}})

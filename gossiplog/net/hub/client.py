@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import random
 import ssl
-from collections.abc import AsyncIterator, Hashable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +18,7 @@ import trio
 
 from ...broadcast.events import PeerKind
 from ...entry.signing import Signer
-from ...errors import CannotConnect, ClosedError, GossipLogError, LocalProtocolError, ProtocolNotSupported, RemoteProtocolError
+from ...errors import CannotConnect, ClosedError, DecodeError, GossipLogError, LocalProtocolError, ProtocolNotSupported, RemoteProtocolError
 from ...glass.advice import advice_on
 from ...limits import Backoff
 from ...pubsub.types import PeerId
@@ -28,7 +28,7 @@ from ...tasks.nursery import open_service_nursery
 from ..ground.journal import note
 from ..ground.protocol_ids import refusals_protocol
 from ..service.peers import PeerConnection, PeerConnectionState
-from ..service.refusals import STREAMS_A_LOG, hear_refusals
+from ..service.refusals import STREAMS_A_LOG, read_refusals
 from ..service.service import Service, open_service
 from ..transport.http_head import take_token
 from ..transport.muxed import MuxedConnection, open_muxed
@@ -206,16 +206,44 @@ class _HubConnection:
     unused: trio.Event = field(default_factory=trio.Event)
     is_for_one: bool = False
 
-    def leave(self, handlers: Mapping[str, Handler], stream: Stream | None) -> None:
-        """Use it no longer for a log, with its stream if it was asked for by one."""
+    def leave(self, handlers: Mapping[str, Handler], stream: Stream | None, *, is_asked: bool) -> None:
+        """Use it no longer for a log, whose stream of refusals this is, and which the hub was asked for or not."""
         for protocol in handlers:
             self.handlers.pop(protocol, None)
-        if stream is not None:
-            stream.reset()
+        if is_asked:
             self.muxed.muxer.streams_max -= STREAMS_A_LOG
         self.users -= 1
         if not self.users:
             self.unused.set()
+        elif stream is not None:
+            stream.reset()
+
+
+@dataclass(eq=False, slots=True)
+class PlaceAtHub:
+    """A log's place on a connection with a hub.
+
+    Attributes:
+        muxed: The connection.
+        topic: The log's.
+        stream: Of refusals, with whose end either side gives up the log; None where the hub has none, or it is not open yet.
+    """
+
+    muxed: MuxedConnection
+    topic: str
+    stream: Stream | None = None
+
+    async def hear(self, on_refused: Callable[[Refused], None]) -> bool:
+        """Hear what the hub does not take, until it says no more; False if it is none that says so."""
+        try:
+            self.stream = self.stream or await self.muxed.open_stream([refusals_protocol(self.topic)])
+        except GossipLogError:
+            return False
+        try:
+            await read_refusals(self.stream, on_refused)
+        except DecodeError as error:
+            note("malformed refusals", level=logging.WARNING, peer=self.muxed.peer, reason=str(error))
+        return True
 
 
 @dataclass(eq=False, slots=True)
@@ -248,24 +276,22 @@ class HubConnections:
     @asynccontextmanager
     async def used(
         self, topic: str, handlers: Mapping[str, Handler], hub: HubUrl, tls: ssl.SSLContext | None = None, origin: str | None = None
-    ) -> AsyncIterator[tuple[MuxedConnection, Stream | None]]:
+    ) -> AsyncIterator[PlaceAtHub]:
         """Use a connection for a log for the length of a block: one that is there, or one that is dialled now.
 
         Args:
             topic: The log's.
             handlers: What the connection serves for it.
 
-        Returns:
-            The connection, and the stream of refusals by which the log was asked for, if it was.
-
         Raises:
             CannotConnect: As `open_websocket`.
         """
         connection, stream = await self._take(topic, handlers, hub, tls, origin)
+        place = PlaceAtHub(connection.muxed, topic, stream)
         try:
-            yield connection.muxed, stream
+            yield place
         finally:
-            connection.leave(handlers, stream)
+            connection.leave(handlers, place.stream, is_asked=stream is not None)
 
     async def _take(
         self, topic: str, handlers: Mapping[str, Handler], hub: HubUrl, tls: ssl.SSLContext | None, origin: str | None
@@ -308,7 +334,7 @@ class HubConnections:
             note("log refused on a shared connection", level=logging.DEBUG, hub=hub.url, reason=str(error))
         finally:
             if stream is None:
-                connection.leave(handlers, None)
+                connection.leave(handlers, None, is_asked=False)
         return stream
 
     async def _hold(
@@ -403,31 +429,31 @@ class HubLink:
     async def _connect(self) -> None:
         service = self._service
         async with (
-            self._connections.used(service.topic, service.handlers, self._hub, self._tls, self._origin) as (muxed, stream),
-            service.attached(muxed, PeerKind.HUB) as link,
+            self._connections.used(service.topic, service.handlers, self._hub, self._tls, self._origin) as place,
+            service.attached(place.muxed, PeerKind.HUB) as link,
         ):
             note("hub connected", hub=self.url)
             service.failed_dials.on_reached(self.url, "hub")
             self.error = None
             self._set(link)
-            link.start(partial(self._hear, stream))
+            link.start(partial(self._hear, place))
             link.start(service.presence.join)
-            link.start(partial(_end_with, muxed))
             connected_at = trio.current_time()
             try:
                 await link.given_up.wait()
             finally:
                 self._set(None)
-            reason = "the hub gave up the log" if muxed.end is None else muxed.end.reason
+            reason = "the hub gave up the log" if place.muxed.end is None else place.muxed.end.reason
         if trio.current_time() - connected_at >= STABLE_S:
             self._backoff.reset()
         self.error = reason
         note("hub lost", level=logging.WARNING, hub=self.url, reason=reason)
 
-    async def _hear(self, stream: Stream | None, link: PeerConnection) -> None:
-        """Hear what the hub does not take. If it says so, it ends that to give up the log."""
-        if await hear_refusals(link.connection, self._service.topic, self._on_refused, stream):
-            link.given_up.set()
+    async def _hear(self, place: PlaceAtHub, link: PeerConnection) -> None:
+        """Hear what the hub does not take. One that says so ends that to give up the log; any other one closes the connection."""
+        if not await place.hear(self._on_refused):
+            await place.muxed.wait_ended()
+        link.given_up.set()
 
     def _on_refused(self, refused: Refused) -> None:
         """Take what the hub says: in the log once a rule, in facts each time."""
@@ -450,11 +476,6 @@ class HubLink:
     def _tell_changed(self) -> None:
         changed, self._changed = self._changed, trio.Event()
         changed.set()
-
-
-async def _end_with(connection: MuxedConnection, link: PeerConnection) -> None:
-    await connection.wait_ended()
-    link.given_up.set()
 
 
 @asynccontextmanager

@@ -116,7 +116,7 @@ class ClientConnection(Mapping[str, Handler]):
                 # The nursery outlives all streams, which may ask for one more log.
                 async with muxing as self._muxed:
                     client.place.worth = self._worth
-                    await self._nursery.start(self._use, service, rights, using)
+                    self._nursery.start_soon(self._use, service, rights, using)
                     await self._muxed.wait_ended()
                 self._nursery.cancel_scope.cancel()
 
@@ -157,7 +157,14 @@ class ClientConnection(Mapping[str, Handler]):
             finally:
                 muxer.streams_max -= STREAMS_A_LOG
 
-    async def _use(self, service: Service, rights: Rights, using: AsyncExitStack, *, task_status: trio.TaskStatus[None]) -> None:
+    async def _use(
+        self,
+        service: Service,
+        rights: Rights,
+        using: AsyncExitStack,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
         """Have a log use the connection until either side gives it up; with the last one the connection is closed."""
         hub, client, topic, muxed = self._hub, self._client, service.topic, self._muxed
         is_counted = not hub.admission.is_exempt(client.address)

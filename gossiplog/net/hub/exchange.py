@@ -44,11 +44,10 @@ from ...tasks.nursery import open_service_nursery
 from ...tree.node import Node
 from ..ground.protocol_ids import is_in_parts, is_of_another, push_protocol, sync_protocols
 from ..service.peers import new_bucket
-from ..service.refusals import hear_refusals
 from ..service.sessions import Puller, ServeSession, Turns, close_in_peace
 from ..transport.muxed import MuxedConnection
 from ..transport.stream import Connection, Stream
-from .client import HubConnections, HubUrl, open_hub_connections
+from .client import HubConnections, HubUrl, PlaceAtHub, open_hub_connections
 
 QUIET_S = 10.0
 """How long a hub may do nothing about our heads before we give up."""
@@ -171,7 +170,7 @@ class _Session:
         self._on_progress = on_progress
         self._on_pause = on_pause
         self._connection: MuxedConnection
-        self._stream: Stream | None
+        self._place: PlaceAtHub
         self._nursery: trio.Nursery
         self._push_protocol = push_protocol(log.topic)
         self._sync_protocols = sync_protocols(log.topic)
@@ -190,7 +189,8 @@ class _Session:
         async with AsyncExitStack() as stack:
             among = await stack.enter_async_context(open_hub_connections()) if connections is None else connections
             using = among.used(self._log.topic, handlers, self._hub, tls)
-            self._connection, self._stream = await stack.enter_async_context(using)
+            self._place = await stack.enter_async_context(using)
+            self._connection = self._place.muxed
             try:
                 async with open_service_nursery() as self._nursery:
                     yield
@@ -208,7 +208,7 @@ class _Session:
             self._nursery.start_soon(self._hear_refusals)
 
     async def _hear_refusals(self) -> None:
-        await hear_refusals(self._connection, self._log.topic, self._on_refused, self._stream)
+        await self._place.hear(self._on_refused)
         # It is one that does not say so, or has gone.
         self._heard.set()
 

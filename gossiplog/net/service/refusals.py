@@ -7,7 +7,6 @@ Source: docs/spec/sync.md, "Refusals".
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,13 +16,11 @@ import trio
 from ...codec.framing import FrameDecoder
 from ...entry.message_id import encode_id
 from ...entry.validation import Rule, Verdict
-from ...errors import ClosedError, DecodeError, GossipLogError, StreamReset
+from ...errors import ClosedError, StreamReset
 from ...limits import keep_newest
 from ...sync.refusals import REFUSAL_BYTES_MAX, TEXT_CHARS_MAX, Refused, decode_refusal, encode_refusal
 from ...tasks.nursery import open_service_nursery
-from ..ground.journal import note
-from ..ground.protocol_ids import refusals_protocol
-from ..transport.stream import Connection, Stream
+from ..transport.stream import Stream
 
 STREAMS_A_LOG = 4
 """By which the streams grow that either side of a connection may open, with each log beside the first: refusals, push, presence, a sync."""
@@ -82,25 +79,6 @@ async def _write(stream: Stream, box: RefusalBox) -> None:
         await stream.send_all(b"")
         while True:
             await stream.send_all(encode_refusal(await box.take()))
-
-
-async def hear_refusals(connection: Connection, topic: str, on_refused: Callable[[Refused], None], stream: Stream | None = None) -> bool:
-    """Hear what a hub does not take, until it says no more, on a stream that is opened now unless it is there.
-
-    Returns:
-        Whether the hub is one that says so.
-    """
-    try:
-        stream = stream or await connection.open_stream([refusals_protocol(topic)])
-    except GossipLogError:
-        return False
-    try:
-        await read_refusals(stream, on_refused)
-    except DecodeError as error:
-        note("malformed refusals", level=logging.WARNING, peer=connection.peer, reason=str(error))
-    finally:
-        stream.reset()
-    return True
 
 
 async def read_refusals(stream: Stream, on_refused: Callable[[Refused], None]) -> None:
