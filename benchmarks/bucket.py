@@ -407,7 +407,8 @@ def tests(kills: int, damages: int) -> list[Figure]:
 
 def spark_workers(count: int, folder: Path) -> list[Figure]:
     """Have Spark verify a bucket by one executor and by two."""
-    from .spark import Setup, workers
+    from .material import Setup
+    from .spark import workers
 
     place = folder / "spark"
     (place / "scratch").mkdir(parents=True)

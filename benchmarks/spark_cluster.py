@@ -1,6 +1,8 @@
 """What a log of a billion entries would cost on a cluster, worked out from what one machine needs for an entry."""
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from .measure import Figure
 
@@ -58,16 +60,18 @@ and run the jobs on that publisher's folder: executors read segments themselves.
 from then on) to storage that all executors share: verification begins with the bytes, so it believes nothing that the export says.
 Postgres can be read by all executors at once; mind its connections, one a core.
 
-Of a bucket with 10^9 entries, by [what a task needs](bucket-scan.md) (entries of 14 words, 40,000 of them, at a load of 12 to 18) and
-[what publishing does](bucket.md):
+Of a bucket with 10^9 entries of 14 words, by [what a task needs](bucket-scan.md) and [what publishing does](bucket.md), which say with
+how many entries and at which load they were measured:
 
-- **publish**: 30 µs an entry, 8.3 core hours in one process, once; from then on what is new.
-- **size**: segments of 0.55 × the VALUEs; with all hashes 0.85 ×. Entries of 300 B are 165 GB of segments and 255 GB in all.
+- **publish**: {publish:.1f} µs an entry, {publish_h:.1f} core hours in one process, once; from then on what is new.
+- **clone**, for who wants a log of it all the same: {clone:.1f} µs an entry, {clone_h:.0f} core hours, by one process.
+- **size**: segments of {segments:.2f} × the VALUEs; with all hashes {objects:.2f} ×. Entries of 300 B are {segments_gb:.0f} GB of
+  segments and {objects_gb:.0f} GB in all.
 - **requests**: 244,141 reads of segments for a scan, and 15,259 tiles more to prove them; 7.8 million small objects, of which a scan
   reads none.
-- **scan**: key and VALUE 4.8 µs, 1.3 core hours; the usual columns 17.3 µs, 4.8 core hours. **Verify**, the tree's proof included: 114
-  µs, 32 core hours, where a SQLite file took 109 µs in the same turns. To these comes the JVM's share, which is the same whatever is
-  read.
+- **scan**: key and VALUE {scan:.1f} µs, {scan_h:.1f} core hours; the usual columns {columns:.1f} µs, {columns_h:.1f} core hours.
+  **Verify**, the tree's proof included: {verify:.1f} µs, {verify_h:.0f} core hours, where a SQLite file took {sqlite:.1f} µs in the same
+  turns. To these comes the JVM's share, which is the same whatever is read.
 - **several publishers**: each part of 262,144 entries of another publisher is compared with 54 B for each entry of the largest, which
   at this size is 3.9 million requests a part. So name one publisher's folder.
 - **`tree`** sorts its leaves, 36 B an entry, as a publisher's order is not that of keys.
@@ -93,6 +97,25 @@ Of a bucket with 10^9 entries, by [what a task needs](bucket-scan.md) (entries o
 """
 
 
+def _bucket() -> dict[str, float]:
+    """Return what a bucket costs, in µs an entry, hours for all and gigabytes, as the results say that lie beside the page."""
+    found: dict[str, float] = {}
+    for name in ("bucket", "bucket-scan"):
+        record = json.loads((Path(__file__).parent / "results" / f"{name}.json").read_text("utf-8"))
+        found |= {figure["name"]: figure["median"] for figure in record["figures"]}
+    costs = {
+        "publish": found["bucket.publish"],
+        "clone": found["bucket.clone"],
+        "scan": found["bucket-scan.key,value.bucket"],
+        "columns": found["bucket-scan.columns.bucket"],
+        "verify": found["bucket-scan.verify.bucket"],
+        "sqlite": found["bucket-scan.verify.sqlite"],
+    }
+    sizes = {"segments": found["bucket.publish.size"], "objects": found["bucket.size"]}
+    hours = {f"{name}_h": cost * _ENTRIES / 1e6 / 3600 for name, cost in costs.items()}
+    return costs | hours | sizes | {f"{name}_gb": share * 300 * _ENTRIES / 1e9 for name, share in sizes.items()}
+
+
 def cluster_page(figures: Sequence[Figure], size: int) -> str:
     """Return the page, in Markdown.
 
@@ -110,6 +133,7 @@ def cluster_page(figures: Sequence[Figure], size: int) -> str:
     stored = found.get("spark.export-bytes")
     parts = _ENTRIES // _A_PART
     return _PAGE.format(
+        **_bucket(),
         size=size,
         cores=_CORES,
         rows="\n".join(rows),
