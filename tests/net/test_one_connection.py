@@ -82,6 +82,30 @@ async def test_fifty_logs_of_a_shelf_have_one_connection_and_each_gets_what_it_l
         await eventually(lambda: not hub.admission.open and not hub.links())
 
 
+async def test_what_a_hub_says_of_one_log_is_not_told_of_others_that_dial_at_the_same_time() -> None:
+    async with hub_of("there", "other") as (hub, _), open_hub_connections() as connections, AsyncExitStack() as stack:
+        links = {}
+        for topic in ("gone", "there"):
+            log = await stack.enter_async_context(memory_log(2, topic))
+            url = at_topic(f"ws://127.0.0.1:{hub.port}", topic)
+            links[topic] = await stack.enter_async_context(connect(log, url, connections=connections))
+        await eventually(lambda: links["there"].is_connected)
+        await eventually(lambda: "404" in (links["gone"].error or ""))
+        assert links["there"].attempts == 1
+
+
+async def test_a_server_that_is_not_reached_is_dialled_once_and_told_by_the_name_of_each_log() -> None:
+    nowhere = f"ws://127.0.0.1:{free_port()}"
+    async with open_hub_connections() as connections, AsyncExitStack() as stack:
+        links = {}
+        for topic in ("a", "b"):
+            log = await stack.enter_async_context(memory_log(2, topic))
+            links[topic] = await stack.enter_async_context(connect(log, at_topic(nowhere, topic), connections=connections))
+        for topic, link in links.items():
+            await eventually(lambda link=link: link.error)
+            assert f"{nowhere}/{topic}: " in (link.error or "")
+
+
 async def test_presence_of_each_room_goes_over_the_one_connection() -> None:
     async with hub_of("a", "b") as (hub, logs), clients_of(hub, "a", "b") as (own, _):
         for number, log in enumerate(own):

@@ -164,12 +164,26 @@ def _dialling(hub: HubUrl) -> Iterator[None]:
     with trio.move_on_after(DIAL_S) as timing:
         try:
             yield
-        except (OSError, ClosedError, RemoteProtocolError) as error:
+        except RemoteProtocolError as error:
             reason = in_words(error)
             raise CannotConnect(f"cannot connect to {hub.url}: {reason}", hint=advice_on(reason)) from None
+        except (OSError, ClosedError) as error:
+            raise _NotReached(hub, in_words(error)) from None
     if timing.cancelled_caught:
-        reason = f"{hub.url} did not answer within {DIAL_S:g} s"
-        raise CannotConnect(reason, hint=advice_on(reason))
+        raise _NotReached(hub, f"it did not answer within {DIAL_S:g} s")
+
+
+class _NotReached(CannotConnect):
+    """A server gave no answer, whichever of its logs was asked for.
+
+    Args:
+        hub: The log's place there.
+        reason: What went wrong, without the place.
+    """
+
+    def __init__(self, hub: HubUrl, reason: str) -> None:
+        super().__init__(f"cannot connect to {hub.url}: {reason}", hint=advice_on(reason))
+        self.reason = reason
 
 
 def tls_of(hub: HubUrl, tls: ssl.SSLContext | None) -> ssl.SSLContext | None:
@@ -253,13 +267,14 @@ class _Server:
     Attributes:
         dialling: Held by whoever looks for the connection.
         connection: The latest one that logs may share.
-        failures: How often it was dialled in vain, and why lastly.
+        failures: How often it was dialled in vain.
+        reason: Why it was not reached lastly.
     """
 
     dialling: trio.Lock = field(default_factory=trio.Lock)
     connection: _HubConnection | None = None
     failures: int = 0
-    error: CannotConnect | None = None
+    reason: str = ""
 
 
 class HubConnections:
@@ -302,14 +317,15 @@ class HubConnections:
         async with server.dialling:
             connection = server.connection
             if connection is None or connection.muxed.is_over or not connection.users:
-                if server.error is not None and server.failures != failures:
+                if server.failures != failures:
                     # It was dialled while this one waited.
-                    raise CannotConnect(str(server.error), hint=server.error.hint)
+                    raise _NotReached(hub, server.reason)
                 try:
                     dial = partial(self._hold, hub, place or hub, tls, origin, dict(handlers))
                     server.connection = connection = await self._nursery.start(dial)
-                except CannotConnect as error:
-                    server.failures, server.error = server.failures + 1, error
+                except _NotReached as error:
+                    server.failures += 1
+                    server.reason = error.reason
                     raise
                 return connection, None
             connection.users += 1
