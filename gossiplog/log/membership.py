@@ -10,7 +10,8 @@ one that it should be, and takes it back.
 
 Invariants:
     1. After `refresh` the state is that of the store within the transaction.
-    2. Data is touched by all revocations that reach one of its nodes, but those within whose `keep` it is; each such pair is stored.
+    2. Data is touched by all revocations that count and reach one of its nodes, but those within whose `keep` it is; each such pair is
+       stored. Pairs with a revocation that is void are found when it counts: a removed admin may sign as many of these as it likes.
     3. Data is void in the store if it is void by the state after `finish`.
 
 A membership belongs to one thread of work at a time: the log's writer has one, its readers share another.
@@ -159,7 +160,7 @@ class Membership:
         if not nodes:
             return members.explain_absence(author, view)
         if members.revocations and (against := members.against(nodes)):
-            self._touched[entry.key] = {each.index for each in against}
+            self._touched[entry.key] = {each.index for each in against} - self._void
         self._after[entry.key] = view
         return True
 
@@ -219,13 +220,14 @@ class Membership:
         added = [members.by_key[key] for key in self._said if key in members.by_key and key in new]
         changed.hidden.update(self._said)
         revoked = [control for control in added if isinstance(control.said, access.Revoke)]
-        for control in revoked:
-            for key in (yield from self._find_outside(control, new)):
-                self._touched.setdefault(key, set()).add(control.index)
         flipped: set[int] = set()
         if revoked:
             void = self._find_void()
             flipped, self._void = void ^ self._void, void
+            for control in [*revoked, *(members.controls[index] for index in flipped)]:
+                if control.index not in void and isinstance(control.said, access.Revoke):
+                    for key in (yield from self._find_outside(control, new)):
+                        self._touched.setdefault(key, set()).add(control.index)
         keys = set(self._touched)
         keys.update((yield from ask(ReadTouchedBy(sorted(flipped)))) if flipped else ())
         for control in [*added, *(members.controls[index] for index in flipped)]:
@@ -395,7 +397,10 @@ class Membership:
         if said.keep == ():
             return (yield from _find_by(dids, floor, new))
         walked = 0
-        keep = new[revocation.key].parent_keys if said.keep is None else list(map(decode_id, said.keep))
+        keep: Sequence[bytes] = list(map(decode_id, said.keep or ()))
+        if said.keep is None:
+            stored = {} if revocation.key in new else (yield from read_values([revocation.key]))
+            keep = (new.get(revocation.key) or Entry(revocation.key, stored[revocation.key])).parent_keys
         heap: list[tuple[int, bytes]] = []
         # The same without what is known to be kept, and perhaps with some of it.
         left: list[tuple[int, bytes]] = []

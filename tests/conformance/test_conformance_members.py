@@ -302,3 +302,40 @@ async def test_removals_that_a_removed_admin_backdates_follow_few_parents(open_d
         assert sum(followed) < 10
         # None of them counts; what the child wrote does, as the removal kept it.
         assert [(await log.standing(entry.id)).counts for entry in data] == [True, True]
+
+
+async def test_a_void_removal_costs_a_row_and_takes_effect_once_it_counts(open_durable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anna lets in Ben, Ben lets in Carl, Carl lets in Dora. Carl, removed by Ben, removes Dora: void, until Ben's removal is void."""
+    written: list[int] = []
+    write = membership.WriteMembers
+
+    def counting(rows, touched, lost, regained):
+        written.append(len(touched))
+        return write(rows, touched, lost, regained)
+
+    monkeypatch.setattr(membership, "WriteMembers", counting)
+    anna, ben, carl, dora = SIGNERS[:4]
+    async with (
+        open_durable(topic=NAME, policy=Policy((anna.did,)), signer=anna, app=APPLICATIONS[1]) as log,
+        gossiplog.open(":memory:", topic=log.topic, signer=carl) as carls,
+    ):
+        bens = await log.grant(ben.did, "admin")
+        place = await log.grant(carl.did, "admin", signer=ben)
+        doras = await log.grant(dora.did, signer=carl)
+        said = [await log.append(number, signer=dora) for number in range(5)]
+        await carls.sync(log)
+        removal = await log.revoke(place.id, signer=ben)
+        late = [await carls.revoke(doras.id, keep=[]) for _ in range(3)]
+        written.clear()
+        await log.sync(carls)
+        assert sum(written) == 0 and {(await log.standing(each.id)).revoked_by for each in late} == {(removal.id,)}
+        # Data comes that Carl's removals would make void, too.
+        parents = [said[-1].key]
+        more = sign_entry(dora, log.topic, next_clock(parents), parents, pcf.encode("more"))
+        assert (await log.insert(more.value)).is_new
+        assert await shown(log) == {entry.id for entry in said}
+        await log.revoke(bens.id, keep=[place.id], adopt=[place.id])
+        for entry in (*said, more):
+            assert (await log.standing(entry.id)).revoked_by[0] in {each.id for each in late}
+        assert await shown(log) == set()
+        await assert_whole(log)
