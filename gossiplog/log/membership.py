@@ -397,10 +397,7 @@ class Membership:
         if said.keep == ():
             return (yield from _find_by(dids, floor, new))
         walked = 0
-        keep: Sequence[bytes] = list(map(decode_id, said.keep or ()))
-        if said.keep is None:
-            stored = {} if revocation.key in new else (yield from read_values([revocation.key]))
-            keep = (new.get(revocation.key) or Entry(revocation.key, stored[revocation.key])).parent_keys
+        keep = yield from _kept_by(revocation.key, said.keep, new)
         heap: list[tuple[int, bytes]] = []
         # The same without what is known to be kept, and perhaps with some of it.
         left: list[tuple[int, bytes]] = []
@@ -455,6 +452,14 @@ class Membership:
                 found.append(key)
             push(entry.parent_keys, kept)
         return found
+
+
+def _kept_by(key: bytes, keep: Sequence[str] | None, new: Mapping[bytes, Entry]) -> Plan[Sequence[bytes]]:
+    """Return the keys that a revocation keeps, with all before them: its parents, if it does not say."""
+    if keep is not None:
+        return list(map(decode_id, keep))
+    stored = {} if key in new else (yield from read_values([key]))
+    return (new.get(key) or Entry(key, stored[key])).parent_keys
 
 
 def _find_by(dids: Collection[str], floor: bytes, new: Mapping[bytes, Entry]) -> Plan[list[bytes]]:
