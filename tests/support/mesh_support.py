@@ -64,9 +64,9 @@ async def a_peer(*bootstrap: Address, key: PeerKey | None = None, log: GossipLog
         yield mesh
 
 
-async def eventually(holds: Callable[[], Any]) -> None:
+async def eventually(holds: Callable[[], Any], within_s: float = PATIENCE_S) -> None:
     """Wait for what other tasks and sockets bring about; an answer may be awaitable."""
-    with trio.fail_after(PATIENCE_S):
+    with trio.fail_after(within_s):
         while True:
             answer = holds()
             if await answer if isinstance(answer, Awaitable) else answer:
