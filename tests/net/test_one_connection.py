@@ -26,12 +26,13 @@ from gossiplog.net.ground.access import Access
 from gossiplog.net.ground.admission import Admission
 from gossiplog.net.ground.protocol_ids import push_protocol, refusals_protocol
 from gossiplog.net.hub import client_connection
-from gossiplog.net.hub.client import HubLink, at_topic, connect, open_hub_connections, parse_url
+from gossiplog.net.hub.client import HubLink, at_topic, connect, fetch_token, open_hub_connections, parse_url
 from gossiplog.net.hub.client_connection import LOGS_MAX
 from gossiplog.net.hub.exchange import exchange
 from gossiplog.net.hub.server import Hub, listen
 from gossiplog.net.service import push_stream
 from gossiplog.net.transport.muxed import MuxedConnection
+from gossiplog.web import make_http
 
 ROOMS = [f"room-{number}.example.com" for number in range(50)]
 
@@ -323,6 +324,26 @@ async def test_a_client_that_reads_nothing_of_one_log_loses_that_one_alone(monke
             while b"still there" not in heard:
                 heard += await pushes[1].receive_some()
         assert not connection.is_over
+
+
+async def test_a_member_that_is_removed_from_one_log_keeps_the_others() -> None:
+    member, policy = signer(2), gossiplog.Policy([signer(1).did])
+    rules = {"default": {"anonymous": []}, "logs": {"b": {"anonymous": ["connect", "pull", "push"]}}}
+    limits = HubLimits(access=Access.parse(rules))
+    async with gossiplog.open(":memory:", topic="team.example.com", policy=policy, signer=signer(1)) as log:
+        node = (await log.grant(member.did, "write")).id
+        async with memory_log(1, "b") as other, listen([log, other], "127.0.0.1:0", limits=limits, make_http=make_http) as hub:
+            url = at_topic(f"ws://127.0.0.1:{hub.port}", log.topic)
+            token = await fetch_token(parse_url(url, identity=member))
+            assert token is not None
+            async with muxed(f"{url}?token={token}") as connection:
+                streams = [await connection.open_stream([refusals_protocol(topic)]) for topic in (log.topic, "b")]
+                await log.revoke(node)
+                with trio.fail_after(20):
+                    assert await streams[0].receive_some() == b""
+                await eventually(lambda: not hub.services[log.topic].peers)
+                await connection.open_stream([push_protocol("b")])
+                assert not connection.is_over
 
 
 async def test_a_connection_ends_with_its_last_log() -> None:
