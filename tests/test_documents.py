@@ -85,6 +85,14 @@ def test_reference_has_every_public_name() -> None:
     assert [name for name in gossiplog.__all__ if name != "__version__" and f"::: gossiplog.{name}\n" not in text] == []
 
 
+def test_pages_are_as_wide_as_the_phone_that_shows_them() -> None:
+    # Without this line a phone draws them 980 pixels wide, and too small to read.
+    texts = [page.read_text("utf-8") for page in [*PAGES, *(ROOT / "examples").rglob("*.html")]]
+    pages = [page for text in texts for page in text.split("<!doctype html>")[1:]]
+    assert len(pages) >= 4
+    assert [page[:200] for page in pages if 'name="viewport" content="width=device-width"' not in page[:200]] == []
+
+
 def test_readme_and_the_site_begin_alike() -> None:
     start = (ROOT / "docs" / "index.md").read_text("utf-8").partition("\nBegin with")[0]
     assert len(start.splitlines()) > 5
