@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import ssl
@@ -13,7 +14,7 @@ import click
 
 from ..errors import LocalProtocolError
 from .exits import ExitCode, Failure, misused
-from .output import Output
+from .output import Output, clean
 
 if TYPE_CHECKING:
     from ..entry.signing import Signer
@@ -95,10 +96,30 @@ class PathType(PlaceType, click.Path):
         return click.Path.convert(self, super().convert(value, param, ctx), param, ctx)
 
 
+class OutputType(PathType):
+    """Where to write a file, which replaces an earlier one: but neither a log nor a key, which cannot be made again."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Take a path as `PathType` does, and look what is there."""
+        place = super().convert(value, param, ctx)
+        if place != "-" and Path(place).is_file():
+            with contextlib.suppress(OSError), Path(place).open("rb") as file:
+                for begins, what in _KEPT.items():
+                    file.seek(0)
+                    if file.read(len(begins)) == begins:
+                        self.fail(f"{clean(str(place))} is {what}, which is not overwritten", param, ctx)
+        return place
+
+
+_KEPT = {b"SQLite format 3\0": "a log, or another database", b"-----BEGIN ": "a key or a certificate"}
+"""How a file begins that is not overwritten, and what it is."""
+
 PLACE = PlaceType()
 FILE, FOLDER = PathType(dir_okay=False), PathType(file_okay=False)
 FILE_OR_DASH = PathType(dir_okay=False, allow_dash=True)
 """A file, or '-' for stdin or stdout."""
+OUTPUT, OUTPUT_OR_DASH = OutputType(dir_okay=False), OutputType(dir_okay=False, allow_dash=True)
+OUTPUT_PATH = OutputType(dir_okay=False, path_type=Path)
 
 
 class _LogType(PlaceType):

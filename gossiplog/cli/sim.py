@@ -15,7 +15,7 @@ import click
 
 from ..pubsub.registry import ROUTERS
 from .exits import ExitCode
-from .options import PLACE, PathType, output_options, processors
+from .options import OUTPUT_PATH, PLACE, PathType, output_options, processors
 from .output import Output, say
 from .progress import Progress
 from .session import in_trio, wait_for_signal
@@ -75,8 +75,8 @@ def scenarios(as_json: bool) -> None:
 @router_option
 @nodes_option
 @set_option
-@click.option("--trace", type=PathType(dir_okay=False, path_type=Path), help="Write every record; .jsonl, for `sim play` too, or .parquet.")
-@click.option("--transcript", type=PathType(dir_okay=False, path_type=Path), help="Write every record as text to read.")
+@click.option("--trace", type=OUTPUT_PATH, help="Write every record; .jsonl, for `sim play` too, or .parquet.")
+@click.option("--transcript", type=OUTPUT_PATH, help="Write every record as text to read.")
 @plots_option
 @format_option
 @click.option("--baseline", is_flag=True, help="Run it without its attackers too, and compare.")
@@ -189,7 +189,7 @@ def compare(
 @sim.command()
 @click.argument("grid", type=PathType(exists=True, dir_okay=False, path_type=Path))
 @jobs_option
-@click.option("--out", type=PathType(dir_okay=False, path_type=Path), help="Write rows here, .jsonl or .csv; standard output by default.")
+@click.option("--out", type=OUTPUT_PATH, help="Write rows here, .jsonl or .csv; standard output by default.")
 def sweep(grid: Path, jobs: int | None, out: Path | None) -> None:
     """Run a grid of scenarios.
 

@@ -40,6 +40,23 @@ def test_export_is_verified_offline_and_imported_into_an_equal_log(cli: Run, app
     assert not list(Path().glob("*.partial"))
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["export LOG -o OUT", "graph LOG -o OUT", "prove LOG ID -o OUT", "sim run sparse --trace OUT", "sim run sparse --transcript OUT"],
+)
+@pytest.mark.parametrize("kind", ["a log", "a key"])
+def test_output_overwrites_neither_a_log_nor_a_key_but_its_own_earlier_file(cli: Run, app: str, command: str, kind: str) -> None:
+    out = Path("x.jsonl")
+    out.write_bytes(Path(app).read_bytes() if kind == "a log" else b"-----BEGIN PRIVATE KEY-----\n")
+    before = out.read_bytes()
+    words = {"LOG": app, "OUT": str(out), "ID": "046g5pa4kq42faefmgv4h0i2fp9ppjn3"}
+    refused = cli(*(words.get(word, word) for word in command.split()), code=2)
+    assert f"x.jsonl is {kind}" in refused.err
+    assert out.read_bytes() == before
+    for _ in range(2):
+        cli("export", app, "-o", "y.jsonl")
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.car"])
 def test_log_with_a_snapshot_goes_through_archives_where_it_is_switched_on(shell: Run, name: str) -> None:
     child = sign_entry(Ed25519Signer.from_seed(bytes(32)), SNAPSHOT_TOPIC, 1, [SNAPSHOT.key], pcf.encode("child"))

@@ -13,7 +13,7 @@ import click
 from ...errors import DecodeError
 from ...graph import GraphNode, TextStyle, draw_dot, draw_html, draw_svg, draw_text
 from ..entries import ID_CHARACTERS, payload_text, short_did, with_void
-from ..options import FILE_OR_DASH, Location, log_argument
+from ..options import OUTPUT_OR_DASH, Location, log_argument
 from ..output import Output, clean, counted, cut, is_unicode
 from ..session import opened, run
 
@@ -35,7 +35,7 @@ _DESCRIPTION_MIN = 40
 )
 @click.option("--limit", type=click.IntRange(1, _LIMIT_MAX), default=_LIMIT, show_default=True, metavar="N", help="The newest N entries.")
 @click.option("--ascii", "is_ascii", is_flag=True, help="For text: ASCII characters only.")
-@click.option("-o", "--output", metavar="FILE", type=FILE_OR_DASH, help="Write to a file rather than to stdout.")
+@click.option("-o", "--output", metavar="FILE", type=OUTPUT_OR_DASH, help="Write to a file rather than to stdout.")
 def graph(log: Location, format_: str, limit: int, is_ascii: bool, output: str | None) -> None:
     """Draw the graph.
 

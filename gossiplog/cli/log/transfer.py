@@ -17,7 +17,7 @@ from ...archive import BLOCK_BYTES_MAX, ArchiveFormat, ArchiveSource, Record, ca
 from ...errors import DamagedLog, DecodeError, StoreError
 from ...tasks.pages import bounded
 from ..exits import ExitCode, Failure
-from ..options import FILE_OR_DASH, LOG, Location, archive_options, durability_option, log_argument, output_options
+from ..options import FILE_OR_DASH, LOG, OUTPUT_OR_DASH, Location, archive_options, durability_option, log_argument, output_options
 from ..output import Output, clean, counted
 from ..progress import Progress
 from ..session import damage_hint, in_trio, is_in_bucket, opened, resolve, run, waited_for
@@ -40,7 +40,7 @@ _ORPHAN_BYTES_MAX = 64 * 1024 * 1024
     "-o",
     "--output",
     metavar="FILE",
-    type=FILE_OR_DASH,
+    type=OUTPUT_OR_DASH,
     required=True,
     help="FILE.jsonl or FILE.car, either with .gz; FILE.parquet; '-' for JSON lines on stdout.",
 )

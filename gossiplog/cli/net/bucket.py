@@ -14,7 +14,18 @@ from ...archive import entry_to_line
 from ...errors import BucketError, DecodeError
 from ..entries import payload_text
 from ..exits import ExitCode, Failure
-from ..options import FILE, PLACE, Location, durability_option, id_argument, key_option, log_argument, output_options, witness_option
+from ..options import (
+    FILE,
+    OUTPUT,
+    PLACE,
+    Location,
+    durability_option,
+    id_argument,
+    key_option,
+    log_argument,
+    output_options,
+    witness_option,
+)
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
 from ..session import in_trio, opened, resolve, with_log
@@ -164,7 +175,7 @@ async def checkpoint(place: str, publisher: str | None, out: Output) -> int:
 @click.command()
 @log_argument
 @id_argument
-@click.option("-o", "--output", metavar="FILE", type=FILE, required=True, help="Where to write the proof: x.tlog-proof.")
+@click.option("-o", "--output", metavar="FILE", type=OUTPUT, required=True, help="Where to write the proof: x.tlog-proof.")
 @click.option("--from", "place", metavar="URL", type=PLACE, help="The bucket that holds it; by default those that LOG was published to.")
 @_publisher_option
 @output_options()
