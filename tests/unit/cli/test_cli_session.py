@@ -2,6 +2,7 @@
 
 import signal
 import weakref
+from collections.abc import Iterator
 
 import pytest
 import trio
@@ -13,6 +14,14 @@ DEADLINE_S = 60.0
 
 class Thing:
     """What is made and gone again."""
+
+
+@pytest.fixture(autouse=True)
+def pythons_handler() -> Iterator[None]:
+    """A Spark session of another test leaves a handler of its own, and trio keeps out of where there is one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupt(_: object = None) -> None:
