@@ -291,21 +291,24 @@ class GossipLog(Replica):
         Args:
             other: A log with the same topic, or the place of a bucket, which is a folder.
             source: What earlier syncs learned about that log; pass the same object each time.
-            signer: Signs what is published, instead of the log's own signer; without either, nothing is published.
+            signer: Signs what is published, instead of the log's own signer. Without either nothing is published, nor behind a web server.
             on_progress: Called now and then with how many published entries were dealt with, and how many there are as far as is known.
 
         Raises:
             LocalProtocolError: The topics differ, or the place is no bucket.
             ReadOnlyLog: This log is open read-only.
             RemoteProtocolError: The other log's tree contradicts itself.
-            BucketError: The bucket's storage failed.
+            BucketError: The bucket's storage failed, or there is a `signer` and nothing can be written there.
         """
         if isinstance(other, Replica):
             return await super().sync(other, source=source)
-        from .bucket import exchange, open_storage
+        from .bucket import check_writable, exchange, open_storage
 
         self._check_writable()
-        return await exchange(self, open_storage(other), signer or self._signer, on_progress=on_progress)
+        storage = open_storage(other)
+        if signer is not None:
+            check_writable(storage)
+        return await exchange(self, storage, signer or self._signer, on_progress=on_progress)
 
     async def prove(self, id: str, place: str | os.PathLike[str] | None = None, *, publisher: str | None = None) -> bytes:
         """Return a proof that an entry is in a published log, as a file that can be checked without the log.

@@ -31,9 +31,11 @@ class Folder:
     Attributes:
         only: The one publisher that is read; None for all.
         has_locks: True.
+        is_read_only: False.
     """
 
     has_locks = True
+    is_read_only = False
 
     def __init__(self, root: Path, only: str | None = None) -> None:
         self.root = root

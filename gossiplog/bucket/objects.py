@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import trio
 
 from ..errors import BucketError
+from .storage import check_writable
 
 T = TypeVar("T")
 
@@ -40,6 +41,7 @@ class Objects:
         url: The URL as given; it has no secrets.
         only: The one publisher that is read, if the URL names it.
         has_locks: False.
+        is_read_only: It is behind a web server.
     """
 
     has_locks = False
@@ -47,27 +49,38 @@ class Objects:
     def __init__(self, url: str, only: str | None) -> None:
         self.url = url
         self.only = only
-        self._is_http = url.startswith(("http://", "https://"))
-        self._store = _open(url, is_http=self._is_http)
+        self.is_read_only = url.startswith(("http://", "https://"))
+        self._store = _open(url, is_http=self.is_read_only)
         self._threads = trio.CapacityLimiter(_THREADS)
-        self._lacks_keys = not self._is_http and not any(map(_KEYS.match, os.environ))
+        self._has_ranges = True
+        self._lacks_keys = not self.is_read_only and not any(map(_KEYS.match, os.environ))
 
     async def read(self, path: str, offset: int, length: int) -> tuple[bytes, int] | None:
         """See `Storage`."""
         import obstore
+        from obstore import exceptions
 
         def get() -> tuple[bytes, int] | None:
+            skipped = 0
             try:
-                found = obstore.get(self._store, path, options={"range": (offset, offset + length)})
+                if self._has_ranges:
+                    try:
+                        found = obstore.get(self._store, path, options={"range": (offset, offset + length)})
+                    except exceptions.NotSupportedError:
+                        # A simple web server, as Python's own, always sends the whole file.
+                        self._has_ranges = False
+                if not self._has_ranges:
+                    found, skipped = obstore.get(self._store, path), offset
             except FileNotFoundError:
                 return None
-            parts, size = [], 0
+            parts = bytearray()
             for part in found:
-                parts.append(bytes(part))
-                size += len(part)
-                if size > length:
-                    raise BucketError(f"{self.url}/{path}: more came than was asked for")
-            return b"".join(parts), found.meta["size"]
+                parts += bytes(part)
+                if len(parts) > skipped + length:
+                    break
+            if self._has_ranges and len(parts) > length:
+                raise BucketError(f"{self.url}/{path}: more came than was asked for")
+            return bytes(parts[skipped : skipped + length]), found.meta["size"]
 
         return await self._call(path, get)
 
@@ -75,7 +88,7 @@ class Objects:
         """See `Storage`."""
         import obstore
 
-        self._refuse_if_read_only()
+        check_writable(self)
         await self._call(path, lambda: obstore.put(self._store, path, data))
 
     async def flush(self) -> None:
@@ -87,7 +100,7 @@ class Objects:
         import obstore
         from obstore import exceptions
 
-        self._refuse_if_read_only()
+        check_writable(self)
 
         def put() -> bool:
             mode: Any = "create"
@@ -114,7 +127,7 @@ class Objects:
         """See `Storage`. A web server lists nothing, so its URL has to name the publisher."""
         import obstore
 
-        if self._is_http:
+        if self.is_read_only:
             raise BucketError(f"{self.url} does not list what it has", hint="name the publisher: end the URL with its folder, z6Mk…")
 
         def look() -> tuple[list[str], list[str]]:
@@ -129,17 +142,13 @@ class Objects:
         """See `Storage`."""
         import obstore
 
-        self._refuse_if_read_only()
+        check_writable(self)
         await self._call(paths[0], lambda: obstore.delete(self._store, [*paths]))
 
     @asynccontextmanager
     async def lock(self, publisher: str) -> AsyncIterator[None]:
         """See `Storage`: nobody is kept out, but the second to write `head` gets an error."""
         yield
-
-    def _refuse_if_read_only(self) -> None:
-        if self._is_http:
-            raise BucketError(f"{self.url} can be read, and not written to", hint="publish where the web server takes its files from")
 
     async def _call(self, path: str, function: Callable[[], T]) -> T:
         hint = _KEYS_HINT if self._lacks_keys else None

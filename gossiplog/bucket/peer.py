@@ -19,7 +19,7 @@ from ..errors import GossipLogError
 from ..tasks.nursery import open_service_nursery
 from .cosigning import WITNESS_S, AskWitness, Cosigned, WitnessPlace, cosign_published
 from .publish import Published, publish
-from .storage import Storage
+from .storage import Storage, check_writable
 from .take import Taken, take
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ class Exchanged:
 async def exchange(
     log: Replica, storage: Storage, signer: Signer | None, *, on_progress: Callable[[int, int], None] | None = None
 ) -> Exchanged:
-    """Take, and then publish. Raises as `take` and `publish`."""
+    """Take, and then publish, with a signer and where that can be. Raises as `take` and `publish`."""
     taken = await take(log, storage, on_progress=on_progress)
-    return Exchanged(taken, None if signer is None else await publish(log, storage, signer))
+    return Exchanged(taken, None if signer is None or storage.is_read_only else await publish(log, storage, signer))
 
 
 @dataclass(eq=False, slots=True)
@@ -184,7 +184,11 @@ async def keep_exchanging(
         signer: An Ed25519 signer, which names the folder and signs checkpoints.
         every_s: How often, in seconds; after failures up to every minute.
         tell: Is told what goes wrong, once, and when it is over.
+
+    Raises:
+        BucketError: Nothing can be written there.
     """
+    check_writable(storage)
     peer = BucketPeer(log, storage, signer, every_s, witnesses, ask, tell)
     peers = _PEERS.setdefault(log, [])
     peers.append(peer)

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -182,14 +182,64 @@ class Busy(SimpleHTTPRequestHandler):
         """Say nothing."""
 
 
-@pytest.fixture
-def busy_web(bucket: Path) -> Iterator[str]:
-    bucket.mkdir()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Busy, directory=str(bucket)))
+class Plain(SimpleHTTPRequestHandler):
+    """Python's own web server, which knows nothing of ranges."""
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def served(folder: Path, handler: type[SimpleHTTPRequestHandler]) -> Iterator[str]:
+    folder.mkdir(exist_ok=True)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def busy_web(bucket: Path) -> Iterator[str]:
+    with served(bucket, Busy) as url:
+        yield url
+
+
+@pytest.fixture
+def plain_web(bucket: Path) -> Iterator[str]:
+    with served(bucket, Plain) as url:
+        yield url
+
+
+async def test_a_web_server_without_ranges_is_read_and_proved_from(log: GossipLog, bucket: Path, plain_web: str) -> None:
+    await log.publish(bucket)
+    async with gossiplog.open(":memory:", topic=TOPIC) as reader:
+        taken = (await reader.sync(f"{plain_web}/{OURS}")).taken
+        assert (taken.faults, await reader.count()) == ([], 700)
+        await log.append_many([{"n": n} for n in range(700, 800)])
+        await log.publish(bucket)
+        assert (await reader.sync(f"{plain_web}/{OURS}")).taken.entries == 100
+        assert len(await reader.prove((await reader.heads())[0], f"{plain_web}/{OURS}")) > 300
+        (bucket / OURS / "head").write_bytes(bytes(10_000_000))
+        with pytest.raises(BucketError, match="10,000,000 bytes"):
+            await reader.prove((await reader.heads())[0], f"{plain_web}/{OURS}")
+
+
+async def test_from_behind_a_web_server_a_log_only_takes(log: GossipLog, bucket: Path, plain_web: str) -> None:
+    await log.publish(bucket)
+    url = f"{plain_web}/{OURS}"
+    async with gossiplog.open(":memory:", topic=TOPIC, signer=SIGNERS[1]) as reader:
+        done = await reader.sync(url)
+        assert (done.taken.entries, done.published) == (700, None)
+        await log.append("more")
+        await log.publish(bucket)
+        for publishes in (reader.sync(url, signer=SIGNERS[1]), reader.publish(url)):
+            with pytest.raises(BucketError, match="not written to"):
+                await publishes
+        with pytest.raises(BucketError, match="not written to"):
+            async with reader.keep_synced(url):
+                pytest.fail("nothing can be published there")
+        assert await reader.count() == 700, "what cannot be done whole is not begun"
 
 
 async def test_a_web_server_that_answers_503_is_asked_again(log: GossipLog, bucket: Path, busy_web: str) -> None:

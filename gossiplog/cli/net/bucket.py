@@ -119,10 +119,11 @@ async def exchange_with(
         topic: Which the log must have; None for whichever.
         durability: What an entry that is taken survives.
     """
-    from ...bucket import Exchanged, Taken
+    from ...bucket import Exchanged, Taken, open_storage
     from ...keyring import Keyring
 
-    signer = Keyring.from_environment().choose(key_name) if pushes else None
+    takes_only = not pushes or (pulls and key_name is None and open_storage(place).is_read_only)
+    signer = None if takes_only else Keyring.from_environment().choose(key_name)
     async with opened(log, topic=topic, read_only=not pulls, durability=durability) as opened_log:
         with Progress("syncing", is_shown=not out.is_strict) as progress:
             if pulls:

@@ -227,7 +227,8 @@ async def sync(
 
     OTHER is another log, or the ws:// or wss:// URL of a hub: a `gossiplog serve`, or the reference implementation. They sync once, or with
     --follow stay connected. OTHER may also be a bucket, which is a folder: LOG takes what others have published there, and is published
-    beside them with your key. A path that ends in / is a bucket even if no folder is there yet.
+    beside them with your key. A path that ends in / is a bucket even if no folder is there yet. From a bucket behind a web server LOG only
+    takes.
 
     Damaged rows do not change hashes, so an ordinary sync does not repair them. --heal checks LOG, repairs it or rebuilds it from what is
     left (keeping the damaged file beside it), fetches the rest from OTHER, and checks LOG again.
