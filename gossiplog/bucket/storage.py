@@ -44,6 +44,9 @@ class Storage(Protocol):
         """Whether nothing can be written there, whoever asks."""
         ...
 
+    def check_writable(self) -> None:
+        """Raise BucketError where nothing can be written."""
+
     async def read(self, path: str, offset: int, length: int) -> tuple[bytes, int] | None:
         """Read a part of an object, up to its end, from an offset that is within it.
 
@@ -94,16 +97,6 @@ async def read_whole(storage: Storage, path: str, bytes_max: int) -> bytes | Non
     if size > bytes_max:
         raise BucketError(f"{storage.url}/{path} has {size:,} bytes, at most {bytes_max:,} are expected")
     return data
-
-
-def check_writable(storage: Storage) -> None:
-    """Check that a bucket can be written to.
-
-    Raises:
-        BucketError: It is behind a web server.
-    """
-    if storage.is_read_only:
-        raise BucketError(f"{storage.url} can be read, and not written to", hint="publish where the web server takes its files from")
 
 
 def is_bucket(place: str | os.PathLike[str]) -> bool:

@@ -252,7 +252,7 @@ class _Client:
         if self._is_rehearsal:
             self.result.ending = Ending.COMPLETE
             return
-        yield Give(steps.give_all(None) if gives else _give_nothing())
+        yield Give(steps.give_all(None, own_count) if gives else _give_nothing())
         batch: list[tuple[bytes, bytes]] = []
         size = 0
         last = self._after or b""

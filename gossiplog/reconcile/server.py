@@ -93,7 +93,7 @@ class _Server:
             yield from self._finish()
         elif hello.after is not None or steps.is_wholesale(hello.count, count):
             yield Send(messages.encode(Hello(count, takes=self._takes, is_wholesale=True)))
-            yield from self._exchange_all(hello)
+            yield from self._exchange_all(hello, count)
         else:
             is_single = abs(surplus) == 1 and key_of(difference) is not None
             sent = 1 if is_single else min(max(FIRST_SYMBOLS, abs(surplus) * 3 // 2), FIRST_SYMBOLS_MAX)
@@ -122,9 +122,9 @@ class _Server:
                 case _:
                     raise RemoteProtocolError(f"{type(message).__name__} in place of More or Want")
 
-    def _exchange_all(self, hello: Hello) -> Generator[Step, Any, None]:
+    def _exchange_all(self, hello: Hello, count: int) -> Generator[Step, Any, None]:
         if hello.takes:
-            self.served.given = yield from steps.give_all(hello.after)
+            self.served.given = yield from steps.give_all(hello.after, count)
         if (yield from self._take(hello.count + steps.SLACK, is_all=True)):
             yield from self._finish()
 

@@ -151,11 +151,19 @@ def give_keys(keys: Sequence[bytes]) -> Generator[Step, Any, int]:
     return sent
 
 
-def give_all(after: bytes | None) -> Generator[Step, Any, int]:
-    """Send every VALUE after a key, in key order, and the end."""
+def give_all(after: bytes | None, announced: int) -> Generator[Step, Any, int]:
+    """Send every VALUE after a key, in key order, and the end; return how many those were.
+
+    Args:
+        announced: How many we said we have. If more than `SLACK` have come since, the last ones stay here, as the other side takes no
+            more: it hears at the end that our log has moved.
+    """
     sent, at_once = 0, _READ_FIRST
     while True:
-        page: list[tuple[bytes, bytes]] = yield Ask(ask(ReadPage(after, None, False, at_once)), of_snapshot=True)
+        left = announced + SLACK - sent
+        page: list[tuple[bytes, bytes]] = []
+        if left > 0:
+            page = yield Ask(ask(ReadPage(after, None, False, min(at_once, left))), of_snapshot=True)
         if not page:
             yield Send(messages.encode(Values([])))
             return sent

@@ -235,6 +235,36 @@ async def test_a_session_with_what_it_must_not_have_ends(case: str, client: Refe
         await assert_harmless(client, url, is_cut_off=not case.startswith(("forged", "entries of", "values that are none")))
 
 
+async def test_where_each_sends_all_that_it_has_nothing_is_sent_back_that_came_meanwhile(client: Reference) -> None:
+    parents: list[Entry] = []
+    for clock in range(1, 21):
+        parents.append(sign_entry(signer(9), TOPIC, clock, [one.key for one in parents[-1:]], pcf.encode("theirs")))
+    came: list[bytes] = []
+    is_over = trio.Event()
+
+    async def session(session: Session) -> None:
+        await session.receive()
+        await session.send(Hello(20_000, is_wholesale=True), Values([one.value for one in parents]), Values([]))
+
+        async def has_all() -> bool:
+            return len(await client.ask("ids", name="a")) == 30
+
+        # What the client sends is more than we have room for, so it goes on only now.
+        await eventually(has_all, PATIENCE_S)
+        while (message := await session.receive()).values:
+            came.extend(message.values)
+        is_over.set()
+        await session.send(RESULT)
+
+    await client.ask("open", name="a", topic=TOPIC, seed="07" * 32)
+    await client.ask("appendMany", name="a", payloads=["x" * 60_000] * 10)
+    async with hostile_hub(serving(session)) as url:
+        await client.ask("connect", name="a", url=url)
+        with trio.fail_after(PATIENCE_S):
+            await is_over.wait()
+    assert [len(value) > 60_000 for value in came] == [True] * 10
+
+
 @pytest.mark.parametrize("case", cases(PUSHES))
 async def test_what_must_not_be_pushed_costs_the_connection(case: str, client: Reference) -> None:
     async with hostile_hub(pushing(*PUSHES[case])) as url:

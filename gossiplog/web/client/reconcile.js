@@ -149,17 +149,19 @@ export class Reconciliation {
 		const own = this.sketch.count
 		const isUnlike = Math.min(count, own) === 0 || (Math.abs(count - own) > DIFFERENCES_MAX && 16 * Math.min(count, own) <= Math.max(count, own))
 		if (after === null && !isUnlike) throw new ProtocolError(`${count} entries are to be sent to one who has ${own}`)
-		await this.#both(this.#giveAll(takes), this.#takeAll(count, after))
+		await this.#both(this.#giveAll(takes ? own : 0), this.#takeAll(count, after))
 	}
 
-	/** @param {boolean} takes */
-	async #giveAll(takes) {
-		for (let after = /** @type {Uint8Array | null} */ (null); takes; ) {
+	/** What comes meanwhile is not sent back: the hub takes little more than we said we have. @param {number} own How many that is: the first ones that were stored. */
+	async #giveAll(own) {
+		for (let left = own, after = /** @type {Uint8Array | null} */ (null); left > 0; ) {
 			/** @type {import("./insertion.js").Row[]} */
 			const page = await this.store.range(after, null, false, GIVEN_AT_ONCE)
 			if (!page.length) break
 			after = page[page.length - 1].key
-			await this.#send(page.map(({ value }) => value))
+			const before = page.filter(({ seq }) => seq <= own)
+			left -= before.length
+			if (before.length) await this.#send(before.map(({ value }) => value))
 		}
 		await this.channel.send(values([]))
 	}

@@ -12,12 +12,13 @@ from gossiplog.entry.validation import Rule
 from gossiplog.log.page import PAGE_BYTES_MAX, cut_page
 from gossiplog.log.requests import ReadPage
 from gossiplog.plan import run_plan
-from gossiplog.reconcile import client, messages
+from gossiplog.reconcile import Wishes, client, messages, reconcile, serve, steps
 from gossiplog.reconcile.messages import FRAME_BYTES
 from gossiplog.reconcile.steps import give_all, give_keys
 from gossiplog.sketch import Decoder
 from gossiplog.sync.events import Ask
 from gossiplog.sync.result import Ending
+from gossiplog.sync.source import Source
 
 
 def read_as_a_store_does(values, request):
@@ -50,7 +51,7 @@ def give(steps, values):
 @pytest.mark.parametrize("by_keys", [True, False])
 def test_whoever_gives_reads_a_frame_at_a_time_and_holds_nothing_else_while_it_is_sent(size, by_keys):
     values = {number.to_bytes(20): number.to_bytes(4) * (size // 4) for number in range(900)}
-    sent, read, held = give(give_keys(list(values)) if by_keys else give_all(None), values)
+    sent, read, held = give(give_keys(list(values)) if by_keys else give_all(None, len(values)), values)
     assert sent == list(values.values())
     # A name for the last of them is left.
     assert held <= 1
@@ -94,6 +95,21 @@ def test_what_it_took_to_find_the_difference_is_gone_when_values_go_over(monkeyp
     assert len(ours.keys) == 60
     assert alive
     assert all(each == [False] for each in alive)
+
+
+@pytest.mark.parametrize("is_given", [False, True])
+def test_log_that_grew_by_an_import_since_it_was_counted_is_no_liar(is_given, monkeypatch):
+    monkeypatch.setattr(steps, "SLACK", 20)
+    entries = sorted((make(number) for number in range(60)), key=lambda entry: entry.key)
+    grown, empty, counted = Log(entries), Log(), Log(entries[:10]).view()
+    if is_given:
+        pump = Pump(grown, empty, sessions=(reconcile(counted, Source(), 0.0, Wishes()), None))
+    else:
+        pump = Pump(empty, grown, sessions=(None, serve(counted)))
+    outcome, served = pump.run()
+    assert (served.fault, outcome.fallback, outcome.result.ending) == ("", "", Ending.COMPLETE)
+    assert empty.keys == {entry.key for entry in entries[:30]}, "the rest comes with the next sync"
+    assert is_given or served.has_moved
 
 
 @pytest.mark.parametrize("rule", [Rule.STORAGE, Rule.QUOTA])
