@@ -22,6 +22,7 @@ from network_support import eventually, free_port, memory_log, signer, until, un
 import gossiplog
 from gossiplog.errors import ProtocolNotSupported, StreamReset
 from gossiplog.net import HubLimits
+from gossiplog.net.ground import admission
 from gossiplog.net.ground.access import Access
 from gossiplog.net.ground.admission import Admission
 from gossiplog.net.ground.protocol_ids import push_protocol, refusals_protocol
@@ -206,13 +207,14 @@ async def test_a_log_that_is_refused_hears_why_and_the_others_do_not_notice() ->
 
 async def test_logs_beyond_what_an_address_may_use_have_connections_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Admission, "is_exempt", lambda self, address: False)
-    topics = list("abcde")
-    limits = HubLimits(further_logs_per_address=2)
+    monkeypatch.setattr(admission, "_FURTHER_LOGS", 1)
+    topics = list("abcd")
+    limits = HubLimits(connections_per_address=2)
     async with hub_of(*topics, limits=limits) as (hub, logs), clients_of(hub, *topics) as (own, _):
         for number, log in enumerate(logs):
             await log.append(number)
             await until_count(own[number], 1)
-        assert hub.admission.open == 3
+        assert hub.admission.open == 2
 
 
 async def test_a_token_of_another_is_another_connection() -> None:

@@ -155,7 +155,13 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
     help="Trust what this proxy says about its clients; repeatable.",
 )
 @click.option("--connections", type=click.IntRange(min=1), default=10_000, show_default=True, help="The most connections at once.")
-@click.option("--per-address", type=click.IntRange(min=1), default=8, show_default=True, help="The most connections from one address.")
+@click.option(
+    "--per-address",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="The most connections from one address, and 8 times as many further logs on them.",
+)
 @click.option("--access", "access_file", metavar="FILE", type=FILE, help="Clients' rights and quotas, in TOML.")
 @click.option("--allow", metavar="DID", multiple=True, help="Take only this writer's entries from clients; repeatable.")
 @click.option("--app", "apps", metavar="MODULE:OBJECT", multiple=True, help="Run this Application, or apply function, here; repeatable.")

@@ -25,6 +25,8 @@ _LEAVING_MAX = 64
 """Connections that were told to go and have not gone: they still cost a socket each."""
 IDLE_S = 10.0
 """How long a connection may say nothing before others may have its place."""
+_FURTHER_LOGS = 8
+"""Logs that may be used beside the first of each connection, for each connection that an address may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,8 @@ class HubLimits:
     """What a listener lets in.
 
     Attributes:
-        connections_per_address: At once; of IPv6 each /64 counts as one address. Loopback and `proxies` are exempt.
-        further_logs_per_address: Logs that these connections use beside their first, counted in the same way.
+        connections_per_address: At once; of IPv6 each /64 counts as one address. Loopback and `proxies` are exempt. Beside their first log
+            they may use eight times as many further ones.
         connections_max: At once in all.
         half_open_max: Connections that have not said what they want; one more takes the place of the oldest.
         handshake_s: Seconds for that, TLS included.
@@ -51,7 +53,6 @@ class HubLimits:
     """
 
     connections_per_address: int = 8
-    further_logs_per_address: int = 64
     connections_max: int = 10_000
     half_open_max: int = 64
     handshake_s: float = 5.0
@@ -213,7 +214,7 @@ class Admission:
             Refused: There are too many.
         """
         name = address_group(address)
-        most = self.limits.further_logs_per_address
+        most = _FURTHER_LOGS * self.limits.connections_per_address
         if not self.is_exempt(address) and self._further[name] >= most:
             raise Refused(f"{most} logs are used by this address beside the first of each connection, the most that may be")
         self._further[name] += 1
