@@ -5,6 +5,9 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line with this process's arguments and leave with its exit code."""
-    from .app import root
-
+    try:
+        from .app import root
+    except KeyboardInterrupt:
+        # Ctrl-C came before there was anything that says so.
+        raise SystemExit(130) from None
     root.main(prog_name="gossiplog")

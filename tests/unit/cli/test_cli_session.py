@@ -1,12 +1,14 @@
 """How Ctrl-C arrives in a command."""
 
 import signal
+import sys
 import weakref
 from collections.abc import Iterator
 
 import pytest
 import trio
 
+from gossiplog.cli import main
 from gossiplog.cli.session import run
 
 DEADLINE_S = 60.0
@@ -62,3 +64,17 @@ def test_interrupt_comes_between_no_two_steps() -> None:
         run(task)
     assert raised.group_contains(KeyboardInterrupt)
     assert steps == ["other", "end"]
+
+
+def test_interrupt_while_the_command_line_is_imported_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow:
+        """Whoever imports from here is interrupted."""
+
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "gossiplog.cli.app":
+                interrupt()
+
+    monkeypatch.setattr(sys, "meta_path", [Slow(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "gossiplog.cli.app", raising=False)
+    with pytest.raises(SystemExit, match="130"):
+        main()
