@@ -146,7 +146,7 @@ async def test_a_publisher_is_read_behind_a_web_server(log: GossipLog, web: tupl
 
 
 @pytest.mark.slow
-async def test_what_cannot_be_done_says_so(log: GossipLog, web: tuple[Path, str]) -> None:
+async def test_what_cannot_be_done_says_so(log: GossipLog, web: tuple[Path, str], tmp_path: Path) -> None:
     _, url = web
     with pytest.raises(BucketError, match="does not list"):
         await clone(url, ":memory:")
@@ -154,8 +154,9 @@ async def test_what_cannot_be_done_says_so(log: GossipLog, web: tuple[Path, str]
         await log.publish(url)
     with pytest.raises(LocalProtocolError, match="no storage"):
         await log.publish("https://name:secret@example.com/app")
-    taken = await clone(f"http://127.0.0.1:1/app/{OURS}", ":memory:", topic=TOPIC)
-    assert [fault.kind for fault in taken.faults] == ["unreadable"]
+    with pytest.raises(BucketError, match=f"{OURS}/head"):
+        await clone(f"http://127.0.0.1:1/app/{OURS}", tmp_path / "theirs.db", topic=TOPIC)
+    assert not (tmp_path / "theirs.db").exists()
 
 
 async def test_one_publisher_of_a_folder(log: GossipLog, bucket: Path) -> None:
