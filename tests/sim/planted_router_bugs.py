@@ -135,7 +135,7 @@ ROUTER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(0, "refusals are silent", "whoever grafts in vain is not told", instead(TopicMeshes, "_refuse", nothing)),
     PlantedBug(0, "meshes are not refilled", "a mesh that shrank stays small", instead(TopicMeshes, "_fill", nothing)),
     PlantedBug(9, "announcements are ignored", "IHAVE brings no IWANT", instead(Gossip, "on_ihave", nothing)),
-    PlantedBug(37, "nothing is announced", "peers outside the mesh hear of nothing", instead(Gossip, "emit", nothing)),
+    PlantedBug(76, "nothing is announced", "peers outside the mesh hear of nothing", instead(Gossip, "emit", nothing)),
     PlantedBug(9, "the cache is emptied", "at each heartbeat", around(MessageCache, "shift", forget_on_shift)),
     PlantedBug(0, "messages go back", "to whom they came from", around(Meshsub, "_recipients", answer_nobody)),
     PlantedBug(0, "one peer is left out", "the first of the mesh is not forwarded to", around(Meshsub, "_recipients", forward_to_most)),
