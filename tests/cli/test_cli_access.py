@@ -82,6 +82,7 @@ def test_what_cannot_be_is_said(cli: Run) -> None:
 
 def test_a_replica_joins_by_the_whole_topic(cli: Run) -> None:
     topic = found(cli)
+    assert topic in cli("init", "team.db", "--topic", NAME, "--founder", DIDS["alice"], "--table").out
     cli("access", "grant", "team.db", DIDS["bob"], "--key", "alice")
     cli("init", "other.db", "--topic", topic)
     assert "not here yet" in cli("access", "show", "other.db", "--json", code=1).error["message"]

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from ...access import Policy
-from ...entry import is_topic
-from ...errors import GossipLogError, LogNotFound
+from ...entry import check_topic
+from ...errors import GossipLogError, LocalProtocolError, LogNotFound
 from ..exits import ExitCode, worst
 from ..options import LOG_OR_SHELF, Location, log_argument, output_options
 from ..output import Column, Listing, Output, clean, counted
@@ -53,13 +53,15 @@ async def init(log: Location, topic: str, founders: tuple[str, ...], k: int | No
     if k is not None and not founders:
         raise click.UsageError("--k is for a log with founders")
     policy = Policy(founders, k or 0) if founders else None
-    if not is_topic(topic):
-        raise click.BadParameter(f"{topic!r} is not a topic: letters, digits, '.' and '-', at most 128 characters", param_hint="--topic")
+    try:
+        check_topic(topic)
+    except LocalProtocolError as error:
+        raise click.BadParameter(f"{error}; {error.hint}", param_hint="--topic") from None
 
     existed = await _exists(log)
     async with opened(log, read_only=False, create=True, topic=topic, policy=policy) as opened_log:
-        record = {"log": log, "topic": opened_log.topic, "created": not existed}
-    out.tell(record, f"{'already there' if existed else 'created'}: {log}, topic {clean(topic)}")
+        topic = opened_log.topic
+    out.tell({"log": log, "topic": topic, "created": not existed}, f"{'already there' if existed else 'created'}: {log}, topic {topic}")
 
 
 async def _exists(log: Location) -> bool:
