@@ -15,7 +15,7 @@ from ..entry.message_id import clock_of, encode_id
 from ..errors import DamagedLog, NotFound
 from ..plan import Plan, ask
 from .page import PAGE_BYTES_MAX
-from .requests import Position, ReadLeaves, ReadLinksDown, ReadLinksTo, ReadLinksUp, ReadPositions, ReadSuccessor, ReadValues
+from .requests import Position, ReadChildren, ReadLeaves, ReadLinksDown, ReadLinksUp, ReadPositions, ReadValues
 
 
 def position(key: bytes) -> Plan[Position | None]:
@@ -181,10 +181,7 @@ class _Search:
 
 def children(at: Position) -> Plan[list[bytes]]:
     """Find the keys of an entry's children, ascending. O(children) reads."""
-    found = yield from ask(ReadLinksTo(at))
-    successor = yield from ask(ReadSuccessor(at))
-    if successor is not None:
-        found = [successor, *found]
+    found = yield from ask(ReadChildren(at))
     keys = yield from ask(ReadPositions(found))
     return sorted(set(keys.values()))
 

@@ -256,7 +256,7 @@ class _Batch:
         if key in self._leaves:
             return Verdict(Outcome.ACCEPT, entry=entry)
         record = self._quarantined.get(key)
-        if record is not None and not is_retry and record.stays_out:
+        if record is not None and not is_retry:
             return Verdict(Outcome.IGNORE, Rule.QUARANTINED, record.reason, entry)
         missing = [parent for parent in entry.parent_keys if parent not in self._leaves]
         if self._has_rules and not (self._rule is None and not missing and self._is_of_a_member(entry)):

@@ -10,7 +10,7 @@ A page of VALUEs may have fewer rows than its limit although there are more: it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -57,13 +57,12 @@ class BranchLink(NamedTuple):
 
 
 class Quarantined(NamedTuple):
-    """An entry that was kept out of the log, by a repair, a salvage, or an earlier version's `apply`.
+    """An entry that was kept out of the log, by a repair or a salvage, until it is retried.
 
     Attributes:
         key: 20 bytes.
         value: VALUE, byte for byte.
-        rule: `damaged` (it is no valid entry), `parents` (they are missing) or `ancestor` (it descends from a quarantined entry); what an
-            earlier version set aside has `apply` or `authorize`.
+        rule: `damaged` (it is no valid entry), `parents` (they are missing) or `ancestor` (it descends from a quarantined entry).
         since: Unix time in seconds when it was set aside.
     """
 
@@ -80,20 +79,6 @@ class Aside(NamedTuple):
     rule: str
     reason: str
     since: float
-
-    @property
-    def stays_out(self) -> bool:
-        """Whether the entry has no place in the log, though it comes again.
-
-        Not if an earlier version kept out what `apply` refused, and all that built on it: now such an entry is in the log, and set aside.
-        """
-        return self.rule not in ("apply", "ancestor")
-
-
-def not_wanted(asides: Mapping[bytes, Aside]) -> set[bytes]:
-    """Return which of these are not to be fetched: what builds on a damaged entry stays out until it is retried."""
-    is_of_apply = any(aside.rule == "apply" for aside in asides.values())
-    return {key for key, aside in asides.items() if aside.stays_out or not is_of_apply}
 
 
 class Applied(NamedTuple):
@@ -244,15 +229,8 @@ class ReadPositions(Request[dict[Position, bytes]]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadSuccessor(Request[Position | None]):
-    """The next entry on the same branch, which is a child of this one."""
-
-    at: Position
-
-
-@dataclass(frozen=True, slots=True)
-class ReadLinksTo(Request[list[Position]]):
-    """The children of this entry that are on other branches, in order of (branch, clock)."""
+class ReadChildren(Request[list[Position]]):
+    """The children of this entry, in any order: the next one on its own branch, and those on others that are linked to it."""
 
     at: Position
 
@@ -286,11 +264,10 @@ class ReadQuarantined(Request[dict[bytes, Aside]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadQuarantine(Request[list[Quarantined]]):
-    """The quarantine in key order, from after `after`; at most `limit` records. With `keys` only those, a page of them at most."""
+    """The quarantine in key order, from after `after`; at most `limit` records."""
 
     after: bytes | None
     limit: int
-    keys: Sequence[bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ..entry.message import Entry
 from ..errors import DecodeError, RemoteProtocolError
-from ..log.requests import ReadCount, ReadLeaves, ReadPage, ReadQuarantined, ReadValues, not_wanted
+from ..log.requests import ReadCount, ReadLeaves, ReadPage, ReadQuarantined, ReadValues
 from ..plan import Plan, ask
 from ..sketch import SYMBOLS_MAX, Sketch
 from ..sync.events import Ask, Send, StoreEntries
@@ -206,5 +206,5 @@ def absent(theirs: Sequence[bytes], ours: Sequence[bytes]) -> Plan[tuple[list[by
     """
     leaves = yield from ask(ReadLeaves([*theirs, *ours]))
     lacking = [key for key in theirs if key not in leaves]
-    aside = not_wanted((yield from ask(ReadQuarantined(lacking))) if lacking else {})
+    aside = (yield from ask(ReadQuarantined(lacking))) if lacking else {}
     return [key for key in lacking if key not in aside], len(aside), all(key in leaves for key in ours)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import partial
 from typing import Any, assert_never
 
 import trio
@@ -24,7 +23,7 @@ from ..log.commit import AppendPayloads, Committed, InsertEntries
 from ..log.fsck import FsckReport
 from ..log.membership import Membership
 from ..log.page import PAGE_BYTES_MAX
-from ..log.requests import Quarantined, ReadCount, ReadCursor, ReadQuarantine, WriteCursor, WriteQuarantine
+from ..log.requests import Quarantined, ReadCount, ReadCursor, ReadQuarantine, WriteQuarantine
 from ..plan import Plan, ask
 from ..pull.local import InsertIntoTarget, RunOnSource, RunOnTarget, ViewBoth, Work, sync_steps
 from ..pull.machine import ForgetSketch
@@ -36,13 +35,14 @@ from ..tasks.nursery import open_service_nursery
 from ..tasks.ordered import map_ordered
 from ..tasks.pages import Pages, bounded
 from ..tasks.spans import span
+from ..tree.node import key_before
 from . import fsck as integrity
 from .applications import Applications, Rebuilt, logger
 from .copying import CopyReport, copy_store
 from .members import choose_admit, choose_grant, choose_leave, choose_revoke
 from .presence import Presence
 from .reader import PAGE, LogReader
-from .salvaging import REPAIRED_RULES, SalvageReport, salvage_store
+from .salvaging import SalvageReport, salvage_store
 from .signatures import verifiers
 from .sketching import SketchView
 from .subscription import Subscription
@@ -95,8 +95,6 @@ class Replica(LogReader):
         )
         self._verifiers = trio.CapacityLimiter(os.cpu_count() or 1)
         self._cursors: set[str] = set()
-        # Set at each commit, which wakes everyone who waits for it, and replaced by a new one.
-        self.next_commit = trio.Event()
         self._is_watching = False
         self._others = trio.Event()
         self._listeners: list[Callable[[Sequence[Entry]], None]] = []
@@ -362,7 +360,7 @@ class Replica(LogReader):
                 seq = await self.run(ask(ReadCursor(cursor)))
             if seq is None:
                 seq = (await self.run(ask(ReadCount(counted=False))))[1] if from_now else 0
-            events = Subscription(self, cursor, seq)
+            events = Subscription(self, cursor, seq, self._writer.submit)
             if cursor is None:
                 yield events
                 return
@@ -497,37 +495,19 @@ class Replica(LogReader):
         """
         return [verdict async for _, verdict in self.retrying(ids)]
 
-    def retrying(self, ids: Iterable[str] | None = None, *, rules: Container[str] | None = None) -> Pages[tuple[Quarantined, Verdict]]:
+    def retrying(self, ids: Iterable[str] | None = None) -> Pages[tuple[Quarantined, Verdict]]:
         """Retry as `retry_quarantine` does, a page at a time while it is iterated over, ancestors first.
 
         Args:
             ids: Only these; ids that are not in the quarantine are skipped.
-            rules: Only entries that were set aside under these rules.
         """
-        keys = None if ids is None else sorted({decode_id(id) for id in ids})
-        after: bytes | None = None
-
-        async def read_records() -> list[Quarantined]:
-            nonlocal after, keys
-            page: list[Quarantined] = []
-            while not page and keys != []:
-                wanted = None if keys is None else keys[:PAGE]
-                page = await self.run(ask(ReadQuarantine(after, PAGE, wanted)))
-                if page:
-                    after = page[-1].key
-                elif keys is None:
-                    break
-                else:
-                    keys = keys[PAGE:]
-            return page
+        keys = sorted({decode_id(id) for id in ids or ()}, reverse=True)
+        pages = self.quarantine() if ids is None else Pages(lambda: self.run(_next_quarantined(keys)))
 
         async def retry_page() -> list[tuple[Quarantined, Verdict]]:
-            while records := await read_records():
-                chosen = [record for record in records if rules is None or record.rule in rules]
-                if chosen:
-                    verdicts = await integrity.verify_page(self.verify_many, [record.value for record in chosen])
-                    return list(zip(chosen, await self.insert_verified(verdicts, is_retry=True), strict=True))
-            return []
+            records = await pages.next_page()
+            verdicts = await integrity.verify_page(self.verify_many, [record.value for record in records])
+            return list(zip(records, await self.insert_verified(verdicts, is_retry=True), strict=True))
 
         return Pages(retry_page)
 
@@ -540,7 +520,7 @@ class Replica(LogReader):
         async for record in self.quarantine():
             if record.rule == "damaged" and (await self.verify_many([record.value]))[0].outcome is Outcome.REJECT:
                 await self._store.write(ask(WriteQuarantine([], [record.key])))
-            elif record.rule in REPAIRED_RULES:
+            else:
                 waiting += 1
         return waiting
 
@@ -606,9 +586,8 @@ class Replica(LogReader):
             StoreError: This log's store failed. What was salvaged before is kept.
         """
         self._check_writable()
-        retry = partial(self.retrying, rules=REPAIRED_RULES)
         verify, insert = self.verify_many, self.insert_verified
-        return await salvage_store(source, pages, self._store, verify=verify, insert=insert, retry=retry, on_progress=on_progress)
+        return await salvage_store(source, pages, self._store, verify=verify, insert=insert, retry=self.retrying, on_progress=on_progress)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -645,10 +624,6 @@ class Replica(LogReader):
         if self.read_only:
             raise ReadOnlyLog(f"{self.location} is open read-only")
 
-    async def write_cursor(self, request: WriteCursor) -> None:
-        """Store a cursor durably, in a commit that it may share with others."""
-        await self._writer.submit(request)
-
     def _validate(self, values: Sequence[bytes]) -> list[Verdict]:
         return validate_many(values, topic=self.topic, schemes=self._schemes, verify_apart=verifiers.verify)
 
@@ -684,3 +659,16 @@ class Replica(LogReader):
     def _wake_followers(self) -> None:
         changed, self.next_commit = self.next_commit, trio.Event()
         changed.set()
+
+
+def _next_quarantined(keys: list[bytes]) -> Plan[list[Quarantined]]:
+    """Read what the quarantine has of these keys, the last first, up to a page; the keys that were looked for are taken off the list."""
+    found: list[Quarantined] = []
+    room = PAGE_BYTES_MAX
+    while keys and len(found) < PAGE and room > 0:
+        key = keys.pop()
+        for record in (yield from ask(ReadQuarantine(key_before(key), 1))):
+            if record.key == key:
+                found.append(record)
+                room -= len(record.value)
+    return found

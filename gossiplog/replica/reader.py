@@ -38,7 +38,7 @@ from ..plan import Plan, ask
 from ..store import Reader, Store
 from ..tasks.block import Block
 from ..tasks.pages import Pages, paged
-from ..tree.node import Node, ReadRoot
+from ..tree.node import Node, ReadRoot, key_before
 from .applications import check_not_applying
 from .members import AccessRecord, LogMember, known_members, list_controls, list_members, read_policy
 from .sketching import SketchKeeper, SketchView
@@ -78,6 +78,8 @@ class LogReader:
 
     def __init__(self, store: Store, void: Void) -> None:
         self._store = store
+        # Set at each commit, which wakes everyone who waits for it, and replaced by a new one.
+        self.next_commit = trio.Event()
         # What the access rule refused. Readers see it as if it were in the quarantine.
         self._void = void
         self._sketches = SketchKeeper(store)
@@ -140,8 +142,7 @@ class LogReader:
             hint = f"give 1 to {ID_CHARS} of the characters 0-9 and a-v, from the beginning of the id"
             raise DecodeError(f"no id begins with {prefix[: ID_CHARS + 1]!r}", hint=hint)
         low, high = decode_id(prefix.ljust(ID_CHARS, "0")), decode_id(prefix.ljust(ID_CHARS, "v"))
-        below = (int.from_bytes(low) - 1).to_bytes(len(low)) if any(low) else None
-        page = await self.run(ask(ReadPage(below, high + b"\0", False, 3)))
+        page = await self.run(ask(ReadPage(key_before(low), high + b"\0", False, 3)))
         if not page:
             raise NotFound(prefix)
         ids = [encode_id(key) for key, _ in page]

@@ -29,8 +29,6 @@ from .fsck import DAMAGE, Verify, as_bytes, check, read_around, verify_page
 
 MISSING_MAX = 100_000
 """Missing entries that are told apart; of more a report says "at least"."""
-REPAIRED_RULES = frozenset({"damaged", "parents", "ancestor"})
-"""Under which a repair or a salvage sets aside; what the application refused is none of theirs."""
 _PAGE = 1_000
 _PAGE_BYTES = 8 * 1024 * 1024
 
@@ -83,7 +81,7 @@ async def salvage_store(
 
     Args:
         source: The damaged log, open for reading; None if it does not open at all.
-        retry: Tries again what is in the target's quarantine under `REPAIRED_RULES`, in key order.
+        retry: Tries again what is in the target's quarantine, in key order.
     """
     work = _Salvage(target, verify, insert, on_progress)
     report = work.report
@@ -96,7 +94,6 @@ async def salvage_store(
                 report.gaps.append(str(error))
         if reader is not None:
             await work.take_rows(reader)
-            # Before the pages are looked at, where nothing tells what the application refused.
             await work.take_quarantine(reader)
         for values in bounded(pages, len, count_max=_PAGE, bytes_max=_PAGE_BYTES):
             await work.take(values)
@@ -160,15 +157,11 @@ class _Salvage:
                 self.report.unsupported_reason = self.report.unsupported_reason or verdict.reason
 
     async def take_quarantine(self, reader: Reader) -> None:
-        """Take what the damaged log had set aside: as it was, if the application had refused it."""
+        """Take what the damaged log had set aside."""
         pages = paged(lambda last: reader.run(ask(ReadQuarantine(last and last.key, _PAGE))))
         try:
             while records := await pages.next_page():
-                refused = [record for record in records if record.rule not in REPAIRED_RULES]
-                verdicts = await verify_page(self._verify, [as_bytes(record.value) for record in refused])
-                valid = [record for record, verdict in zip(refused, verdicts, strict=True) if verdict.accepted]
-                await self._target.write(add_records(valid))
-                await self.take([as_bytes(record.value) for record in records if record.rule in REPAIRED_RULES])
+                await self.take([as_bytes(record.value) for record in records])
         except DAMAGE as error:
             self.report.gaps.append(f"the quarantine: {error}")
 
@@ -185,7 +178,7 @@ class _Salvage:
         """Count what waits, and note the ancestors that it waits for."""
         pages = paged(lambda last: self._target.read(ask(ReadQuarantine(last and last.key, _PAGE))))
         while records := await pages.next_page():
-            waiting = [record for record in records if record.rule in REPAIRED_RULES and record.rule != "damaged"]
+            waiting = [record for record in records if record.rule != "damaged"]
             self.report.waiting += len(waiting)
             parents = {key for record in waiting for key in Entry(record.key, record.value).parent_keys}
             self._miss(await self._find_unknown(sorted(parents)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Awaitable, Callable
 from itertools import takewhile
-from typing import Protocol, TypeVar
 
 import trio
 
@@ -14,46 +14,12 @@ from ..errors import GossipLogError, LocalProtocolError
 from ..log.place import LogPlace, check_place
 from ..log.requests import ReadTail, WriteCursor
 from ..plan import Plan, ask
+from .reader import LogReader
 
 UNACKED_MAX = 10_000
 """Entries that a named follower may take without acknowledging any."""
 _PAGE = 256
 _ACK_S = 0.05
-
-T = TypeVar("T")
-
-
-class Followed(Protocol):
-    """What a subscription needs of the log that it follows.
-
-    Attributes:
-        next_commit: Set when the next entries are committed, and replaced by a new one.
-    """
-
-    next_commit: trio.Event
-
-    @property
-    def location(self) -> str:
-        """Where the log is, as messages name it."""
-        ...
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other processes write to the log, of whose commits we hear only when we look."""
-        ...
-
-    @property
-    def poll_s(self) -> float:
-        """How often to look then, in seconds."""
-        ...
-
-    async def run(self, plan: Plan[T]) -> T:
-        """Run a read-only plan on one snapshot."""
-        ...
-
-    async def write_cursor(self, request: WriteCursor) -> None:
-        """Keep a cursor, durably."""
-        ...
 
 
 class Subscription:
@@ -61,10 +27,14 @@ class Subscription:
 
     That order is causal too, but not the order of ids: an entry that arrives late has a low id and comes late. Memory is bounded, as
     entries are read from the store as they are wanted. Open one with `GossipLog.subscribe`.
+
+    Args:
+        keep: Stores a cursor durably.
     """
 
-    def __init__(self, log: Followed, cursor: str | None, seq: int) -> None:
+    def __init__(self, log: LogReader, cursor: str | None, seq: int, keep: Callable[[WriteCursor], Awaitable[object]]) -> None:
         self._log = log
+        self._keep = keep
         self._cursor = cursor
         self._place = LogPlace(seq)
         self._page: deque[tuple[int, Entry]] = deque()
@@ -140,7 +110,7 @@ class Subscription:
         await trio.lowlevel.checkpoint()
         seq = self._acked
         if self._cursor is not None and seq > self._kept:
-            await self._log.write_cursor(WriteCursor(self._cursor, seq))
+            await self._keep(WriteCursor(self._cursor, seq))
             self._kept = max(self._kept, seq)
 
     async def keep_acks(self) -> None:
@@ -169,7 +139,7 @@ class Subscription:
         return self._place
 
 
-async def entries_after(log: Followed, place: LogPlace, limit: int) -> tuple[LogPlace, list[tuple[int, Entry]]]:
+async def entries_after(log: LogReader, place: LogPlace, limit: int) -> tuple[LogPlace, list[tuple[int, Entry]]]:
     """Return up to `limit` entries after a place, with their insertion numbers, and the place after them; none after a wait for some.
 
     Only while somebody subscribes to the log, for otherwise it is not told what other processes write.
@@ -189,7 +159,7 @@ async def entries_after(log: Followed, place: LogPlace, limit: int) -> tuple[Log
     return place, []
 
 
-def _rows_after(log: Followed, place: LogPlace, limit: int) -> Plan[tuple[LogPlace, list[tuple[int, bytes]]]]:
+def _rows_after(log: LogReader, place: LogPlace, limit: int) -> Plan[tuple[LogPlace, list[tuple[int, bytes]]]]:
     """Read on where a place still is what it was: only our own writer can be trusted not to change that."""
     if log.is_shared:
         found = yield from check_place(place, log.location)

@@ -92,7 +92,7 @@ class WriterCache:
                 self._applications = answer
             case requests.WriteApplication():
                 self._applications = None
-            case requests.ReadQuarantine(after=None, keys=None):
+            case requests.ReadQuarantine(after=None):
                 self._has_quarantine = bool(answer)
             case requests.WriteQuarantine():
                 self._has_quarantine = True

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..log.requests import ReadQuarantined, not_wanted
+from ..log.requests import ReadQuarantined
 from ..plan import Plan, ask
 from ..tree.node import Node, ReadNodes, ReadRoot
 
@@ -78,8 +78,7 @@ def compare(families: Sequence[Sequence[Node]], is_aside: Callable[[bytes], bool
 def _drop_quarantined(result: Compared, missing: Sequence[bytes]) -> Plan[None]:
     quarantined: set[bytes] = set()
     for start in range(0, len(missing), _READ_MAX):
-        asides = yield from ask(ReadQuarantined(missing[start : start + _READ_MAX]))
-        quarantined |= not_wanted(asides)
+        quarantined.update((yield from ask(ReadQuarantined(missing[start : start + _READ_MAX]))))
     if quarantined:
         result.quarantined = len(quarantined)
         result.differing = [[node for node in nodes if node.level or node.key not in quarantined] for nodes in result.differing]

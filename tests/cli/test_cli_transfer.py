@@ -3,7 +3,6 @@
 import gzip
 import json
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import dag_cbor
@@ -14,7 +13,7 @@ from snapshot_support import SNAPSHOT, SNAPSHOT_TOPIC
 
 from gossiplog.archive import car_block, car_header
 from gossiplog.codec import pcf
-from gossiplog.entry import Ed25519Signer, decode_id, sign_entry
+from gossiplog.entry import Ed25519Signer, sign_entry
 
 
 def root_of(cli: Run, log: str) -> str:
@@ -355,28 +354,6 @@ def test_what_was_set_aside_is_listed_explained_and_retried(cli: Run, app: str) 
     assert tried["setAside"] == 0
     assert cli("quarantine", "ls", log).out == ""
     assert root_of(cli, log) == root_of(cli, app)
-
-
-def test_what_an_earlier_version_kept_in_the_quarantine_enters_the_log_as_set_aside(cli: Run, app: str) -> None:
-    log = quarantined(cli, app)
-    ids = cli("log", app, "-q").out.split()
-    with closing(sqlite3.connect(log)) as db:
-        rows = [db.execute("SELECT value FROM gossiplog_entries WHERE seq = ?", (seq,)).fetchone()[0] for seq in (4, 5)]
-    cli("init", "old.db", "--topic", TOPIC)
-    cli("export", app, "-o", "three.jsonl")
-    Path("three.jsonl").write_text("".join(Path("three.jsonl").read_text().splitlines(keepends=True)[:3]))
-    cli("import", "old.db", "three.jsonl")
-    with closing(sqlite3.connect("old.db")) as db:
-        for id, value, rule in zip(ids[3:], rows, ("apply", "ancestor"), strict=True):
-            db.execute("INSERT INTO gossiplog_quarantine VALUES (?, ?, ?, 'no fours', 0)", (decode_id(id), value, rule))
-        db.commit()
-    Path("old_app.py").write_text(APPLICATION)
-    assert [line["rule"] for line in cli("quarantine", "ls", "old.db").lines] == ["apply", "ancestor"]
-    first, second, tried = cli("quarantine", "retry", "old.db", "--apply", "old_app:apply", code=1).lines
-    assert first["accepted"] is second["accepted"] is True
-    assert tried["setAside"] == 1
-    assert root_of(cli, "old.db") == root_of(cli, app)
-    assert [line["id"] for line in cli("quarantine", "ls", "old.db").lines] == [ids[3]]
 
 
 def test_migrate_says_that_there_is_nothing_to_do(cli: Run, app: str) -> None:

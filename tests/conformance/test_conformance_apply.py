@@ -2,13 +2,11 @@
 
 import pytest
 import trio
-from log_support import SIGNERS, TOPIC, all_of, assert_log_is, assert_whole, make, opened
+from log_support import SIGNERS, TOPIC, all_of, assert_log_is, assert_whole, make
 
 from gossiplog import Reject
 from gossiplog.entry import Entry
 from gossiplog.errors import LocalProtocolError, Rejected
-from gossiplog.log.requests import Quarantined, WriteQuarantine
-from gossiplog.plan import ask
 
 
 class Recorder:
@@ -291,20 +289,3 @@ async def test_apply_that_hangs_and_is_cancelled_leaves_nothing_behind(open_log)
             await hanging.wait()
             scope.cancel()
     assert scope.cancelled_caught
-
-
-async def test_what_an_earlier_version_kept_out_comes_in_with_a_sync_and_is_set_aside(open_log) -> None:
-    apply = Recorder("b")
-    entries = family()
-    async with open_log(apply=apply) as log, opened(":memory:") as other:
-        await other.insert_many([entry.value for entry in entries.values()])
-        await log.insert_many([entries[name].value for name in "ade"])
-        kept_out = [("b", "apply"), ("c", "ancestor"), ("f", "ancestor")]
-        held = [Quarantined(entries[name].key, entries[name].value, rule, "refused", 0.0) for name, rule in kept_out]
-        await log._store.write(ask(WriteQuarantine(held, [])))
-        await log.sync(other)
-        assert await log.root() == await other.root()
-        assert [record async for record in log.quarantine()] == []
-        assert [(each.key, each.reason) async for each in log.set_aside()] == [(entries["b"].key, "b is refused")]
-        assert sorted(set(apply.payloads)) == ["a", "c", "d", "e", "f"]
-        await assert_whole(log)

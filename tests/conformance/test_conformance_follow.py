@@ -78,28 +78,25 @@ async def test_a_cursor_survives_the_end_of_the_process(open_durable) -> None:
 
 
 class Counted:
-    """A log that counts how often a cursor is written to it."""
+    """Counts how often a cursor is written to a log."""
 
     def __init__(self, log: Any) -> None:
         self._log = log
         self.writes = 0
         self.failure: StoreError | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
-
-    async def write_cursor(self, request: WriteCursor) -> None:
+    async def keep(self, request: WriteCursor) -> None:
         self.writes += 1
         if self.failure is not None:
             raise self.failure
-        await self._log.write_cursor(request)
+        await self._log.writer.submit(request)
 
 
 async def test_many_acks_are_one_commit(open_log, mock_clock) -> None:
     async with open_log() as log, trio.open_nursery() as nursery:
         await log.append_many(range(1_000))
         counted = Counted(log)
-        events = Subscription(counted, "indexer", 0)
+        events = Subscription(log, "indexer", 0, counted.keep)
         nursery.start_soon(events.keep_acks)
         for _ in range(1_000):
             await events.ack(await anext(events))
@@ -152,7 +149,7 @@ async def test_ack_that_could_not_be_kept_is_told_and_tried_again(open_log, auto
         await log.append_many(range(4))
         counted = Counted(log)
         counted.failure = StorageFull("no space")
-        events = Subscription(counted, "indexer", 0)
+        events = Subscription(log, "indexer", 0, counted.keep)
         nursery.start_soon(events.keep_acks)
         await events.ack(await anext(events))
         await trio.sleep(1)

@@ -24,10 +24,9 @@ def truth() -> list[Entry]:
 
 async def write_log(path: Path, truth: list[Entry]) -> bytes:
     """A log with all kinds of rows in it, as the bytes of its file."""
-    held = Quarantined(truth[-1].key, truth[-1].value, "apply", "refused", 0.0)
+    held = Quarantined(truth[-1].key, truth[-1].value, "parents", "missing", 0.0)
     async with opened(path) as log:
         await log.insert_many([entry.value for entry in truth[:-1]])
-        # As an earlier version kept out what the application refused.
         await log._store.write(ask(WriteQuarantine([held], [])))
         async with log.subscribe(cursor="follower") as events:
             await events.ack(await anext(events))

@@ -181,7 +181,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, truth: list[Entry]) -> Path:
     folder = tmp_path_factory.mktemp("whole")
 
     async def write() -> None:
-        held = Quarantined(truth[-1].key, truth[-1].value, "apply", "refused", 0.0)
+        held = Quarantined(truth[-1].key, truth[-1].value, "parents", "missing", 0.0)
         half = COUNT * 3 // 4
         async with opened(folder / "app.db") as log:
             await log.insert_many([entry.value for entry in truth[:half]])
@@ -189,7 +189,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory, truth: list[Entry]) -> Path:
                 await events.ack(await anext(events))
         async with opened(folder / "app.db") as log:
             await log.insert_many([entry.value for entry in truth[half:-1]])
-            # As an earlier version kept out what the application refused.
             await log._store.write(ask(WriteQuarantine([held], [])))
             for suffix in ("", "-wal"):
                 (folder / f"crashed.db{suffix}").write_bytes((folder / f"app.db{suffix}").read_bytes())

@@ -81,10 +81,8 @@ class Healing:
 
     async def finish(self, log: GossipLog, pull: Callable[[], Awaitable[object]]) -> None:
         """Pull what is gone, let in what waited for it, and check."""
-        from ...replica.salvaging import REPAIRED_RULES
-
         await pull()
-        async for _, verdict in log.retrying(rules=REPAIRED_RULES):
+        async for _, verdict in log.retrying():
             self.released += verdict.is_new
         self.waiting = await log.forget_damaged()
         self.is_clean = (await log.fsck()).is_clean

@@ -173,10 +173,11 @@ class MemoryState:
                 found[at] = self.branch_keys[at.branch][index]
         return found
 
-    def _successor(self, request: requests.ReadSuccessor) -> requests.Position | None:
-        clocks = self.clocks.get(request.at.branch, [])
-        index = bisect_right(clocks, request.at.clock)
-        return requests.Position(request.at.branch, clocks[index]) if index < len(clocks) else None
+    def _read_children(self, request: requests.ReadChildren) -> list[requests.Position]:
+        branch, clock = request.at
+        clocks = self.clocks.get(branch, [])
+        index = bisect_right(clocks, clock)
+        return [*[requests.Position(branch, after) for after in clocks[index : index + 1]], *self.links_to.get(request.at, [])]
 
     def _links_down(self, request: requests.ReadLinksDown) -> requests.Position | None:
         branch, clock = request.at
@@ -199,20 +200,19 @@ class MemoryState:
         return requests.Position(children[index], links[first][0] if first < len(links) else -1)
 
     def _read_quarantine(self, request: requests.ReadQuarantine) -> list[requests.Quarantined]:
-        wanted = self._quarantine if request.keys is None else self._quarantine.keys() & request.keys
-        keys = sorted(key for key in wanted if request.after is None or key > request.after)
+        keys = sorted(key for key in self._quarantine if request.after is None or key > request.after)
         return cut_page(self._quarantine[key] for key in keys[: request.limit])
 
 
 ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
     requests.ReadApplications: lambda state, request: [state.applications[name] for name in sorted(state.applications)],
     requests.ReadBranchTips: MemoryState._branch_tips,
+    requests.ReadChildren: MemoryState._read_children,
     requests.ReadCount: MemoryState._count,
     requests.ReadCursor: lambda state, request: state.cursors.get(request.name),
     requests.ReadHeads: lambda state, request: state._heads[: request.limit],
     requests.ReadLeaves: lambda state, request: {key: leaf for key in request.keys if (leaf := state._leaf(key)) is not None},
     requests.ReadLinksDown: MemoryState._links_down,
-    requests.ReadLinksTo: lambda state, request: list(state.links_to.get(request.at, [])),
     requests.ReadLinksUp: MemoryState._links_up,
     ReadNodes: lambda state, request: state.tree.answer(request),
     requests.ReadMembers: lambda state, request: list(state._members[request.after :][: request.limit]),
@@ -231,7 +231,6 @@ ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
     ReadRuns: lambda state, request: state.tree.answer(request),
     requests.ReadSketch: lambda state, request: state._sketch,
     requests.ReadSetAside: MemoryState._read_set_aside,
-    requests.ReadSuccessor: MemoryState._successor,
     requests.ReadTail: MemoryState.tail,
     requests.ReadTouched: lambda state, request: {key: state._touched[key] for key in request.keys if key in state._touched},
     requests.ReadTouchedBy: lambda state, request: [

@@ -105,13 +105,10 @@ async def _positions(fetch: Fetch, request: requests.ReadPositions) -> dict[requ
     return {requests.Position(branch, clock): key for branch, clock, key in rows}
 
 
-async def _successor(fetch: Fetch, request: requests.ReadSuccessor) -> requests.Position | None:
-    ((clock,),) = await fetch("SELECT min(clock) FROM {log}.entries WHERE branch = $1 AND clock > $2", *request.at)
-    return None if clock is None else requests.Position(request.at.branch, clock)
-
-
-async def _links_to(fetch: Fetch, request: requests.ReadLinksTo) -> list[requests.Position]:
-    statement = "SELECT child_branch, child_clock FROM {log}.links WHERE parent_branch = $1 AND parent_clock = $2 ORDER BY 1, 2"
+async def _children(fetch: Fetch, request: requests.ReadChildren) -> list[requests.Position]:
+    statement = """
+        (SELECT branch, clock FROM {log}.entries WHERE branch = $1 AND clock > $2 ORDER BY clock LIMIT 1)
+        UNION ALL SELECT child_branch, child_clock FROM {log}.links WHERE parent_branch = $1 AND parent_clock = $2"""
     return [requests.Position(*row) for row in await fetch(statement, *request.at)]
 
 
@@ -138,25 +135,16 @@ async def _links_up(fetch: Fetch, request: requests.ReadLinksUp) -> requests.Pos
     return requests.Position(*rows[0]) if rows else None
 
 
-_RECORD = "key, value, rule, reason, since"
-
-
 async def _quarantined(fetch: Fetch, request: requests.ReadQuarantined) -> dict[bytes, requests.Aside]:
     rows = await fetch("SELECT key, rule, reason, since FROM {log}.quarantine WHERE key = ANY($1::bytea[])", request.keys)
     return {key: requests.Aside(*record) for key, *record in rows}
 
 
-_QUARANTINE = cut(f"SELECT {_RECORD} FROM {{log}}.quarantine WHERE key > $1 ORDER BY key LIMIT $2", "key")
-_QUARANTINE_OF = _QUARANTINE.replace("key > $1", "key > $1 AND key = ANY($3::bytea[])")
+_QUARANTINE = cut("SELECT key, value, rule, reason, since FROM {log}.quarantine WHERE key > $1 ORDER BY key LIMIT $2", "key")
 
 
 async def _quarantine(fetch: Fetch, request: requests.ReadQuarantine) -> list[requests.Quarantined]:
-    after = request.after or b""
-    if request.keys is None:
-        rows = await fetch(_QUARANTINE, after, request.limit)
-    else:
-        rows = await fetch(_QUARANTINE_OF, after, request.limit, request.keys)
-    return [requests.Quarantined(*row[:-1]) for row in rows]
+    return [requests.Quarantined(*row[:-1]) for row in await fetch(_QUARANTINE, request.after or b"", request.limit)]
 
 
 async def _quarantine_count(fetch: Fetch, request: requests.ReadQuarantineCount) -> tuple[int, int]:
@@ -262,12 +250,12 @@ def _run(
 ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
     requests.ReadApplications: _applications,
     requests.ReadBranchTips: _branch_tips,
+    requests.ReadChildren: _children,
     requests.ReadCount: _count,
     requests.ReadCursor: _cursor,
     requests.ReadHeads: _heads,
     requests.ReadLeaves: _leaves,
     requests.ReadLinksDown: _links_down,
-    requests.ReadLinksTo: _links_to,
     requests.ReadLinksUp: _links_up,
     requests.ReadMembers: _members,
     ReadNodes: _nodes,
@@ -281,7 +269,6 @@ ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
     ReadRuns: _runs,
     requests.ReadSketch: _sketch,
     requests.ReadSetAside: _set_aside,
-    requests.ReadSuccessor: _successor,
     requests.ReadTail: _tail,
     requests.ReadTouched: _touched,
     requests.ReadTouchedBy: _touched_by,

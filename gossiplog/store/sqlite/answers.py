@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, islice
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -151,15 +151,11 @@ def _positions(db: BoundedConnection, request: requests.ReadPositions) -> dict[r
     return found
 
 
-def _successor(db: BoundedConnection, request: requests.ReadSuccessor) -> requests.Position | None:
-    statement = "SELECT min(clock) FROM gossiplog_positions WHERE branch = ? AND clock > ?"
-    (clock,) = db.execute(statement, request.at).fetchone()
-    return None if clock is None else requests.Position(request.at.branch, clock)
-
-
-def _links_to(db: BoundedConnection, request: requests.ReadLinksTo) -> list[requests.Position]:
-    statement = "SELECT child_branch, child_clock FROM gossiplog_links WHERE parent_branch = ? AND parent_clock = ? ORDER BY 1, 2"
-    return [requests.Position(*row) for row in db.execute(statement, request.at)]
+def _children(db: BoundedConnection, request: requests.ReadChildren) -> list[requests.Position]:
+    statement = """
+        SELECT * FROM (SELECT branch, clock FROM gossiplog_positions WHERE branch = ? AND clock > ? ORDER BY clock LIMIT 1)
+        UNION ALL SELECT child_branch, child_clock FROM gossiplog_links WHERE parent_branch = ? AND parent_clock = ?"""
+    return [requests.Position(*row) for row in db.execute(statement, (*request.at, *request.at))]
 
 
 def _links_down(db: BoundedConnection, request: requests.ReadLinksDown) -> requests.Position | None:
@@ -196,16 +192,9 @@ def _quarantined(db: BoundedConnection, request: requests.ReadQuarantined) -> di
     return {key: requests.Aside(*record) for key, *record in rows}
 
 
-_RECORD = "SELECT key, value, rule, reason, since FROM gossiplog_quarantine WHERE key"
-
-
 def _quarantine(db: BoundedConnection, request: requests.ReadQuarantine) -> list[requests.Quarantined]:
-    after = request.after or b""
-    rows: Iterable[Any] = db.execute(f"{_RECORD} > ? ORDER BY key LIMIT ?", (after, request.limit))
-    if request.keys is not None:
-        wanted = sorted(key for key in request.keys if key > after)
-        rows = islice((row for key in wanted for row in db.execute(f"{_RECORD} = ?", (key,))), request.limit)
-    return [requests.Quarantined(*row) for row in cut_page(rows)]
+    statement = "SELECT key, value, rule, reason, since FROM gossiplog_quarantine WHERE key > ? ORDER BY key LIMIT ?"
+    return [requests.Quarantined(*row) for row in cut_page(db.execute(statement, (request.after or b"", request.limit)))]
 
 
 def _quarantine_count(db: BoundedConnection, request: requests.ReadQuarantineCount) -> tuple[int, int]:
@@ -358,17 +347,17 @@ def _runs(db: BoundedConnection, request: ReadRuns) -> list[NodeRun]:
         begin, parent_hash = row
         (until,) = db.execute(_NEXT, (level, begin)).fetchone()
         low, end = max(begin, request.start or b""), until or _KEY_END
-        children = _children(db, level, low, end, most)
+        children = _run_children(db, level, low, end, most)
         if request.children_max is None and len(children) >= most:
             most = db.nodes_max
-            children = _children(db, level, low, end, most)
+            children = _run_children(db, level, low, end, most)
             if len(children) >= most:
                 raise DecodeError(f"a node at level {level} has more children than a file of its size can hold")
         runs.append(NodeRun(Node(level, begin or None, parent_hash), children, until))
     return runs
 
 
-def _children(db: BoundedConnection, level: int, low: bytes, end: bytes, most: int) -> list[Node]:
+def _run_children(db: BoundedConnection, level: int, low: bytes, end: bytes, most: int) -> list[Node]:
     if level == 1:
         children = list(map(Node._make, db.execute(_LEAF_RANGE, (low, end, most))))
         if not low:
@@ -383,12 +372,12 @@ def _children(db: BoundedConnection, level: int, low: bytes, end: bytes, most: i
 ANSWERS: dict[type[Request[Any]], Callable[[BoundedConnection, Any], Any]] = {
     requests.ReadApplications: _applications,
     requests.ReadBranchTips: _branch_tips,
+    requests.ReadChildren: _children,
     requests.ReadCount: _count,
     requests.ReadCursor: _cursor,
     requests.ReadHeads: _heads,
     requests.ReadLeaves: _leaves,
     requests.ReadLinksDown: _links_down,
-    requests.ReadLinksTo: _links_to,
     requests.ReadLinksUp: _links_up,
     requests.ReadMembers: _members,
     ReadNodes: _nodes,
@@ -402,7 +391,6 @@ ANSWERS: dict[type[Request[Any]], Callable[[BoundedConnection, Any], Any]] = {
     ReadRuns: _runs,
     requests.ReadSketch: _sketch,
     requests.ReadSetAside: _set_aside,
-    requests.ReadSuccessor: _successor,
     requests.ReadTail: _tail,
     requests.ReadTouched: _touched,
     requests.ReadTouchedBy: _touched_by,

@@ -207,7 +207,7 @@ def test_head_that_came_by_another_way_is_not_held_against_its_announcer():
 
 def test_head_in_our_quarantine_is_not_missing():
     node = harness("a")
-    node.log.state.write(WriteQuarantine([Quarantined(FIRST.key, FIRST.value, "apply", "no", 0.0)], []))
+    node.log.state.write(WriteQuarantine([Quarantined(FIRST.key, FIRST.value, "parents", "no", 0.0)], []))
     node.announce("a", FIRST.key)
     assert node.actions == []
 
