@@ -23,9 +23,9 @@ const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 /** More levels than we read, and no less portable for that. */
 export class TooDeep extends DecodeError {}
 
-/** Reads item after item. An item that is only checked takes no memory, whatever it is; `DEPTH_MAX` bounds the stack. */
+/** Reads item after item. An item that is only checked takes little memory, whatever it is; `DEPTH_MAX` bounds the stack. */
 export class CborReader {
-	/** @param {Uint8Array} bytes @param {number} [at] @param {boolean | "maps"} [builds] Whether to build values, or maps and what stands in them but for arrays and bytes. */
+	/** @param {Uint8Array} bytes @param {number} [at] @param {boolean} [builds] Whether to build all of a value, or only what tells its form: not what is in arrays and bytes. */
 	constructor(bytes, at = 0, builds = true) {
 		this.bytes = bytes
 		this.at = at
@@ -47,7 +47,7 @@ export class CborReader {
 			}
 			case 2: {
 				const bytes = this.#take(Number(this.#argument(byte)))
-				return this.builds === true && (bytes.length ? bytes.slice() : EMPTY.bytes)
+				return this.builds && bytes.length ? bytes.slice() : EMPTY.bytes
 			}
 			case 3:
 				return this.#text(this.#take(Number(this.#argument(byte))))
@@ -76,10 +76,10 @@ export class CborReader {
 	/** @param {number} count @param {number} levels */
 	#items(count, levels) {
 		/** @type {any[]} */
-		const array = this.builds === true && count ? [] : /** @type {any} */ (EMPTY.array)
+		const array = this.builds && count ? [] : /** @type {any} */ (EMPTY.array)
 		for (let index = 0; index < count; index++) {
 			const value = this.item(levels)
-			if (this.builds === true) array.push(value)
+			if (this.builds) array.push(value)
 		}
 		return array
 	}
@@ -87,8 +87,7 @@ export class CborReader {
 	/** Keys ascend: a canonical header sorts shorter ones first. @param {number} count @param {number} levels @returns {any} */
 	#entries(count, levels) {
 		/** @type {Record<string, any>} */
-		const map = this.builds && count ? {} : EMPTY.map
-		const begin = this.at
+		const map = count ? {} : EMPTY.map
 		/** @type {Uint8Array} */
 		let before = EMPTY.bytes
 		for (let index = 0; index < count; index++) {
@@ -101,20 +100,12 @@ export class CborReader {
 			if (order === 0) throw new DecodeError(`at byte ${start}: a map's key repeats`)
 			if (order > 0) this.#note("map keys are out of order")
 			before = item
-			if (!this.builds && name.length === 1 && name[0] === 0x2f) {
-				// It may be taken for something else, which its values tell.
-				this.at = begin
-				this.builds = "maps"
-				this.#entries(count, levels)
-				this.builds = false
-				return map
-			}
 			const isLost = name.length === PROTO.length && compare(name, PROTO) === 0
 			if (isLost) this.#note("the map key `__proto__` loses its value in the reference")
 			const value = this.item(levels)
-			if (this.builds && !isLost) map[key] = value
+			if (!isLost) map[key] = value
 		}
-		const reason = this.builds && Object.hasOwn(map, "/") ? reserved(map) : null
+		const reason = Object.hasOwn(map, "/") ? reserved(map) : null
 		if (reason !== null) this.#note(reason)
 		return map
 	}
@@ -153,7 +144,6 @@ export class CborReader {
 	/** @param {Uint8Array} bytes */
 	#text(bytes) {
 		if (bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) this.#note("a string begins with U+FEFF")
-		if (!this.builds && bytes.every((byte) => byte < 0x80)) return ""
 		try {
 			return text.decode(bytes)
 		} catch {

@@ -196,7 +196,6 @@ export class Log {
 		const fateOf = new Map(entries.map((entry, index) => [entry, insertion.fates[index]]))
 		for (const verdict of good) {
 			const fate = fateOf.get(/** @type {Entry} */ (verdict.entry))
-			verdict.isNew = fate === "new"
 			if (fate === "orphan") Object.assign(verdict, { outcome: "ignore", rule: "parents", reason: "its parents are not here" })
 		}
 		for (const { outcome, rule, reason } of verdicts) if (outcome === "ignore" && rule !== "parents") this.#warn(`entries are left out, with all that is built upon them: ${rule}: ${reason}`)

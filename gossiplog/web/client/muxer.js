@@ -36,6 +36,7 @@ export class MuxedStream {
 		this.window = isInbound ? WINDOW_BYTES : OPENED_WINDOW_BYTES
 		/** Bytes that the other side may still send. */
 		this.credit = this.window
+		muxer.streams.set(id, this)
 		muxer.send(WINDOW, isInbound ? ACK : SYN, id, this.window - WINDOW_BYTES)
 	}
 
@@ -114,10 +115,8 @@ export class Muxer {
 	streams = new Map()
 	isEnded = false
 	#nextId = 1
-	/** A header that has not arrived whole. */
+	/** What has not arrived whole: a header, and data for which its stream may have room. */
 	#partial = new ByteQueue()
-	/** Of the data that is arriving: what is left of it, its stream, unless nobody wants it, and whether that is the stream's last. */
-	#body = { left: 0, stream: /** @type {MuxedStream | undefined} */ (undefined), isLast: false }
 	/** What may still be under way to streams that have ended. */
 	#strayLeft = 0
 
@@ -129,7 +128,9 @@ export class Muxer {
 
 	open() {
 		if (this.isEnded) throw new ClosedError("the connection is at its end")
-		return this.#add(this.#nextId, false)
+		const stream = new MuxedStream(this, this.#nextId, false)
+		this.#nextId += 2
+		return stream
 	}
 
 	ping() {
@@ -157,14 +158,15 @@ export class Muxer {
 
 	/** Take what arrived. @param {Uint8Array} bytes */
 	receive(bytes) {
-		for (let at = 0; at < bytes.length; ) {
-			const size = Math.min(bytes.length - at, this.#body.left || HEADER_BYTES - this.#partial.size)
-			const piece = bytes.subarray(at, (at += size))
-			if (this.#body.left) this.#onBody(piece)
-			else {
-				this.#partial.push(piece)
-				if (this.#partial.size === HEADER_BYTES) this.#onHeader(new DataView(this.#partial.take(HEADER_BYTES).buffer))
-			}
+		this.#partial.push(bytes)
+		while (this.#partial.size >= HEADER_BYTES) {
+			const view = new DataView(this.#partial.bytes.slice(0, HEADER_BYTES).buffer)
+			const [kind, flags, id, length] = [view.getUint8(1), view.getUint16(2), view.getUint32(4), view.getUint32(8)]
+			if (view.getUint8(0) !== 0 || kind > GO_AWAY || (id === 0) !== kind >= PING) throw new ProtocolError("what arrives is not yamux")
+			const size = HEADER_BYTES + (kind === DATA ? length : 0)
+			if (size > HEADER_BYTES + OPENED_WINDOW_BYTES) throw noRoom(id, length)
+			if (this.#partial.size < size) return
+			this.#onFrame(kind, flags, id, length, this.#partial.take(size).subarray(HEADER_BYTES))
 		}
 	}
 
@@ -174,63 +176,34 @@ export class Muxer {
 		if (isOver && this.streams.delete(stream.id)) this.#strayLeft += stream.credit
 	}
 
-	/** @param {number} id @param {boolean} isInbound */
-	#add(id, isInbound) {
-		if (!isInbound) this.#nextId += 2
-		const stream = new MuxedStream(this, id, isInbound)
-		this.streams.set(id, stream)
-		return stream
-	}
-
-	/** @param {DataView} view */
-	#onHeader(view) {
-		const [kind, flags, id, length] = [view.getUint8(1), view.getUint16(2), view.getUint32(4), view.getUint32(8)]
-		if (view.getUint8(0) !== 0 || kind > GO_AWAY || (id === 0) !== kind >= PING) throw new ProtocolError("what arrives is not yamux")
+	/** @param {number} kind @param {number} flags @param {number} id @param {number} length @param {Uint8Array} body */
+	#onFrame(kind, flags, id, length, body) {
 		if (kind === GO_AWAY) return this.end("the hub ends the connection")
 		if (kind === PING) return flags & SYN ? this.send(PING, ACK, 0, length) : undefined
-		let stream = this.streams.get(id)
-		if (flags & SYN) {
-			if (stream !== undefined || id % 2 === 1) throw new ProtocolError(`stream ${id} was opened with an id of ours, or twice`)
-			stream = this.#onOpened(id)
+		if (flags & SYN) this.#onOpened(id)
+		const stream = this.streams.get(id)
+		if (stream === undefined) {
+			this.#strayLeft -= body.length
+			if (this.#strayLeft < 0) throw noRoom(id, length)
+			return
 		}
-		const isLast = (flags & FIN) > 0
-		if (kind === DATA) this.#onData(stream, id, length, isLast)
-		else if (stream !== undefined) stream.sendWindow += length
-		if (stream === undefined) return
-		if (flags & RST) return stream.fail("the hub reset the stream")
-		stream.changed.ring()
-		if (isLast && !this.#body.left) stream.end()
+		if (kind === WINDOW) stream.sendWindow += length
+		else if (length > stream.credit || (length > 0 && stream.isAtEnd)) throw noRoom(id, length)
+		stream.credit -= body.length
+		stream.unread.push(body)
+		if (flags & RST) stream.fail("the hub reset the stream")
+		else if (flags & FIN) stream.end()
+		else stream.changed.ring()
 	}
 
 	/** @param {number} id */
 	#onOpened(id) {
-		if ([...this.streams.values()].filter(({ isInbound }) => isInbound).length >= INBOUND_MAX) {
-			this.send(WINDOW, RST, id, 0)
-			this.#strayLeft += WINDOW_BYTES
-			return undefined
-		}
-		const stream = this.#add(id, true)
-		this.onStream(stream)
-		return stream
-	}
-
-	/** @param {MuxedStream | undefined} stream @param {number} id @param {number} length @param {boolean} isLast */
-	#onData(stream, id, length, isLast) {
-		if (stream === undefined) this.#strayLeft -= length
-		if (stream === undefined ? this.#strayLeft < 0 : length > stream.credit || (length > 0 && stream.isAtEnd)) {
-			throw new ProtocolError(`${length} bytes on stream ${id}, which has no room for them`)
-		}
-		this.#body = { left: length, stream, isLast }
-	}
-
-	/** @param {Uint8Array} piece */
-	#onBody(piece) {
-		const { stream, isLast } = this.#body
-		this.#body.left -= piece.length
-		if (stream === undefined) return
-		stream.credit -= piece.length
-		if (stream.failure === null) stream.unread.push(piece)
-		stream.changed.ring()
-		if (this.#body.left === 0 && isLast) stream.end()
+		if (this.streams.has(id) || id % 2 === 1) throw new ProtocolError(`stream ${id} was opened with an id of ours, or twice`)
+		if ([...this.streams.values()].filter(({ isInbound }) => isInbound).length < INBOUND_MAX) return this.onStream(new MuxedStream(this, id, true))
+		this.send(WINDOW, RST, id, 0)
+		this.#strayLeft += WINDOW_BYTES
 	}
 }
+
+/** @param {number} id @param {number} length */
+const noRoom = (id, length) => new ProtocolError(`${length} bytes on stream ${id}, which has no room for them`)

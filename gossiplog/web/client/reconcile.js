@@ -9,7 +9,7 @@ import { decodeMessage, hello, more, unpack, values, want } from "./messages.js"
 import { SYMBOLS_MAX, SketchDecoder } from "./sketch.js"
 
 /** @typedef {import("./messages.js").Message} Message */
-/** @typedef {import("./entry.js").Verdict & { isNew?: boolean }} Verdict */
+/** @typedef {import("./entry.js").Verdict} Verdict */
 /** Insert; in key order, if these follow everything that the hub has before them. @typedef {(values: Uint8Array[], isInOrder: boolean) => Promise<Verdict[]>} Take */
 
 const ANSWER_S = 10
@@ -46,10 +46,9 @@ export class Reconciliation {
 		this.take = take
 		this.sketch = sketch
 		this.aside = aside
-		/** Entries that were new here. */
-		this.taken = 0
-		this.given = 0
 		this.rejected = 0
+		/** The key of the last value that came. @type {Uint8Array} */
+		this.last = new Uint8Array(0)
 		/** Something was left out, so children of it may lack their parents. */
 		this.hasGap = false
 		/** Keys that the hub left out. @type {Uint8Array[]} */
@@ -112,7 +111,7 @@ export class Reconciliation {
 		this.hasGap = wanted.length < theirs.length
 		const gives = takes ? ours.filter((key) => !this.#isAside(key)) : []
 		await this.channel.send(want(wanted, gives.length))
-		await this.#both(this.#give(gives), this.#takeWanted(wanted))
+		await this.#both(this.#give(gives), this.#takeAll(wanted, wanted.length))
 	}
 
 	/** @param {Uint8Array[]} keys */
@@ -124,24 +123,6 @@ export class Reconciliation {
 		}
 	}
 
-	/** @param {Uint8Array[]} wanted */
-	async #takeWanted(wanted) {
-		let came = 0
-		const batch = new Batch()
-		while (came < wanted.length) {
-			const reply = await this.#receive(WORK_S)
-			if (reply.kind !== "values" || !reply.values.length || reply.values.length > wanted.length - came) throw new ProtocolError(`${reply.kind} in place of the values that were wanted`)
-			batch.add(reply.values)
-			came += reply.values.length
-			if (batch.isFull || came === wanted.length) {
-				const taken = batch.clear()
-				const keys = wanted.slice(came - taken.length, came)
-				const verdicts = await this.#insert(taken, keys)
-				if (verdicts.some(({ entry }, index) => entry !== undefined && compare(entry.key, keys[index]) !== 0)) throw new ProtocolError("a value under another key than its own")
-			}
-		}
-	}
-
 	// Everything
 
 	/** @param {number} count @param {boolean} takes @param {Uint8Array | null} after */
@@ -149,7 +130,8 @@ export class Reconciliation {
 		const own = this.sketch.count
 		const isUnlike = Math.min(count, own) === 0 || (Math.abs(count - own) > DIFFERENCES_MAX && 16 * Math.min(count, own) <= Math.max(count, own))
 		if (after === null && !isUnlike) throw new ProtocolError(`${count} entries are to be sent to one who has ${own}`)
-		await this.#both(this.#giveAll(takes ? own : 0), this.#takeAll(count, after))
+		this.last = after ?? this.last
+		await this.#both(this.#giveAll(takes ? own : 0), this.#takeAll(null, count + SLACK))
 	}
 
 	/** What comes meanwhile is not sent back: the hub takes little more than we said we have. @param {number} own How many that is: the first ones that were stored. */
@@ -166,45 +148,41 @@ export class Reconciliation {
 		await this.channel.send(values([]))
 	}
 
-	/** @param {number} count @param {Uint8Array | null} after */
-	async #takeAll(count, after) {
-		let last = after ?? new Uint8Array(0)
+	// Either way
+
+	/** Take values, in the order of their keys: those that were wanted; or, with null, whatever comes until nothing does. @param {Uint8Array[] | null} wanted @param {number} most */
+	async #takeAll(wanted, most) {
 		let came = 0
-		const batch = new Batch()
-		for (let isEnd = false; !isEnd; ) {
+		/** @type {Uint8Array[]} */
+		let batch = []
+		for (let isEnd = most === 0; !isEnd; ) {
 			const reply = await this.#receive(WORK_S)
-			if (reply.kind !== "values") throw new ProtocolError(`${reply.kind} in place of values`)
-			isEnd = !reply.values.length
+			if (reply.kind !== "values" || (wanted !== null && !reply.values.length)) throw new ProtocolError(`${reply.kind} in place of values`)
 			came += reply.values.length
-			if (came > count + SLACK) throw new ProtocolError(`${came} values of one who said ${count}`)
-			batch.add(reply.values)
-			if (!batch.isFull && !isEnd) continue
-			for (const { entry } of await this.#insert(batch.clear(), null)) {
-				if (entry === undefined) continue
-				if (compare(entry.key, last) <= 0) throw new ProtocolError("values that are not in the order of their keys")
-				last = entry.key
-			}
+			if (came > most) throw new ProtocolError(`${came} values, at most ${most} were to come`)
+			batch.push(...reply.values)
+			isEnd = wanted === null ? !reply.values.length : came === most
+			const isFull = batch.length >= BATCH_ENTRIES || batch.reduce((size, value) => size + value.length, 0) >= BATCH_BYTES
+			if (!isFull && !isEnd) continue
+			await this.#insert(batch, wanted && wanted.slice(came - batch.length))
+			batch = []
 		}
 	}
 
-	/** Insert what came, and make what it is worth of the verdicts. @param {Uint8Array[]} batch @param {Uint8Array[] | null} keys Those that were wanted; null of everything. */
+	/** Insert what came, and make what it is worth of the verdicts. @param {Uint8Array[]} batch @param {Uint8Array[] | null} keys Those that were wanted. */
 	async #insert(batch, keys) {
-		const verdicts = await this.take(batch, keys === null)
-		verdicts.forEach((verdict, index) => {
-			if (verdict.outcome === "accept") {
-				this.taken += Number(verdict.isNew)
-				return
-			}
-			const key = keys?.[index] ?? verdict.entry?.key
-			if (verdict.rule === "parents") {
-				if (!this.hasGap) throw new Unreconciled("an entry came without its parents", true)
-				return
-			}
+		for (const [index, { outcome, rule, entry }] of (await this.take(batch, keys === null)).entries()) {
+			const isNext = entry === undefined || (keys === null ? compare(this.last, entry.key) < 0 : compare(keys[index], entry.key) === 0)
+			if (!isNext) throw new ProtocolError("a value whose key is not the next one")
+			this.last = entry?.key ?? this.last
+			if (outcome === "accept") continue
+			if (rule === "parents" && !this.hasGap) throw new Unreconciled("an entry came without its parents", true)
+			if (rule === "parents") continue
 			this.hasGap = true
+			const key = keys?.[index] ?? entry?.key
 			if (key !== undefined) putAside(this.aside, key)
-			if (verdict.outcome === "reject" && ++this.rejected > REJECTED_MAX) throw new ProtocolError(`more than ${REJECTED_MAX} invalid values`)
-		})
-		return verdicts
+			if (outcome === "reject" && ++this.rejected > REJECTED_MAX) throw new ProtocolError(`more than ${REJECTED_MAX} invalid values`)
+		}
 	}
 
 	/** @param {Uint8Array[]} items */
@@ -221,7 +199,6 @@ export class Reconciliation {
 			fill.push(value)
 			size += value.length
 		}
-		this.given += items.length
 		await this.channel.send(values(fill))
 	}
 
@@ -259,26 +236,4 @@ function symbolsWanted(decoder) {
 	const expected = Math.floor((claimed > LARGE_ESTIMATE ? 1.4 : 1.45) * claimed * margin) + 8
 	const goal = Math.max(expected, known >= 2 * expected ? 2 * known : known + Math.max(Math.floor(known / 8), 8))
 	return Math.min(goal, most) - known
-}
-
-/** Values that came, until they are inserted. */
-class Batch {
-	/** @type {Uint8Array[]} */
-	values = []
-	size = 0
-
-	get isFull() {
-		return this.values.length >= BATCH_ENTRIES || this.size >= BATCH_BYTES
-	}
-
-	/** @param {Uint8Array[]} values */
-	add(values) {
-		this.values.push(...values)
-		this.size += values.reduce((sum, value) => sum + value.length, 0)
-	}
-
-	clear() {
-		this.size = 0
-		return this.values.splice(0)
-	}
 }
