@@ -395,3 +395,40 @@ async def test_heads_that_nobody_has_cost_one_stream_of_everything_and_no_more(c
         await client.ask("disconnect", name="a")
         assert sum(begun) == 1
         assert len(begun) <= 30
+
+
+async def test_heads_that_are_told_of_during_a_session_cost_one_more_and_no_stream_of_everything(client: Reference) -> None:
+    """The session began before the hub had them, so that it did not bring them says nothing."""
+    begun, told = list[bool](), trio.Event()
+    late = entry(1)
+
+    async def reconcile(_: Connection, stream: Stream) -> None:
+        session = Session(stream)
+        hello = await session.receive()
+        begun.append(hello.after is not None)
+        if len(begun) == 1:
+            told.set()
+            await trio.sleep(0.3)
+            await session.send(RESULT)
+        elif hello.count == 0:
+            await session.send(Hello(1, pack(sketch_of(late), 0, 1)))
+            assert isinstance(await session.receive(), Want)
+            await session.send(Values([late.value]), RESULT)
+        else:
+            await session.send(RESULT)
+
+    async def push(_: Connection, stream: Stream) -> None:
+        await told.wait()
+        await stream.send_all(encode_frame(encode_event(Update([late.key]))))
+        await trio.sleep_forever()
+
+    async with hostile_hub({reconcile_protocol(TOPIC): reconcile, push_protocol(TOPIC): push}) as url:
+        await client.ask("open", name="a", topic=TOPIC, seed="07" * 32)
+        await client.ask("connect", name="a", url=url)
+
+        async def has_it() -> bool:
+            return bool(await client.ask("ids", name="a") == [late.id])
+
+        await eventually(has_it, PATIENCE_S)
+        await client.ask("disconnect", name="a")
+    assert begun[:2] == [False, False]

@@ -16,8 +16,9 @@ import { Sketch } from "./sketch.js"
 /** @typedef {import("./client.js").HubLink} TypedHubLink What client.d.ts says of it. */
 /** @typedef {import("./memory_store.js").MemoryStore | import("./indexeddb_store.js").IndexedDbStore} Store */
 /** @typedef {import("./tabs.js").Tabs | import("./tabs.js").OneTab} AnyTabs */
-/** What a link has of the log. @typedef {{ topic: string, presence: import("./presence.js").Presence, store: Store, tabs: AnyTabs, take: import("./reconcile.js").Take, warn: (text: string) => void }} LogView */
+/** What a link has of the log. @typedef {{ topic: string, presence: import("./presence.js").Presence, store: Store, tabs: AnyTabs, take: (values: Uint8Array[]) => Promise<import("./entry.js").Verdict[]>, warn: (text: string) => void }} LogView */
 /** What the hub does not take. @typedef {{ rule: string, reason: string, ids: string[] }} Refused */
+/** @typedef {{ isConnected: boolean, error: string | null, refused: Refused[] }} Status */
 
 const RETRY_FIRST_S = 0.5
 const RETRY_MOST_S = 60
@@ -68,20 +69,19 @@ export class HubLink {
 	#sketchSeq = 0
 	/** @type {Map<string, number>} */
 	#aside = new Map()
-	/** Up to which key everything is here of a stream of everything. @type {Uint8Array | null} */
-	#resumeAfter = null
+	/** The next session is a stream of everything after this key: all of it, or the rest of one that was cut short. @type {Uint8Array | null} */
+	#after = null
+	/** Everything was asked for on this connection. */
+	#hasDoubted = false
 	/** A session is due. */
 	#isWanted = true
 	/** One will be due, since the hub gave reason for it; when that was so last. @type {ReturnType<typeof setTimeout> | undefined} */
 	#provoked
 	#provokedAt = 0
-	/** The next session sends everything, and that was so before on this connection. */
-	#isDoubtful = false
-	#hasDoubted = false
-	/** Heads of the hub's that we lack. @type {Map<string, Uint8Array>} */
-	#lacking = new Map()
-	/** @type {{ id: string, resolve: () => void, reject: (error: Error) => void }[]} */
-	#settling = []
+	/** Heads of the hub's that we lack. @type {Uint8Array[]} */
+	#lacking = []
+	/** Who waits for it, by a name that the tabs know it by. @type {Map<string, { resolve: () => void, reject: (error: Error) => void }>} */
+	#settling = new Map()
 	/** @type {Channel | null} */
 	#pushes = null
 	/** @type {WebSocket | null} */
@@ -103,7 +103,7 @@ export class HubLink {
 		if (this.isClosed) return Promise.reject(new ClosedError("the link is closed"))
 		return new Promise((resolve, reject) => {
 			const id = crypto.randomUUID()
-			this.#settling.push({ id, resolve, reject })
+			this.#settling.set(id, { resolve, reject })
 			if (this.#leads) this.want()
 			else this.#tell({ settle: id })
 		})
@@ -124,7 +124,7 @@ export class HubLink {
 		} catch (error) {
 			if (!this.isClosed) this.error = inWords(error)
 		}
-		for (const { reject } of this.#settling.splice(0)) reject(new ClosedError("the link was closed"))
+		for (const { reject } of this.#settling.values()) reject(new ClosedError("the link was closed"))
 	}
 
 	async #lead() {
@@ -134,13 +134,8 @@ export class HubLink {
 		while (!this.isClosed) {
 			const began = Date.now()
 			this.isLevel = false
-			try {
-				await this.#connect()
-			} catch (error) {
-				this.error = inWords(error)
-			}
-			this.isConnected = false
-			this.#tellChanged()
+			const error = await this.#connect().then(() => null, inWords)
+			this.#show({ isConnected: false, error })
 			if (this.isLevel || Date.now() - began > 1000 * STABLE_S) pause = RETRY_FIRST_S
 			if (!this.isClosed) await this.#bell.heard(pause * (1 + Math.random() / 4))
 			pause = Math.min(2 * pause, RETRY_MOST_S)
@@ -157,18 +152,23 @@ export class HubLink {
 	/** What another tab tells of this hub. @param {import("./tabs.js").Told} told */
 	onTold({ leads, asks, settle, settled, status }) {
 		if (this.#leads) {
-			if (asks) this.#tellChanged()
+			if (asks) this.#show({})
 			if (settle !== undefined) this.settled().then(() => this.#tell({ settled: settle }), () => {})
 			return
 		}
-		if (leads) for (const { id } of this.#settling) this.#tell({ settle: id })
-		if (settled !== undefined) {
-			for (const { id, resolve } of this.#settling) if (id === settled) resolve()
-			this.#settling = this.#settling.filter(({ id }) => id !== settled)
-		}
+		if (leads) for (const settle of this.#settling.keys()) this.#tell({ settle })
+		if (settled !== undefined) this.#onSettled([settled])
 		if (status !== undefined) {
 			Object.assign(this, status)
 			this.onchange?.()
+		}
+	}
+
+	/** @param {string[]} ids */
+	#onSettled(ids) {
+		for (const id of ids) {
+			this.#settling.get(id)?.resolve()
+			this.#settling.delete(id)
 		}
 	}
 
@@ -193,15 +193,9 @@ export class HubLink {
 		}, this.#provokedAt + PROVOKED_MS - Date.now())
 	}
 
-	/** @param {string | null} error */
-	#setError(error) {
-		if (error === this.error) return
-		this.error = error
-		this.#tellChanged()
-	}
-
-	#tellChanged() {
-		const { isConnected, error, refused } = this
+	/** Have it seen here and in the other tabs. @param {Partial<Status>} change */
+	#show(change) {
+		const { isConnected, error, refused } = Object.assign(this, change)
 		this.#tell({ status: { isConnected, error, refused } })
 		if (this.onchange !== null) return this.onchange()
 		// Nobody looks at the link.
@@ -247,11 +241,9 @@ export class HubLink {
 			await Promise.race([opened, ended])
 			clearTimeout(dialling)
 			muxer.ping()
-			this.isConnected = true
 			this.#hasDoubted = false
 			this.#isWanted = true
-			this.error = null
-			this.#tellChanged()
+			this.#show({ isConnected: true, error: null })
 			const parts = [this.#push(muxer), this.#sync(muxer), this.#hearRefusals(muxer), this.#present(muxer)]
 			await Promise.race([ended, ...parts.slice(0, 2)])
 		} catch (error) {
@@ -290,7 +282,7 @@ export class HubLink {
 			const values = []
 			/** @type {Uint8Array[]} */
 			let heads = []
-			for (let next = /** @type {Uint8Array | null} */ (bytes); next !== null; next = values.length < PUSHED_AT_ONCE ? channel.take() : null) {
+			for (let next = /** @type {Uint8Array | null} */ (bytes); next !== null; next = channel.take()) {
 				const event = decodeEvent(next)
 				if (event !== null && "value" in event) values.push(event.value)
 				else if (event !== null) heads = event.heads
@@ -303,7 +295,7 @@ export class HubLink {
 
 	/** @param {Uint8Array[]} values */
 	async #onPushed(values) {
-		const verdicts = await this.log.take(values, false)
+		const verdicts = await this.log.take(values)
 		if (verdicts.some(({ outcome }) => outcome === "reject")) throw new ProtocolError("the hub pushed what is no entry of this log")
 		if (verdicts.some(({ rule }) => rule === "parents")) this.#provoke()
 	}
@@ -311,8 +303,8 @@ export class HubLink {
 	/** @param {Uint8Array[]} heads */
 	async #onHeads(heads) {
 		const known = await this.log.store.known(heads)
-		this.#lacking = new Map(heads.map((key) => /** @type {[string, Uint8Array]} */ ([toHex(key), key])).filter(([name]) => !known.has(name)))
-		if (this.#lacking.size) this.#provoke()
+		this.#lacking = heads.filter((key) => !known.has(toHex(key)))
+		if (this.#lacking.length) this.#provoke()
 	}
 
 	// Sessions
@@ -326,21 +318,20 @@ export class HubLink {
 				continue
 			}
 			this.#isWanted = false
-			const settling = this.#settling.splice(0)
+			const settling = [...this.#settling.keys()]
 			try {
 				await this.#reconcile(muxer)
-				for (const { resolve } of settling) resolve()
+				this.#onSettled(settling)
 				if (muxer.isEnded) break // the connection has ended in the meantime, and its error stays to be read
 				this.isLevel = true
 				pause = RETRY_FIRST_S
-				this.#setError(null)
+				if (this.error !== null) this.#show({ error: null })
 			} catch (error) {
-				this.#settling.push(...settling)
 				const isTheirs = error instanceof NotSpoken || error instanceof ProtocolError || error instanceof DecodeError
 				if (muxer.isEnded || isTheirs || !(error instanceof GossipLogError)) throw error
 				this.#isWanted = true
 				if (error instanceof Unreconciled && error.isLarge && this.#doubt()) continue
-				this.#setError(inWords(error))
+				if (this.error !== inWords(error)) this.#show({ error: inWords(error) })
 				await this.#bell.heard(pause)
 				pause = Math.min(2 * pause, RETRY_MOST_S)
 			}
@@ -351,33 +342,29 @@ export class HubLink {
 	/** @param {Muxer} muxer */
 	async #reconcile(muxer) {
 		await this.#catchUp()
-		const after = this.#resumeAfter ?? (this.#isDoubtful ? FIRST_KEY : null)
-		const session = new Reconciliation(this.log.store, this.#takeInOrder.bind(this), this.#sketch, this.#aside)
-		await session.run(muxer, this.log.topic, after)
-		this.#resumeAfter = null
+		const wasWhole = this.#after !== null
+		// What it tells of from now on, this session need not bring.
+		const lacking = this.#lacking
+		this.#lacking = []
+		const session = new Reconciliation(this.log, this.#sketch, this.#aside, this.#after)
+		try {
+			await session.run(muxer)
+		} finally {
+			this.#after = session.after
+		}
 		for (const key of session.refused) putAside(this.#aside, key)
 		if (session.refused.length) this.#addRefused({ rule: "session", reason: "the hub left them out", ids: session.refused.map(idOfKey) })
 		// What it told of and did not send, without a reason that we know, is asked for with everything else, once.
-		const known = await this.log.store.known([...this.#lacking.values()])
-		const isUnexplained = known.size < this.#lacking.size && !session.hasGap
-		this.#isDoubtful = false
-		this.#lacking.clear()
-		if (after !== null || (isUnexplained && this.#doubt())) this.#isWanted = true
+		const isUnexplained = !session.hasGap && (await this.log.store.known(lacking)).size < lacking.length
+		if (wasWhole || (isUnexplained && this.#doubt())) this.#isWanted = true
 	}
 
 	/** Have everything sent by the next session, once a connection. */
 	#doubt() {
 		if (this.#hasDoubted) return false
-		this.#hasDoubted = this.#isDoubtful = true
+		this.#hasDoubted = true
+		this.#after = FIRST_KEY
 		return true
-	}
-
-	/** @param {Uint8Array[]} values @param {boolean} isInOrder */
-	async #takeInOrder(values, isInOrder) {
-		const verdicts = await this.log.take(values, isInOrder)
-		const last = verdicts.findLast(({ entry }) => entry !== undefined)?.entry
-		if (isInOrder && last !== undefined) this.#resumeAfter = last.key
-		return verdicts
 	}
 
 	/** Have the sketch hold all that the log holds. */
@@ -437,8 +424,7 @@ export class HubLink {
 
 	/** @param {Refused} refused */
 	#addRefused(refused) {
-		this.refused = [...this.refused, refused].slice(-REFUSED_MAX)
-		this.#tellChanged()
+		this.#show({ refused: [...this.refused, refused].slice(-REFUSED_MAX) })
 	}
 }
 

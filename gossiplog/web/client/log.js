@@ -10,7 +10,7 @@ import { Presence } from "./presence.js"
 import { OneTab, Tabs } from "./tabs.js"
 
 /** @typedef {import("./client.js").Log} TypedLog What client.d.ts says of it. */
-/** @typedef {import("./reconcile.js").Verdict} Verdict */
+/** @typedef {import("./entry.js").Verdict} Verdict */
 /** @typedef {{ did: string, codec?: string, sign: (data: Uint8Array) => Promise<Uint8Array> | Uint8Array }} AnySigner */
 /** @typedef {{ after?: string, before?: string, reverse?: boolean, limit?: number }} Range */
 
@@ -134,8 +134,7 @@ export class Log {
 	connect(url, { token } = {}) {
 		this.#check()
 		const { topic, presence } = this
-		/** @type {import("./reconcile.js").Take} */
-		const take = (values) => this.#run(() => this.#take(values, link))
+		const take = (/** @type {Uint8Array[]} */ values) => this.#run(() => this.#take(values, link))
 		/** @type {HubLink} */
 		const link = new HubLink({ topic, presence, store: this.#store, tabs: this.#tabs, take, warn: (text) => this.#warn(text) }, url, token)
 		this.#links.add(link)

@@ -9,8 +9,6 @@ import { decodeMessage, hello, more, unpack, values, want } from "./messages.js"
 import { SYMBOLS_MAX, SketchDecoder } from "./sketch.js"
 
 /** @typedef {import("./messages.js").Message} Message */
-/** @typedef {import("./entry.js").Verdict} Verdict */
-/** Insert; in key order, if these follow everything that the hub has before them. @typedef {(values: Uint8Array[], isInOrder: boolean) => Promise<Verdict[]>} Take */
 
 const ANSWER_S = 10
 const WORK_S = 60
@@ -36,19 +34,17 @@ export class Unreconciled extends GossipLogError {
 
 export class Reconciliation {
 	/**
-	 * @param {import("./hub_link.js").Store} store
-	 * @param {Take} take
+	 * @param {import("./hub_link.js").LogView} log
 	 * @param {import("./sketch.js").Sketch} sketch Of all that it has; it does not change meanwhile.
 	 * @param {Map<string, number>} aside Keys, in hex, that were of no use here, or that the hub refused, until when.
+	 * @param {Uint8Array | null} after Have everything sent that follows this key. If that is cut short, the next session begins where this one is then; null once it has ended.
 	 */
-	constructor(store, take, sketch, aside) {
-		this.store = store
-		this.take = take
+	constructor(log, sketch, aside, after) {
+		this.log = log
 		this.sketch = sketch
 		this.aside = aside
+		this.after = after
 		this.rejected = 0
-		/** The key of the last value that came. @type {Uint8Array} */
-		this.last = new Uint8Array(0)
 		/** Something was left out, so children of it may lack their parents. */
 		this.hasGap = false
 		/** Keys that the hub left out. @type {Uint8Array[]} */
@@ -57,19 +53,21 @@ export class Reconciliation {
 		this.channel = /** @type {any} */ (null)
 	}
 
-	/** @param {import("./muxer.js").Muxer} muxer @param {string} topic @param {Uint8Array | null} after Have everything sent that follows this key. */
-	async run(muxer, topic, after) {
-		this.channel = Channel.open(muxer, `/gossiplog/reconcile/1/${topic}`, { first: hello(this.sketch, after) })
+	/** @param {import("./muxer.js").Muxer} muxer */
+	async run(muxer) {
+		this.channel = Channel.open(muxer, `/gossiplog/reconcile/1/${this.log.topic}`, { first: hello(this.sketch, this.after) })
 		try {
 			const reply = await this.#receive(ANSWER_S)
-			if (reply.kind === "result") return
-			if (reply.kind !== "hello" || !(reply.isWholesale || reply.symbols.length)) throw new ProtocolError(`${reply.kind} in answer to hello`)
-			if (reply.isWholesale) await this.#exchangeAll(reply.count, reply.takes, after)
-			else await this.#exchangeDifference(reply.count, reply.symbols, reply.takes)
-			const result = await this.#receive(WORK_S)
-			if (result.kind !== "result") throw new ProtocolError(`${result.kind} in place of the result`)
-			this.refused = result.leftOut
-			this.channel.stream.close()
+			if (reply.kind !== "result") {
+				if (reply.kind !== "hello" || !(reply.isWholesale || reply.symbols.length)) throw new ProtocolError(`${reply.kind} in answer to hello`)
+				if (reply.isWholesale) await this.#exchangeAll(reply.count, reply.takes)
+				else await this.#exchangeDifference(reply.count, reply.symbols, reply.takes)
+				const result = await this.#receive(WORK_S)
+				if (result.kind !== "result") throw new ProtocolError(`${result.kind} in place of the result`)
+				this.refused = result.leftOut
+				this.channel.stream.close()
+			}
+			this.after = null
 		} finally {
 			this.channel.stream.reset()
 		}
@@ -105,7 +103,7 @@ export class Reconciliation {
 	/** @param {number} count @param {Uint8Array} symbols @param {boolean} takes */
 	async #exchangeDifference(count, symbols, takes) {
 		const { theirs, ours } = await this.#findDifference(count, symbols)
-		const known = await this.store.known([...theirs, ...ours])
+		const known = await this.log.store.known([...theirs, ...ours])
 		if (ours.some((key) => !known.has(toHex(key)))) throw new Unreconciled("entries are said to be ours alone that we do not have", true)
 		const wanted = theirs.filter((key) => !known.has(toHex(key)) && !this.#isAside(key))
 		this.hasGap = wanted.length < theirs.length
@@ -117,7 +115,7 @@ export class Reconciliation {
 	/** @param {Uint8Array[]} keys */
 	async #give(keys) {
 		for (let at = 0; at < keys.length; at += GIVEN_AT_ONCE) {
-			const found = await this.store.values(keys.slice(at, at + GIVEN_AT_ONCE))
+			const found = await this.log.store.values(keys.slice(at, at + GIVEN_AT_ONCE))
 			if (found.includes(undefined)) throw new Unreconciled("an entry of ours is gone", true)
 			await this.#send(/** @type {Uint8Array[]} */ (found))
 		}
@@ -125,12 +123,11 @@ export class Reconciliation {
 
 	// Everything
 
-	/** @param {number} count @param {boolean} takes @param {Uint8Array | null} after */
-	async #exchangeAll(count, takes, after) {
+	/** @param {number} count @param {boolean} takes */
+	async #exchangeAll(count, takes) {
 		const own = this.sketch.count
 		const isUnlike = Math.min(count, own) === 0 || (Math.abs(count - own) > DIFFERENCES_MAX && 16 * Math.min(count, own) <= Math.max(count, own))
-		if (after === null && !isUnlike) throw new ProtocolError(`${count} entries are to be sent to one who has ${own}`)
-		this.last = after ?? this.last
+		if (this.after === null && !isUnlike) throw new ProtocolError(`${count} entries are to be sent to one who has ${own}`)
 		await this.#both(this.#giveAll(takes ? own : 0), this.#takeAll(null, count + SLACK))
 	}
 
@@ -138,7 +135,7 @@ export class Reconciliation {
 	async #giveAll(own) {
 		for (let left = own, after = /** @type {Uint8Array | null} */ (null); left > 0; ) {
 			/** @type {import("./insertion.js").Row[]} */
-			const page = await this.store.range(after, null, false, GIVEN_AT_ONCE)
+			const page = await this.log.store.range(after, null, false, GIVEN_AT_ONCE)
 			if (!page.length) break
 			after = page[page.length - 1].key
 			const before = page.filter(({ seq }) => seq <= own)
@@ -171,10 +168,12 @@ export class Reconciliation {
 
 	/** Insert what came, and make what it is worth of the verdicts. @param {Uint8Array[]} batch @param {Uint8Array[] | null} keys Those that were wanted. */
 	async #insert(batch, keys) {
-		for (const [index, { outcome, rule, entry }] of (await this.take(batch, keys === null)).entries()) {
-			const isNext = entry === undefined || (keys === null ? compare(this.last, entry.key) < 0 : compare(keys[index], entry.key) === 0)
-			if (!isNext) throw new ProtocolError("a value whose key is not the next one")
-			this.last = entry?.key ?? this.last
+		for (const [index, { outcome, rule, entry }] of (await this.log.take(batch)).entries()) {
+			if (entry !== undefined) {
+				const isNext = keys === null ? this.after === null || compare(this.after, entry.key) < 0 : compare(keys[index], entry.key) === 0
+				if (!isNext) throw new ProtocolError("a value whose key is not the next one")
+				if (keys === null) this.after = entry.key
+			}
 			if (outcome === "accept") continue
 			if (rule === "parents" && !this.hasGap) throw new Unreconciled("an entry came without its parents", true)
 			if (rule === "parents") continue

@@ -2,7 +2,7 @@
 
 import { inWords } from "./errors.js"
 
-/** What tabs tell each other. @typedef {{ stored?: number, url?: string, settle?: string, settled?: string, leads?: true, asks?: true, presence?: Uint8Array[], status?: { isConnected: boolean, error: string | null, refused: import("./hub_link.js").Refused[] } }} Told */
+/** What tabs tell each other. @typedef {{ stored?: number, url?: string, settle?: string, settled?: string, leads?: true, asks?: true, presence?: Uint8Array[], status?: import("./hub_link.js").Status }} Told */
 
 export class Tabs {
 	/** @param {string} name Of the store. @param {(told: Told) => void} onTold */
