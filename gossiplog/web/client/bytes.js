@@ -73,7 +73,8 @@ export function toBase58(bytes) {
 	for (const byte of bytes) number = number * 256n + BigInt(byte)
 	let text = ""
 	for (; number > 0n; number /= 58n) text = BASE58[Number(number % 58n)] + text
-	return "1".repeat(zeros(bytes)) + text
+	for (let at = 0; bytes[at] === 0; at++) text = "1" + text
+	return text
 }
 
 /** @param {string} text */
@@ -88,12 +89,6 @@ export function fromBase58(text) {
 	for (; number > 0n; number /= 256n) bytes.unshift(Number(number % 256n))
 	const leading = text.length - text.replace(/^1+/, "").length
 	return Uint8Array.from([...new Array(leading).fill(0), ...bytes])
-}
-
-/** @param {Uint8Array} bytes */
-function zeros(bytes) {
-	const first = bytes.findIndex((byte) => byte !== 0)
-	return first < 0 ? bytes.length : first
 }
 
 /** Bytes that arrive in pieces and are taken in others. Pieces of any size cost what their bytes do. */

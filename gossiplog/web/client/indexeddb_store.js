@@ -161,14 +161,14 @@ export class IndexedDbStore {
 		return answered(this.#in("aside").getAll())
 	}
 
-	/** @param {import("./insertion.js").Writes} writes */
-	write({ rows, headsAdded, headsRemoved, state, aside }) {
-		for (const row of rows) this.#in("entries").add(row)
+	/** @param {import("./insertion.js").Insertion} insertion */
+	write({ stored, headsAdded, headsRemoved, state, aside }) {
+		for (const { seq, entry } of stored) this.#in("entries").add({ seq, key: entry.key, value: entry.value })
 		for (const key of headsRemoved) this.#in("heads").delete(idbKey(key))
 		for (const key of headsAdded) this.#in("heads").put(true, idbKey(key))
 		for (const [key, value] of state) value === undefined ? this.#in("state").delete(key) : this.#in("state").put(value, key)
 		for (const one of aside) this.#in("aside").add(one)
-		this.#in("meta").put(rows[rows.length - 1].seq, "seq")
+		this.#in("meta").put(stored[stored.length - 1].seq, "seq")
 	}
 
 	close() {

@@ -8,8 +8,6 @@ import { StorageError, inWords } from "./errors.js"
 /** @typedef {(entry: Entry, state: StateWriter) => void | Promise<void>} Apply */
 /** @typedef {{ seq: number, key: Uint8Array, value: Uint8Array }} Row */
 /** An entry that is in the log since this insertion. @typedef {{ seq: number, entry: Entry }} Stored */
-/** @typedef {"new" | "known" | "orphan"} Fate */
-/** What one insertion came to. @typedef {{ fates: Fate[], stored: Stored[], aside: { id: string, reason: string }[] }} Insertion */
 /**
  * A transaction of a store, open for reading and writing.
  * @typedef {object} Transaction
@@ -17,12 +15,13 @@ import { StorageError, inWords } from "./errors.js"
  * @property {() => Promise<Uint8Array[]>} heads
  * @property {(keys: Uint8Array[]) => Promise<Set<string>>} known Those that are here, in hex.
  * @property {(key: string) => Promise<any>} getState
- * @property {(writes: Writes) => void} write
+ * @property {(insertion: Insertion) => void} write
  */
 /**
- * What one transaction writes.
- * @typedef {object} Writes
- * @property {Row[]} rows
+ * What one insertion comes to, and all that it writes.
+ * @typedef {object} Insertion
+ * @property {Stored[]} stored
+ * @property {Set<Entry>} orphans Entries that lack parents here.
  * @property {Uint8Array[]} headsAdded
  * @property {Uint8Array[]} headsRemoved
  * @property {Map<string, any>} state Undefined for what is deleted.
@@ -58,42 +57,31 @@ export class StateWriter {
 
 /** Insert valid entries, parents before children. @param {Transaction} transaction @param {Entry[]} entries @param {Apply | undefined} apply @returns {Promise<Insertion>} */
 export async function insert(transaction, entries, apply) {
-	const own = new Set(entries.map(({ key }) => toHex(key)))
-	const heads = new Map((await transaction.heads()).map((key) => [toHex(key), key]))
-	const outside = new Map()
-	for (const { key, envelope } of entries) {
-		outside.set(toHex(key), key)
-		for (const parent of envelope.parentKeys) if (!own.has(toHex(parent))) outside.set(toHex(parent), parent)
-	}
-	const known = await transaction.known([...outside.values()].filter((key) => !heads.has(toHex(key))))
-	for (const name of heads.keys()) known.add(name)
+	const headsBefore = new Map((await transaction.heads()).map((key) => [toHex(key), key]))
+	const heads = new Map(headsBefore)
+	const asked = new Map(entries.flatMap(({ key, envelope }) => [key, ...envelope.parentKeys]).map((key) => [toHex(key), key]))
+	const known = await transaction.known([...asked.values()])
 	let seq = await transaction.lastSeq()
-	/** @type {Writes} */
-	const writes = { rows: [], headsAdded: [], headsRemoved: [], state: new Map(), aside: [] }
 	/** @type {Insertion} */
-	const insertion = { fates: [], stored: [], aside: writes.aside }
-	const added = new Map()
+	const insertion = { stored: [], orphans: new Set(), headsAdded: [], headsRemoved: [], state: new Map(), aside: [] }
 	for (const entry of entries) {
 		const name = toHex(entry.key)
-		const parents = entry.envelope.parentKeys.map((key) => toHex(key))
-		const fate = known.has(name) ? "known" : parents.every((parent) => known.has(parent)) ? "new" : "orphan"
-		insertion.fates.push(fate)
-		if (fate !== "new") continue
-		known.add(name)
-		for (const parent of parents) {
-			const head = heads.get(parent)
-			if (head !== undefined) writes.headsRemoved.push(head)
-			heads.delete(parent)
-			added.delete(parent)
+		const parents = entry.envelope.parentKeys.map(toHex)
+		if (known.has(name)) continue
+		if (!parents.every((parent) => known.has(parent))) {
+			insertion.orphans.add(entry)
+			continue
 		}
-		added.set(name, entry.key)
+		known.add(name)
+		for (const parent of parents) heads.delete(parent)
+		heads.set(name, entry.key)
 		insertion.stored.push({ seq: ++seq, entry })
-		writes.rows.push({ seq, key: entry.key, value: entry.value })
-		if (apply !== undefined) await applyOne(transaction, entry, apply, writes)
+		if (apply !== undefined) await applyOne(transaction, entry, apply, insertion)
 	}
-	writes.headsAdded = [...added.values()]
+	insertion.headsAdded = [...heads].filter(([name]) => !headsBefore.has(name)).map(([, key]) => key)
+	insertion.headsRemoved = [...headsBefore].filter(([name]) => !heads.has(name)).map(([, key]) => key)
 	try {
-		if (writes.rows.length) transaction.write(writes)
+		if (insertion.stored.length) transaction.write(insertion)
 	} catch (error) {
 		const reason = apply === undefined ? inWords(error) : "the transaction is over: `apply` may wait for nothing but its state"
 		throw new StorageError(reason, { cause: error })
@@ -101,15 +89,15 @@ export async function insert(transaction, entries, apply) {
 	return insertion
 }
 
-/** @param {Transaction} transaction @param {Entry} entry @param {Apply} apply @param {Writes} writes */
-async function applyOne(transaction, entry, apply, writes) {
-	const state = new StateWriter(transaction, writes.state)
+/** @param {Transaction} transaction @param {Entry} entry @param {Apply} apply @param {Insertion} insertion */
+async function applyOne(transaction, entry, apply, insertion) {
+	const state = new StateWriter(transaction, insertion.state)
 	try {
 		await apply(entry, state)
 	} catch (error) {
 		if (error instanceof StorageError) throw error
-		writes.aside.push({ id: entry.id, reason: inWords(error).slice(0, 512) })
+		insertion.aside.push({ id: entry.id, reason: inWords(error).slice(0, 512) })
 		return
 	}
-	for (const [key, value] of state.writes) writes.state.set(key, value)
+	for (const [key, value] of state.writes) insertion.state.set(key, value)
 }

@@ -188,14 +188,12 @@ export class Log {
 	async #take(values, from) {
 		/** @type {Verdict[]} */
 		const verdicts = await Promise.all(values.map((value) => validate(value, this.topic)))
-		const good = verdicts.filter(({ outcome }) => outcome === "accept")
-		const entries = good.map(({ entry }) => /** @type {Entry} */ (entry))
+		const entries = verdicts.flatMap(({ outcome, entry }) => (outcome === "accept" && entry !== undefined ? [entry] : []))
 		entries.sort((one, other) => compare(one.key, other.key))
 		const insertion = await this.#store.insert(entries, this.#apply, false)
-		const fateOf = new Map(entries.map((entry, index) => [entry, insertion.fates[index]]))
-		for (const verdict of good) {
-			const fate = fateOf.get(/** @type {Entry} */ (verdict.entry))
-			if (fate === "orphan") Object.assign(verdict, { outcome: "ignore", rule: "parents", reason: "its parents are not here" })
+		for (const verdict of verdicts) {
+			if (verdict.entry === undefined || !insertion.orphans.has(verdict.entry)) continue
+			Object.assign(verdict, { outcome: "ignore", rule: "parents", reason: "its parents are not here" })
 		}
 		for (const { outcome, rule, reason } of verdicts) if (outcome === "ignore" && rule !== "parents") this.#warn(`entries are left out, with all that is built upon them: ${rule}: ${reason}`)
 		this.#onInserted(insertion, from)

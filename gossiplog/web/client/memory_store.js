@@ -85,9 +85,10 @@ export class MemoryStore {
 		return [...this.#aside]
 	}
 
-	/** @param {import("./insertion.js").Writes} writes */
-	write({ rows, headsAdded, headsRemoved, state, aside }) {
-		for (const row of rows) {
+	/** @param {import("./insertion.js").Insertion} insertion */
+	write({ stored, headsAdded, headsRemoved, state, aside }) {
+		for (const { seq, entry } of stored) {
+			const row = { seq, key: entry.key, value: entry.value }
 			this.#rows.push(row)
 			this.#byKey.set(toHex(row.key), row)
 		}
