@@ -12,8 +12,8 @@ import secrets
 import ssl
 import time
 from collections import ChainMap
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 
@@ -31,14 +31,7 @@ from ..transport.stream import ByteStream, Connection, Handler, Stream
 from ..transport.tcp import TcpStream
 from .addresses import Address
 from .dials import DialGuard, check_reach
-from .identify import (
-    Identity,
-    answer_ping,
-    ask_identity,
-    identify_message,
-    measure_ping,
-    read_identity,
-)
+from .identify import UNKNOWN, Identity, answer_ping, ask_identity, identify_message, measure_ping, read_identity
 from .identity import PeerKey
 from .records import seal_record
 from .transport import bind, dial, local_addresses, open_websocket, remote_address, socket_below
@@ -47,62 +40,26 @@ from .upgrade import upgrade_inbound, upgrade_outbound
 
 @dataclass(eq=False, slots=True)
 class Peering:
-    """One connection that is past its handshake and its introduction.
+    """One connection that is past its handshake. The host's callers see it once the peer has introduced itself.
 
     Attributes:
-        identity: What the peer said of itself last.
-        opened_at: Seconds on trio's clock.
+        place: Where it comes from or goes to.
         dialled: The address that we dialled; None if the peer did.
         is_counted: Its address counts against peers that share it; not for loopback and exempt ones.
+        identity: What the peer said of itself last.
+        opened_at: Seconds on trio's clock, of the introduction.
+        is_ready: The peer has introduced itself.
+        told: Which state of what we serve the peer was told last; None before it asked.
     """
 
     connection: MuxedConnection
-    identity: Identity
-    opened_at: float
+    place: Address
     dialled: Address | None
     is_counted: bool
-
-
-class ConnectionTable:
-    """The connections that are ready, by peer, in the order in which the peers came."""
-
-    def __init__(self) -> None:
-        self._by_peer: dict[PeerId, list[Peering]] = {}
-        self._added = trio.Event()
-
-    def all(self) -> list[Peering]:
-        """Return all of them, those with one peer side by side."""
-        return [peering for peerings in self._by_peer.values() for peering in peerings]
-
-    def peers(self) -> list[PeerId]:
-        """Return who is connected."""
-        return list(self._by_peer)
-
-    def with_peer(self, peer: PeerId) -> Sequence[Peering]:
-        """Return the connections with one peer, the oldest first."""
-        return self._by_peer.get(peer, ())
-
-    @contextmanager
-    def holding(self, peering: Peering) -> Iterator[None]:
-        """Hold a connection in the table for the length of a block."""
-        peer = peering.connection.peer
-        self._by_peer.setdefault(peer, []).append(peering)
-        added, self._added = self._added, trio.Event()
-        added.set()
-        try:
-            yield
-        finally:
-            self._by_peer[peer].remove(peering)
-            if not self._by_peer[peer]:
-                del self._by_peer[peer]
-
-    async def wait_for(self, connection: Connection) -> Peering:
-        """Return the entry of a connection, once it is in the table."""
-        while True:
-            for peering in self.with_peer(connection.peer):
-                if peering.connection is connection:
-                    return peering
-            await self._added.wait()
+    identity: Identity = UNKNOWN
+    opened_at: float = 0.0
+    is_ready: trio.Event = field(default_factory=trio.Event)
+    told: int | None = None
 
 
 OURSELVES = "it has our own peer id: it is this server itself, or one with a copy of its key"
@@ -171,12 +128,12 @@ class Host:
         own: dict[str, Handler] = dict.fromkeys(IDENTIFY_PROTOCOLS, self._answer_identify)
         own.update(dict.fromkeys(IDENTIFY_PUSH_PROTOCOLS, self._take_identity))
         own.update(dict.fromkeys(PING_PROTOCOLS, answer_ping))
-        # How often what we serve has changed; of each connection, which state of that the peer was told last.
+        # How often what we serve has changed.
         self._changes = 0
-        self._told: dict[Connection, int] = {}
         self._handlers = ChainMap(own, handlers)  # type: ignore[arg-type]  # only the first is written to
-        self._table = ConnectionTable()
-        self._remotes: dict[Connection, Address] = {}
+        # Connections that are past their handshake; and those of them that are ready, by peer, the oldest first.
+        self._open: dict[Connection, Peering] = {}
+        self._ready: dict[PeerId, list[Peering]] = {}
         self._dials: dict[PeerId, _Dial] = {}
         self._outbound = 0
         self._flushes = Flushes()
@@ -200,16 +157,16 @@ class Host:
     @property
     def peerings(self) -> list[Peering]:
         """All connections that are ready, those with one peer side by side."""
-        return self._table.all()
+        return [peering for peerings in self._ready.values() for peering in peerings]
 
     @property
     def peers(self) -> list[PeerId]:
         """Those that we are connected with, in the order in which they came."""
-        return self._table.peers()
+        return list(self._ready)
 
     def connection_with(self, peer: PeerId) -> MuxedConnection | None:
         """Return the oldest connection with a peer, None if there is none."""
-        peerings = self._table.with_peer(peer)
+        peerings = self._ready.get(peer)
         return peerings[0].connection if peerings else None
 
     async def connect(self, peer: PeerId | None, addresses: Sequence[Address]) -> MuxedConnection:
@@ -256,12 +213,12 @@ class Host:
     async def _say_anew(self, changes: int) -> None:
         await trio.sleep(_TOGETHER_S)
         if changes == self._changes:
-            for peering in self._table.all():
+            for peering in self.peerings:
                 self._say_if_changed(peering)
 
     def _say_if_changed(self, peering: Peering) -> None:
         is_heard = not peering.identity.protocols.isdisjoint(IDENTIFY_PUSH_PROTOCOLS)
-        if is_heard and self._told.get(peering.connection, self._changes) != self._changes and self._nursery is not None:
+        if is_heard and peering.told not in (None, self._changes) and self._nursery is not None:
             self._nursery.start_soon(self._push_identity, peering.connection)
 
     async def _push_identity(self, connection: Connection) -> None:
@@ -409,21 +366,18 @@ class Host:
         self, stream: ByteStream, peer: PeerId, place: Address, dialled: Address | None, on_ready: Callable[[MuxedConnection], None]
     ) -> None:
         """Serve one connection that is past its handshake, until it ends; it is closed afterwards."""
-        remote = place.host
         is_client, handlers, flushes = dialled is not None, self._handlers, self._flushes
-        async with open_muxed(stream, is_client=is_client, peer=peer, address=remote, handlers=handlers, flushes=flushes) as connection:
-            self._remotes[connection] = place
+        muxing = open_muxed(stream, is_client=is_client, peer=peer, address=place.host, handlers=handlers, flushes=flushes)
+        async with muxing as connection:
+            peering = self._open[connection] = Peering(connection, place, dialled, not self.admission.is_exempt(place.host))
             try:
-                if len(self._table.with_peer(peer)) >= PEER_CONNECTIONS_MAX:
+                if len(self._ready.get(peer, ())) >= PEER_CONNECTIONS_MAX:
                     note("refused a connection", level=logging.DEBUG, peer=peer, reason="the peer has others")
-                    return
-                identity = await self._introduce(connection)
-                if identity is not None:
-                    is_counted = not self.admission.is_exempt(remote)
-                    await self._keep(Peering(connection, identity, trio.current_time(), dialled, is_counted), on_ready)
+                elif (identity := await self._introduce(connection)) is not None:
+                    peering.identity = identity
+                    await self._keep(peering, on_ready)
             finally:
-                del self._remotes[connection]
-                self._told.pop(connection, None)
+                del self._open[connection]
 
     async def _introduce(self, connection: MuxedConnection) -> Identity | None:
         """Ask a new peer who it is; None if it does not say."""
@@ -437,19 +391,25 @@ class Host:
         return None
 
     async def _keep(self, peering: Peering, on_ready: Callable[[MuxedConnection], None]) -> None:
-        """Hold a connection in the table while it is served."""
+        """Serve a connection that is ready until it ends."""
         connection, address = peering.connection, str(peering.dialled or peering.connection.address)
         peer = connection.peer
         assert self._nursery is not None
-        for older in self._table.with_peer(peer):
+        peerings = self._ready.setdefault(peer, [])
+        for older in peerings:
             self._nursery.start_soon(self._check, older.connection)
+        peerings.append(peering)
+        peering.opened_at = trio.current_time()
+        peering.is_ready.set()
         try:
-            with self._table.holding(peering):
-                on_ready(connection)
-                self._say_if_changed(peering)
-                note("connected", peer=peer, address=address, agent=peering.identity.agent, outbound=peering.dialled is not None)
-                await self._serve_until_end(peering)
+            on_ready(connection)
+            self._say_if_changed(peering)
+            note("connected", peer=peer, address=address, agent=peering.identity.agent, outbound=peering.dialled is not None)
+            await self._serve_until_end(peering)
         finally:
+            peerings.remove(peering)
+            if not peerings:
+                del self._ready[peer]
             note("disconnected", peer=peer, address=address, reason=connection.end.reason if connection.end else None)
 
     async def _serve_until_end(self, peering: Peering) -> None:
@@ -472,14 +432,19 @@ class Host:
             await connection.aclose()
 
     async def _answer_identify(self, connection: Connection, stream: Stream) -> None:
-        observed, protocols = self._remotes.get(connection), [*self._handlers.maps[0], *self._handlers.maps[1]]
-        self._told[connection] = self._changes
+        peering, protocols = self._open.get(connection), [*self._handlers.maps[0], *self._handlers.maps[1]]
+        observed = None
+        if peering is not None:
+            peering.told, observed = self._changes, peering.place
         await stream.send_all(identify_message(self.key, protocols, self._announced, self._record, observed))
 
     async def _take_identity(self, connection: Connection, stream: Stream) -> None:
         """A peer says what is new about it, perhaps before it has introduced itself."""
+        peering = self._open.get(connection)
+        if peering is None:
+            return
         with trio.move_on_after(INTRODUCTION_S):
-            peering = await self._table.wait_for(connection)
+            await peering.is_ready.wait()
             peering.identity = await read_identity(stream, connection.peer, peering.identity)
             if self._on_identity is not None:
                 self._on_identity(peering)
