@@ -15,6 +15,7 @@ from collections import ChainMap
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 import trio
@@ -27,12 +28,13 @@ from ..ground.journal import note
 from ..ground.protocol_ids import IDENTIFY_PROTOCOLS, IDENTIFY_PUSH_PROTOCOLS, PING_PROTOCOLS
 from ..transport.flushes import Flushes
 from ..transport.muxed import MuxedConnection, open_muxed
-from ..transport.stream import ByteStream, Connection, Handler, Stream
+from ..transport.stream import Connection, Handler, Stream
 from ..transport.tcp import TcpStream
 from .addresses import Address
 from .dials import DialGuard, check_reach
 from .identify import UNKNOWN, Identity, answer_ping, ask_identity, identify_message, measure_ping, read_identity
 from .identity import PeerKey
+from .noise import NoiseStream
 from .records import seal_record
 from .transport import bind, dial, local_addresses, open_websocket, remote_address, socket_below
 from .upgrade import upgrade_inbound, upgrade_outbound
@@ -294,15 +296,14 @@ class Host:
         remote = place.host
         try:
             with self.admission.connection(remote, others=self._outbound) as held:
-                upgraded: tuple[ByteStream, PeerId] | None = None
+                secured: NoiseStream | None = None
                 with self.admission.handshake():
-                    upgraded = await upgrade_inbound(TcpStream(socket_stream), self.key)
-                if upgraded is None:
+                    secured = await upgrade_inbound(TcpStream(socket_stream), self.key)
+                if secured is None:
                     note("a handshake took too long", level=logging.DEBUG, address=remote)
                 else:
-                    stream, peer = upgraded
-                    held.worth = lambda: self.worth(peer)
-                    await self._run(stream, peer, place, None, _nobody)
+                    held.worth = partial(self.worth, secured.peer)
+                    await self._run(secured, place, None, _nobody)
         except (Refused, GossipLogError) as error:
             note("a connection came to nothing", level=logging.DEBUG, address=remote, reason=str(error))
         except Exception as error:  # the edge of a connection's task
@@ -347,10 +348,10 @@ class Host:
             await check_reach(address)
             stream = await dial(address, self._tls, self._source)
             try:
-                upgraded, found = await upgrade_outbound(await open_websocket(stream, address), self.key, peer or address.peer)
-                if found == self.id:
+                secured = await upgrade_outbound(await open_websocket(stream, address), self.key, peer or address.peer)
+                if secured.peer == self.id:
                     raise CannotConnect(OURSELVES)
-                await self._run(upgraded, found, remote_address(socket_below(stream)), address, on_ready)
+                await self._run(secured, remote_address(socket_below(stream)), address, on_ready)
                 if not ready:
                     raise CannotConnect("the peer did not introduce itself")
             finally:
@@ -358,16 +359,16 @@ class Host:
         except Exception as error:  # the edge of a connection's task
             if not ready:
                 raise
-            note("a connection failed", level=logging.ERROR, error=error, peer=found, address=str(address))
+            note("a connection failed", level=logging.ERROR, error=error, peer=secured.peer, address=str(address))
         finally:
             self._outbound -= 1
 
     async def _run(
-        self, stream: ByteStream, peer: PeerId, place: Address, dialled: Address | None, on_ready: Callable[[MuxedConnection], None]
+        self, secured: NoiseStream, place: Address, dialled: Address | None, on_ready: Callable[[MuxedConnection], None]
     ) -> None:
         """Serve one connection that is past its handshake, until it ends; it is closed afterwards."""
-        is_client, handlers, flushes = dialled is not None, self._handlers, self._flushes
-        muxing = open_muxed(stream, is_client=is_client, peer=peer, address=place.host, handlers=handlers, flushes=flushes)
+        peer, is_client, handlers, flushes = secured.peer, dialled is not None, self._handlers, self._flushes
+        muxing = open_muxed(secured, is_client=is_client, peer=peer, address=place.host, handlers=handlers, flushes=flushes)
         async with muxing as connection:
             peering = self._open[connection] = Peering(connection, place, dialled, not self.admission.is_exempt(place.host))
             try:

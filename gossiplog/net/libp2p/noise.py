@@ -21,7 +21,6 @@ from ..transport.stream import ByteStream
 from ..transport.tcp import TcpStream
 from .identity import PeerKey, read_public_key
 from .noise_handshake import NONCE, TAG_BYTES, NoiseHandshake
-from .transport import ResumedStream
 
 _PREFIX_BYTES = 2
 _CIPHERTEXT_BYTES_MAX = 65_535
@@ -46,14 +45,14 @@ class NoiseStream:
 
     Attributes:
         muxers: The muxers that the other side offered within the handshake, the preferred one first.
+        beginning: What was received before, and is received again first.
     """
 
-    __slots__ = ("_cutter", "_early", "_open", "_opened", "_seal", "_sealed", "_stream", "_unsent", "muxers", "peer")
+    __slots__ = ("_cutter", "_open", "_opened", "_seal", "_sealed", "_stream", "_unsent", "beginning", "muxers", "peer")
 
     def __init__(self, reader: _Reader, handshake: NoiseHandshake, peer: PeerId, muxers: tuple[str, ...]) -> None:
         self._stream = reader.stream
         self._cutter = reader
-        self._early = reader.cut(b"")  # messages that came with the end of the handshake
         ours, theirs = handshake.split()
         self._seal = ours.encrypt
         self._open = theirs.decrypt
@@ -61,6 +60,7 @@ class NoiseStream:
         self._unsent = b""
         self.peer = peer
         self.muxers = muxers
+        self.beginning = b"".join(map(self._open_one, reader.cut(b"")))  # messages that came with the end of the handshake
 
     async def send_all(self, data: bytes) -> None:
         """Encrypt and send all of it, in messages of at most 65,535 bytes that go out together."""
@@ -92,9 +92,7 @@ class NoiseStream:
         Raises:
             ClosedError: The stream is broken: also if a message was forged or cut short.
         """
-        plain = b""
-        if self._early:
-            plain, self._early = b"".join(map(self._open_one, self._early)), []
+        plain, self.beginning = self.beginning, b""
         while not plain:
             data = await self._stream.receive_some()
             if not data:
@@ -120,12 +118,13 @@ class NoiseStream:
 
 
 async def secure(
-    stream: ByteStream, key: PeerKey, muxers: tuple[str, ...], *, is_initiator: bool, peer: PeerId | None = None
+    stream: ByteStream, key: PeerKey, muxers: tuple[str, ...], *, is_initiator: bool, peer: PeerId | None = None, begun: bytes = b""
 ) -> NoiseStream:
     """Shake hands over a fresh stream. The caller sets a deadline, and closes the stream if this raises or is cancelled.
 
     Args:
         peer: Whom we dialled; None: anybody.
+        begun: What was received of the handshake already.
 
     Raises:
         RemoteProtocolError: The other side broke the protocol, proved nothing, or is somebody else.
@@ -133,7 +132,7 @@ async def secure(
     """
     handshake = NoiseHandshake(key.static, is_initiator=is_initiator)
     payload = _payload_of(key, muxers)
-    reader = _Reader(stream)
+    reader = _Reader(stream, begun)
     if is_initiator:
         await _send(stream, handshake.write(b""))
         found, theirs = _prove(handshake, handshake.read(await _receive(reader)))
@@ -144,8 +143,6 @@ async def secure(
         handshake.read(await _receive(reader))
         await _send(stream, handshake.write(payload))
         found, theirs = _prove(handshake, handshake.read(await _receive(reader)))
-    while isinstance(reader.stream, ResumedStream) and reader.stream.rest is not reader.stream:
-        reader.stream = reader.stream.rest
     return NoiseStream(reader, handshake, found, theirs)
 
 
@@ -154,9 +151,9 @@ class _Reader:
 
     __slots__ = ("_buffer", "stream")
 
-    def __init__(self, stream: ByteStream) -> None:
+    def __init__(self, stream: ByteStream, begun: bytes = b"") -> None:
         self.stream = stream
-        self._buffer = bytearray()
+        self._buffer = bytearray(begun)
 
     def whole_message(self) -> bytes | None:
         """Take the next message if all of it is here."""

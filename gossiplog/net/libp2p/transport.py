@@ -1,4 +1,4 @@
-"""TCP below libp2p: listening on an address, dialling one, and going on with a stream of which the beginning was read before."""
+"""TCP below libp2p: listening on an address, and dialling one."""
 
 from __future__ import annotations
 
@@ -17,37 +17,6 @@ from .addresses import Address
 
 _BACKLOG = 256
 _FAMILIES = {"dns4": socket.AF_INET, "dns6": socket.AF_INET6}
-
-
-class ResumedStream:
-    """A `ByteStream` of which the beginning was received before, and is received again."""
-
-    __slots__ = ("_beginning", "_stream")
-
-    def __init__(self, stream: ByteStream, beginning: bytes) -> None:
-        self._stream = stream
-        self._beginning = beginning
-
-    @property
-    def rest(self) -> ByteStream:
-        """What goes on from here: the stream below, once the beginning was received again."""
-        return self if self._beginning else self._stream
-
-    async def send_all(self, data: bytes) -> None:
-        """Send all of it."""
-        await self._stream.send_all(data)
-
-    async def receive_some(self) -> bytes:
-        """Receive some bytes, at least one; `b""` at the end."""
-        if self._beginning:
-            data, self._beginning = self._beginning, b""
-            await trio.lowlevel.checkpoint()
-            return data
-        return await self._stream.receive_some()
-
-    async def aclose(self) -> None:
-        """Close both ways."""
-        await self._stream.aclose()
 
 
 async def bind(address: Address) -> list[trio.SocketListener]:

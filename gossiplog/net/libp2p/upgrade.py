@@ -12,9 +12,8 @@ from ..transport.http_head import read_head
 from ..transport.multistream import Offer, Proposal
 from ..transport.stream import ByteStream
 from ..transport.websocket import accept_websocket
-from . import noise
 from .identity import PeerKey
-from .transport import ResumedStream
+from .noise import NoiseStream, secure
 
 _MUXERS = (YAMUX,)
 _SECURITY = (NOISE,)
@@ -23,76 +22,67 @@ _MULTISTREAM_FIRST = 0x13
 """The first byte of multistream-select: the length of its first line. A request for a WebSocket begins with a letter."""
 
 
-async def upgrade_inbound(stream: ByteStream, key: PeerKey) -> tuple[ByteStream, PeerId]:
+async def upgrade_inbound(stream: ByteStream, key: PeerKey) -> NoiseStream:
     """Serve the handshakes of a stream that was dialled to us, raw or with a WebSocket, which its first byte tells.
 
     The caller sets a deadline, and closes the stream if this raises or is cancelled.
-
-    Returns:
-        What the muxer goes on, and who is on the other side.
 
     Raises:
         RemoteProtocolError: The other side broke a protocol, or does not speak noise or yamux.
         ClosedError: The stream ended.
     """
-    first = await stream.receive_some()
-    if not first:
-        raise ClosedError("closed before the first byte")
-    begun: ByteStream = ResumedStream(stream, first)
-    if first[0] != _MULTISTREAM_FIRST:
-        head = await read_head(begun, _HEAD_BYTES_MAX)
-        begun = await accept_websocket(begun, head.raw)
-    secured = await noise.secure(await _answer(begun, _SECURITY), key, _MUXERS, is_initiator=False)
-    if _is_early(secured):
-        return secured, secured.peer
-    return await _answer(secured, _MUXERS), secured.peer
+    begun = await _receive(stream)
+    if begun[0] != _MULTISTREAM_FIRST:
+        head = await read_head(stream, _HEAD_BYTES_MAX, begun)
+        stream, begun = await accept_websocket(stream, head.raw), b""
+    rest = await _agree(stream, Offer(_SECURITY), begun)
+    secured = await secure(stream, key, _MUXERS, is_initiator=False, begun=rest)
+    if not _is_early(secured):
+        secured.beginning = await _agree(secured, Offer(_MUXERS))
+    return secured
 
 
-async def upgrade_outbound(stream: ByteStream, key: PeerKey, peer: PeerId | None) -> tuple[ByteStream, PeerId]:
+async def upgrade_outbound(stream: ByteStream, key: PeerKey, peer: PeerId | None) -> NoiseStream:
     """As `upgrade_inbound`, for a stream that we dialled, after its WebSocket if it has one.
 
     Args:
         peer: Who has to answer; None: anybody.
     """
     try:
-        negotiated = await _propose(stream, _SECURITY)
+        rest = await _propose(stream, _SECURITY)
     except ProtocolNotSupported:
         raise RemoteProtocolError("the other side does not speak noise; libp2p's TLS, if it has that, is not spoken here") from None
     except RemoteProtocolError as error:
         raise RemoteProtocolError(f"what listens there is no libp2p, or one of another transport: {error}") from None
     except ClosedError as error:
         raise ClosedError(f"what listens there hung up on libp2p, which may be of another transport there: {error}") from None
-    secured = await noise.secure(negotiated, key, _MUXERS, is_initiator=True, peer=peer)
-    if _is_early(secured):
-        return secured, secured.peer
-    return await _propose(secured, _MUXERS), secured.peer
+    secured = await secure(stream, key, _MUXERS, is_initiator=True, peer=peer, begun=rest)
+    if not _is_early(secured):
+        secured.beginning = await _propose(secured, _MUXERS)
+    return secured
 
 
-def _is_early(secured: noise.NoiseStream) -> bool:
+def _is_early(secured: NoiseStream) -> bool:
     """Whether the muxer was agreed upon within noise; if the other side offered none there, multistream-select has to follow."""
     if secured.muxers and YAMUX not in secured.muxers:
         raise RemoteProtocolError(f"no muxer in common: it offers {', '.join(secured.muxers)[:80]}", peer=secured.peer)
     return bool(secured.muxers)
 
 
-async def _answer(stream: ByteStream, protocols: tuple[str, ...]) -> ByteStream:
-    offer = Offer(protocols)
-    while offer.protocol is None:
-        if answer := offer.receive(await _receive(stream)):
-            await stream.send_all(answer)
-    rest = offer.take_rest()
-    return ResumedStream(stream, rest) if rest else stream
-
-
-async def _propose(stream: ByteStream, protocols: tuple[str, ...]) -> ByteStream:
+async def _propose(stream: ByteStream, protocols: tuple[str, ...]) -> bytes:
     proposal = Proposal(protocols)
     await stream.send_all(proposal.start())
-    while proposal.protocol is None:
-        answer = proposal.receive(await _receive(stream))
-        if answer:
+    return await _agree(stream, proposal)
+
+
+async def _agree(stream: ByteStream, negotiation: Offer | Proposal, begun: bytes = b"") -> bytes:
+    """Negotiate to the end, where `begun` has been received already; return what was received beyond."""
+    while True:
+        if answer := negotiation.receive(begun):
             await stream.send_all(answer)
-    rest = proposal.take_rest()
-    return ResumedStream(stream, rest) if rest else stream
+        if negotiation.protocol is not None:
+            return negotiation.take_rest()
+        begun = await _receive(stream)
 
 
 async def _receive(stream: ByteStream) -> bytes:

@@ -96,26 +96,27 @@ class Head(HttpRequest):
     parser: h11.Connection
 
 
-async def read_head(stream: ByteStream, bytes_max: int) -> Head:
+async def read_head(stream: ByteStream, bytes_max: int, begun: bytes = b"") -> Head:
     """Read until the head of a request is complete. The caller sets a deadline.
 
     Args:
         bytes_max: A longer one is refused.
+        begun: What was received of it already.
 
     Raises:
         RemoteProtocolError: It is too long, or no HTTP, or can be read in two ways; the peer was told, and nothing after it is a request.
         ClosedError: The connection broke, or ended before.
     """
     try:
-        return _parse(*await _receive(stream, bytes_max), bytes_max)
+        return _parse(*await _receive(stream, bytes_max, begun), bytes_max)
     except h11.RemoteProtocolError as error:
         await refuse(stream, error.error_status_hint, f"this is no request that can be served: {error}")
         raise RemoteProtocolError(f"no request of HTTP: {error}") from None
 
 
-async def _receive(stream: ByteStream, bytes_max: int) -> tuple[bytes, int]:
+async def _receive(stream: ByteStream, bytes_max: int, begun: bytes) -> tuple[bytes, int]:
     """Return what was received, and how many bytes of it are the head."""
-    received = bytearray()
+    received = bytearray(begun)
     empty_lines = 0
     while True:
         # Older clients send an empty line after a body.

@@ -256,7 +256,7 @@ async def test_the_muxer_is_agreed_upon_afterwards_with_a_peer_that_offers_none_
         async with trio.open_nursery() as nursery:
             nursery.start_soon(listen)
             nursery.start_soon(dial_without_extension)
-    assert results["listener"][1] == ONE.id
+    assert results["listener"].peer == ONE.id
 
 
 async def test_a_peer_with_another_muxer_alone_is_refused():
@@ -291,8 +291,7 @@ async def test_a_host_that_speaks_no_noise_is_told_apart(nursery):
 async def test_upgrading_is_the_same_from_the_diallers_side():
     async with a_host(TCP, key=TWO) as one:
         stream = await dial(one.addresses[0], None)
-        _, peer = await upgrade_outbound(stream, ONE, TWO.id)
-        assert peer == TWO.id
+        assert (await upgrade_outbound(stream, ONE, TWO.id)).peer == TWO.id
         await stream.aclose()
 
 

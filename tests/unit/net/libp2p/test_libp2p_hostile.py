@@ -42,8 +42,8 @@ GARBAGE = (
 async def muxed_with(host, key=ONE, handlers=None):
     """A connection with a host by somebody who has the handshakes right, and may do as they like afterwards."""
     stream = await dial(host.addresses[0], None)
-    secured, peer = await upgrade_outbound(stream, key, None)
-    async with open_muxed(secured, is_client=True, peer=peer, handlers=handlers or {}) as connection:
+    secured = await upgrade_outbound(stream, key, None)
+    async with open_muxed(secured, is_client=True, peer=secured.peer, handlers=handlers or {}) as connection:
         yield connection
 
 
@@ -73,7 +73,7 @@ async def test_garbage_ends_the_connection_that_it_came_on(garbage):
 
 async def test_garbage_after_the_handshake_ends_the_connection():
     async with a_host(TCP) as host:
-        secured, _ = await upgrade_outbound(await dial(host.addresses[0], None), ONE, host.id)
+        secured = await upgrade_outbound(await dial(host.addresses[0], None), ONE, host.id)
         await secured.send_all(b"\x07" * 500)
         with trio.fail_after(5):
             while await secured.receive_some():
