@@ -321,7 +321,7 @@ class PubSub(Hooks):
                 self._on_unsubscribe(topic)
             case events.Start(me):
                 self._on_start(me)
-            case events.AppScored() | events.TopicScored() | events.PeerRecordLearned() | events.Probed() | events.ConnectFailed():
+            case events.AppScored() | events.PeerRecordLearned() | events.Probed() | events.ConnectFailed():
                 self._on_other(event)
             case _:  # pragma: no cover - mypy proves that there is no other
                 assert_never(event)

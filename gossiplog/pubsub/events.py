@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TypeAlias, final
 
 from ..entry.validation import Outcome as Outcome
-from .params import TopicScoreParams
 from .rpc import Message, Rpc
 from .types import MessageId, PeerId, TimerToken, Topic
 
@@ -126,14 +125,6 @@ class AppScored:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicScored:
-    """The application sets a topic's scoring; counters above the new caps are cut to them. With None the topic does not count."""
-
-    topic: Topic
-    params: TopicScoreParams | None
-
-
-@dataclass(frozen=True, slots=True)
 class PeerRecordLearned:
     """The driver has a peer's signed record (from identify), to be handed on in peer exchange."""
 
@@ -149,7 +140,7 @@ class Probed:
     rtt_s: float | None
 
 
-OtherEvent: TypeAlias = AppScored | TopicScored | PeerRecordLearned | Probed | ConnectFailed
+OtherEvent: TypeAlias = AppScored | PeerRecordLearned | Probed | ConnectFailed
 """Those that only some routers heed."""
 RareEvent: TypeAlias = TimerFired | Publish | PeerConnected | PeerDisconnected | SendFailed | Subscribe | Unsubscribe | Start | OtherEvent
 Event: TypeAlias = RpcReceived | Validated | RareEvent

@@ -36,7 +36,6 @@ from gossiplog.pubsub.events import (
     SendFailed,
     Subscribe,
     TimerFired,
-    TopicScored,
     Unsubscribe,
     Validated,
 )
@@ -195,7 +194,6 @@ def test_events_that_make_no_sense_change_nothing(name):
         Probed("stranger", 0.1),
         Probed("stranger", None),
         AppScored("stranger", 1.0),
-        TopicScored(T, None),
         PeerRecordLearned("stranger", b"record"),
         SendFailed("stranger", Rpc()),
     ):

@@ -73,7 +73,6 @@ class PeerScores(Scoring):
 
     def __init__(self, params: ScoreParams) -> None:
         self._params = params
-        self._topics: dict[Topic, TopicScoreParams | None] = dict(params.topics)
         self._peers: dict[PeerId, _Stats] = {}
         self._addresses: dict[str, dict[PeerId, None]] = {}
         self._retained = 0
@@ -243,16 +242,6 @@ class PeerScores(Scoring):
             stats.app = value
             stats.is_stale = True
 
-    def set_topic(self, topic: Topic, params: TopicScoreParams | None) -> None:
-        """Change a topic's parameters and cut its counters to the new caps."""
-        self._topics[topic] = params
-        for stats in self._peers.values():
-            stats.is_stale = True
-            counts = stats.topics.get(topic)
-            if counts is not None and params is not None:
-                counts.first_deliveries = min(counts.first_deliveries, params.first_deliveries_cap)
-                counts.mesh_deliveries = min(counts.mesh_deliveries, params.mesh_deliveries_cap)
-
     def decay(self, now: float) -> None:
         """Decay every counter by the intervals that have passed, count mesh time, forget peers retained long enough. O(peers × topics).
 
@@ -292,7 +281,7 @@ class PeerScores(Scoring):
     # Private
 
     def _topic_params(self, topic: Topic) -> TopicScoreParams | None:
-        return self._topics.get(topic, self._params.default_topic)
+        return self._params.topics.get(topic, self._params.default_topic)
 
     def _counts(self, peer: PeerId, topic: Topic) -> _TopicStats | None:
         stats = self._peers.get(peer)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from random import Random
 
 from ..actions import Fate, SendRpc
-from ..events import AppScored, OtherEvent, Outcome, TopicScored
+from ..events import AppScored, OtherEvent, Outcome
 from ..gossip.gossip import Gossip
 from ..gossip.score import PeerScores
 from ..params import GossipsubParams
@@ -134,12 +134,8 @@ class Gossipsub(Meshsub):
 
     def _on_other(self, event: OtherEvent) -> None:
         super()._on_other(event)
-        if self.scores is None:
-            return
-        if isinstance(event, AppScored):
+        if self.scores is not None and isinstance(event, AppScored):
             self.scores.set_app(event.peer, event.value)
-        elif isinstance(event, TopicScored):
-            self.scores.set_topic(event.topic, event.params)
 
     # The heartbeat
 

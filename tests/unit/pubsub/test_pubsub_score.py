@@ -7,7 +7,7 @@ from unit.pubsub.network import Network, Solo, T, message
 
 from gossiplog.errors import LocalProtocolError
 from gossiplog.pubsub import GossipsubParams, Outcome, ScoreParams, Thresholds, Topic, TopicScoreParams
-from gossiplog.pubsub.events import AppScored, PeerConnected, PeerDisconnected, Subscribe, TopicScored
+from gossiplog.pubsub.events import AppScored, PeerConnected, PeerDisconnected, Subscribe
 from gossiplog.pubsub.gossip.score import PeerScores, Scoring
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.pubsub.rpc import Rpc
@@ -232,21 +232,6 @@ def test_enough_deliveries_leave_no_failure_behind():
         scores.deliver_first("p", T)
     scores.prune("p", T)
     assert scores.parts("p").mesh_failure == scores.parts("p").mesh_delivery_deficit == 0
-
-
-def test_new_topic_parameters_cut_counters_to_their_caps():
-    driver = Solo(Gossipsub(GossipsubParams(score=PARAMS), random.Random(1)))
-    driver.connect("a", "b")
-    driver.tell(Subscribe(T))
-    for number in range(5):
-        driver.push("a", message(f"m{number}"))
-    assert driver.score("a") == 2.5
-    driver.tell(TopicScored(T, TopicScoreParams(first_deliveries_cap=2)))
-    assert driver.score("a") == 1.0
-    driver.tell(TopicScored(T, None))
-    assert driver.score("a") == 0
-    driver.run(1)
-    assert not driver.router.scores._peers["a"].topics
 
 
 def test_copies_within_the_window_count_for_the_mesh():
