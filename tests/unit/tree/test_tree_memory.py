@@ -107,7 +107,7 @@ def test_snapshot_and_original_do_not_see_each_others_changes() -> None:
     assert is_built(tree, 15, 30_005, 70_000, *range(80_000, 80_700))
 
 
-def test_scattered_inserts_and_removals_keep_chunks_in_order() -> None:
+def test_scattered_inserts_and_removals_keep_the_order() -> None:
     chance = random.Random(11)
     tree = MemoryTree()
     kept: set[int] = set()
