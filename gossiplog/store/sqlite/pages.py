@@ -3,23 +3,23 @@
 An entry proves itself, so it does not matter where its bytes were found: in a page that no index reaches any more, among the free ones, or
 in the write-ahead log.
 
-Source: https://www.sqlite.org/fileformat2.html, "B-tree Pages", "Record Format" and "The Write-Ahead Log".
+Source: https://www.sqlite.org/fileformat2.html, "Record Format", "Cell Payload Overflow Pages" and "The Write-Ahead Log".
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from .beside import beside, page_size, read_plain, wal_page_size
 
-_TABLE_LEAF = 13
 _VALUE_BYTES_MAX = 8 * 1024 * 1024
 """No VALUE is larger; a length that says so is damaged."""
 _PAGE_BYTES_USUAL = 4096
-_VALUE_HEAD = b"\x85\x83\x68dag-"
-"""A tuple of five, whose first is a signature's tuple of three over `dag-cbor` or `dag-json`. Source: docs/spec/entries.md, "Entry"."""
+_VALUE_HEAD = re.compile(rb"\x85\x83[\x60-\x77][a-z]")
+"""A tuple of five, whose first is a signature's tuple of three that begins with a codec's name. Source: docs/spec/entries.md, "Entry"."""
 _WAL_HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
 
 
@@ -32,16 +32,8 @@ def scan_values(path: Path) -> Iterator[bytes]:
         OSError: The file cannot be read.
     """
     with _PageFile(path) as pages:
-        for data, ahead, offset in pages.all():
-            found = set()
-            for start in _cells(data, offset):
-                value = _read_value(pages, data, start)
-                if value is not None:
-                    found.add(value)
-                    yield value
-            # What no cell leads to: where the page's own header is damaged, in a page of another kind, or where bytes were lost before it,
-            # so that it goes on in what is now the next page.
-            yield from (value for value in _carve(pages, data, ahead) if value not in found)
+        for page, ahead in pages.all():
+            yield from _carve(pages, page, ahead)
 
 
 class _PageFile:
@@ -75,14 +67,17 @@ class _PageFile:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def all(self) -> Iterator[tuple[bytes, bytes, int]]:
-        """Yield each page, the one after it, and where its own header begins; then the newest version of those in the write-ahead log."""
+    def all(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield each page, and the one after it; then the newest version of those in the write-ahead log.
+
+        Where bytes were lost before a page, its last VALUE goes on in what is now the next one.
+        """
         ahead = self.read_file(1)
         for number in range(1, self.count + 1):
-            data, ahead = ahead, self.read_file(number + 1)
-            yield data, ahead, 100 if number == 1 else 0
+            page, ahead = ahead, self.read_file(number + 1)
+            yield page, ahead
         for number in sorted(self._frames):
-            yield self.read(number), b"", 100 if number == 1 else 0
+            yield self.read(number), b""
 
     def has(self, number: int) -> bool:
         """Whether there is a page of this number."""
@@ -105,35 +100,22 @@ class _PageFile:
             self._frames[int.from_bytes(os.pread(wal, 4, offset))] = offset + _FRAME_HEADER_BYTES
 
 
-def _cells(data: bytes, offset: int) -> Iterator[int]:
-    """Where the cells of a leaf page of a table begin; nothing for any other page."""
-    if len(data) < offset + 8 or data[offset] != _TABLE_LEAF:
-        return
-    count = int.from_bytes(data[offset + 3 : offset + 5])
-    for at in range(offset + 8, min(offset + 8 + 2 * count, len(data) - 1), 2):
-        start = int.from_bytes(data[at : at + 2])
-        if offset + 8 <= start < len(data):
-            yield start
-
-
 def _carve(pages: _PageFile, page: bytes, ahead: bytes) -> Iterator[bytes]:
     """Find VALUEs that begin in a page by how they begin.
 
     Each is taken as long as its CBOR says, and as its row says where the bytes before it are those of one: a row that is larger goes on in
-    overflow pages, which are looked for where that header is destroyed. None of these is known to be whole, so that the search goes on at
-    the next byte.
+    overflow pages, which are looked for where that header is destroyed. None of these is known to be whole, so that the next one may begin
+    anywhere. The last comes first: SQLite fills a page from its end, so this is the order of insertion.
     """
     data = page + ahead
-    at = data.find(_VALUE_HEAD)
-    while 0 <= at < len(page):
+    for at in reversed([found.start() for found in _VALUE_HEAD.finditer(page + ahead[:3]) if found.start() < len(page)]):
         end = _item_end(data, at)
         if end is not None:
             yield data[at:end]
-        found = list(_spilled(pages, page, at))
-        yield from found
+        spilled = list(_spilled(pages, page, at))
+        yield from spilled
         if end is None or end > len(page):
-            yield from (value for value in _headless(pages, page, at) if value not in found)
-        at = data.find(_VALUE_HEAD, at + 1)
+            yield from (value for value in _headless(pages, page, at) if value not in spilled)
 
 
 def _spilled(pages: _PageFile, page: bytes, at: int) -> Iterator[bytes]:
@@ -188,24 +170,6 @@ def _item_end(data: bytes, at: int) -> int | None:
             case _:
                 pass
     return at if at <= len(data) else None
-
-
-def _read_value(pages: _PageFile, data: bytes, start: int) -> bytes | None:
-    """Read a row of two columns, the number of the row and bytes; None if it is another row, or cut off."""
-    size, at = _varint(data, start)
-    _, at = _varint(data, at)
-    if not 3 <= size <= _VALUE_BYTES_MAX:
-        return None
-    record = _read_payload(pages, data, at, size)
-    header_bytes, next_at = _varint(record, 0)
-    key_type, next_at = _varint(record, next_at)
-    value_type, next_at = _varint(record, next_at)
-    if next_at != header_bytes or key_type != 0 or value_type < 12:
-        return None
-    # A text differs from bytes by this one bit, which may have flipped.
-    length = (value_type - 12) // 2
-    value = record[header_bytes : header_bytes + length]
-    return value if value and len(value) == length else None
 
 
 def _read_payload(pages: _PageFile, data: bytes, at: int, size: int) -> bytes:
