@@ -199,6 +199,15 @@ def test_closed_pipe_before_the_first_byte_ends_quietly(environment: dict[str, s
         assert process.wait(30) == 141
 
 
+@pytest.mark.parametrize(("closed", "code"), [("<&-", 0), ("2>&-", 0), (">&-", 1), ("<&- >&- 2>&-", 1)])
+def test_log_survives_standard_streams_that_were_closed(environment: dict[str, str], shell: Run, app: str, closed: str, code: int) -> None:
+    script = f'exec "$@" {closed}'
+    ran = subprocess.run(["sh", "-c", script, "sh", *COLD, "append", app, '"told"'], env=environment, capture_output=True, check=False)
+    assert (ran.returncode, ran.stdout == b"") == (code, ">" in closed.split("2>")[0])
+    assert ran.stderr == (b"error: Bad file descriptor\n" if closed == ">&-" else b"")
+    assert shell("verify", app).code == 0
+
+
 def test_follow_shows_what_another_process_appends(environment: dict[str, str], cli: Run, app: str) -> None:
     with started(environment, "log", app, "--follow") as process:
         assert process.stdout is not None
