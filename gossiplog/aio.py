@@ -140,18 +140,9 @@ class GossipLog(InAsyncio, LogFacade):
     ) -> Exchanged: ...
 
     @like(_Log.sync)
-    async def sync(
-        self,
-        other: GossipLog | str | os.PathLike[str],
-        *,
-        source: Source | None = None,
-        signer: Signer | None = None,
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> SyncResult | Exchanged:
-        if isinstance(other, GossipLog):
-            return await call_of(self, functools.partial(self._inner.sync, inner_of(other), source=source)).wait_in_asyncio()
-        pull = functools.partial(self._inner.sync, other, signer=signer, on_progress=on_progress)
-        return await call_of(self, pull).wait_in_asyncio()
+    async def sync(self, other: Any, **options: Any) -> Any:
+        inner = inner_of(other) if isinstance(other, GossipLog) else other
+        return await call_of(self, functools.partial(self._inner.sync, inner, **options)).wait_in_asyncio()
 
 
 class Shelf(InAsyncio, ShelfFacade):

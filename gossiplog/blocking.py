@@ -141,18 +141,9 @@ class GossipLog(InThreads, LogFacade):
     ) -> Exchanged: ...
 
     @like(_Log.sync)
-    def sync(
-        self,
-        other: GossipLog | str | os.PathLike[str],
-        *,
-        source: Source | None = None,
-        signer: Signer | None = None,
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> SyncResult | Exchanged:
-        if isinstance(other, GossipLog):
-            return call_of(self, functools.partial(self._inner.sync, inner_of(other), source=source)).wait()
-        pull = functools.partial(self._inner.sync, other, signer=signer, on_progress=on_progress)
-        return call_of(self, pull).wait()
+    def sync(self, other: Any, **options: Any) -> Any:
+        inner = inner_of(other) if isinstance(other, GossipLog) else other
+        return call_of(self, functools.partial(self._inner.sync, inner, **options)).wait()
 
 
 class Shelf(InThreads, ShelfFacade):

@@ -24,4 +24,4 @@ def _replace_closed_streams() -> None:
     """
     for name, flags, mode in (("stdin", os.O_RDONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.open(os.devnull, flags), mode))  # noqa: SIM115  (open until the end of the process)
+            setattr(sys, name, open(os.open(os.devnull, flags), mode))  # noqa: SIM115, PTH123  (open until the end of the process)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..gossip_log import GossipLog
+from ..log.place import LogPlace
 from ..replica.presence import Presence
 from ..replica.subscription import Subscription
 from ..shelves import Shelf
 from ..store import Reader
-from .waiting import Facade, Method, PagesMethod, inner_of, like
+from .waiting import Attribute, Facade, Method, PagesMethod, inner_of, like
 
 if TYPE_CHECKING:
-    from ..log.place import LogPlace
     from ..net.hub.client import HubLink
     from ..net.hub.server import Hub
     from ..net.service.peers import PeerConnectionState
@@ -47,35 +47,12 @@ class LogFacade(Facade[GossipLog]):
 
     __slots__ = ()
 
-    @property
-    def topic(self) -> str:
-        """The log's topic."""
-        return self._inner.topic
-
-    @property
-    def location(self) -> str:
-        """Where the log lies, for messages to the user."""
-        return self._inner.location
-
-    @property
-    def read_only(self) -> bool:
-        """Whether writing is refused."""
-        return self._inner.read_only
-
-    @property
-    def has_members(self) -> bool:
-        """Whether the log's own entries decide who may write: its topic names a policy."""
-        return self._inner.has_members
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether another process may be writing to the log."""
-        return self._inner.is_shared
-
-    @property
-    def has_rules(self) -> bool:
-        """Whether a valid entry may be refused, because there is an access rule or the log has members."""
-        return self._inner.has_rules
+    topic = Attribute[str]("The log's topic.")
+    location = Attribute[str]("Where the log lies, for messages to the user.")
+    read_only = Attribute[bool]("Whether writing is refused.")
+    has_members = Attribute[bool]("Whether the log's own entries decide who may write: its topic names a policy.")
+    is_shared = Attribute[bool]("Whether another process may be writing to the log.")
+    has_rules = Attribute[bool]("Whether a valid entry may be refused, because there is an access rule or the log has members.")
 
     append = Method(GossipLog.append)
     append_many = Method(GossipLog.append_many)
@@ -147,10 +124,7 @@ class SubscriptionFacade(Facade[Subscription]):
     ack = Method(Subscription.ack)
     flush = Method(Subscription.flush)
 
-    @property
-    def place(self) -> LogPlace:
-        """The place after what was read from the store so far."""
-        return self._inner.place
+    place = Attribute[LogPlace]("The place after what was read from the store so far.")
 
 
 class HubFacade(Facade[Any]):
@@ -159,25 +133,10 @@ class HubFacade(Facade[Any]):
     __slots__ = ()
     _inner: Hub
 
-    @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of each socket, as bound."""
-        return self._inner.addresses
-
-    @property
-    def is_tls(self) -> bool:
-        """Whether it speaks TLS."""
-        return self._inner.is_tls
-
-    @property
-    def port(self) -> int:
-        """The port that it listens on, the first if there are several."""
-        return self._inner.port
-
-    @property
-    def urls(self) -> list[str]:
-        """Where clients connect, a URL an address; with several logs, one for each of them."""
-        return self._inner.urls
+    addresses = Attribute[list[tuple[str, int]]]("Host and port of each socket, as bound.")
+    is_tls = Attribute[bool]("Whether it speaks TLS.")
+    port = Attribute[int]("The port that it listens on, the first if there are several.")
+    urls = Attribute[list[str]]("Where clients connect, a URL an address; with several logs, one for each of them.")
 
     def urls_of(self, topic: str) -> list[str]:
         """Where clients of one of the logs connect."""
@@ -210,25 +169,10 @@ class LinkFacade(Facade[Any]):
     __slots__ = ()
     _inner: HubLink
 
-    @property
-    def url(self) -> str:
-        """The hub's."""
-        return self._inner.url
-
-    @property
-    def attempts(self) -> int:
-        """How often it was dialled."""
-        return self._inner.attempts
-
-    @property
-    def error(self) -> str | None:
-        """Why it is not connected, after an attempt or a loss; None before, and while it is."""
-        return self._inner.error
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether the connection stands now."""
-        return self._inner.is_connected
+    url = Attribute[str]("The hub's.")
+    attempts = Attribute[int]("How often it was dialled.")
+    error = Attribute[str | None]("Why it is not connected, after an attempt or a loss; None before, and while it is.")
+    is_connected = Attribute[bool]("Whether the connection stands now.")
 
     @property
     def refused(self) -> dict[str, Refused]:

@@ -267,6 +267,31 @@ class InThreads:
         return call
 
 
+class Attribute(property, Generic[T]):
+    """An attribute that needs no waiting, read of the object in the thread; its docstring is the argument."""
+
+    def __init__(self, doc: str) -> None:
+        super().__init__(self._read)
+        self.__doc__ = doc
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self._name = name
+
+    def _read(self, facade: Facade[Any]) -> T:
+        value: T = getattr(facade._inner, self._name)
+        return value
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, facade: None, owner: type[Any], /) -> Attribute[T]: ...
+
+        @overload
+        def __get__(self, facade: Any, owner: type[Any] | None = None, /) -> T: ...
+
+        def __get__(self, facade: Any, owner: type[Any] | None = None, /) -> Any: ...
+
+
 class Method(Generic[S, P, T]):
     """A method that is waited for."""
 
