@@ -2,47 +2,6 @@
 
 from typing import ClassVar
 
-__all__ = [
-    "AmbiguousId",
-    "BucketError",
-    "CannotConnect",
-    "CannotListen",
-    "ClosedError",
-    "CommitError",
-    "ConnectionLost",
-    "DamagedBucket",
-    "DamagedLog",
-    "DecodeError",
-    "EncodeError",
-    "ForeignFile",
-    "GossipLogError",
-    "KeyFileError",
-    "LocalProtocolError",
-    "LogBusy",
-    "LogNotFound",
-    "LogReplaced",
-    "NewerVersion",
-    "NotAuthorised",
-    "NotFound",
-    "NotOpened",
-    "ProtocolNotSupported",
-    "ReadOnlyLog",
-    "Reject",
-    "Rejected",
-    "RemoteProtocolError",
-    "RepairRefused",
-    "ShelfFull",
-    "SnapshotExpired",
-    "StatementError",
-    "StorageFull",
-    "StoreError",
-    "StoreUnavailable",
-    "StreamReset",
-    "SyncAborted",
-    "TopicMismatch",
-    "shortened",
-]
-
 
 def shortened(text: str, chars_max: int) -> str:
     """Cut the middle out of a text that is too long: an error may quote what others wrote."""

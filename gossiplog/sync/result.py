@@ -7,7 +7,7 @@ from enum import Enum
 from ..entry.message import Entry
 from ..entry.rules import Rule
 from ..entry.validation import UNSUPPORTED
-from ..errors import RemoteProtocolError, StoreError, SyncAborted
+from ..errors import RemoteProtocolError
 from .events import InsertVerdict
 from .source import Source
 
@@ -180,18 +180,3 @@ class SyncResult:
             cooldown_s=later.cooldown_s,
             brought=Brought([*self.brought.entries, *later.brought.entries]),
         )
-
-    def raise_if_failed(self, peer: str | None = None) -> None:
-        """Turn any ending but `COMPLETE` into an exception.
-
-        Raises:
-            RemoteProtocolError: The source broke the protocol.
-            StoreError: Our own store failed.
-            SyncAborted: The sync can be resumed.
-        """
-        if self.ending is Ending.VIOLATION:
-            raise RemoteProtocolError(self.reason, peer=peer)
-        if self.ending is Ending.STORAGE:
-            raise StoreError(self.reason)
-        if self.ending is not Ending.COMPLETE:
-            raise SyncAborted(self.reason, cooldown_s=self.cooldown_s)

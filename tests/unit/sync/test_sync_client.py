@@ -5,12 +5,12 @@ from sync_support import ClientDriver, FakeVerdict, Keyed, SmallLog, converse, m
 
 from gossiplog.codec.framing import FrameDecoder
 from gossiplog.codec.framing import encode_frame as frame
-from gossiplog.errors import LocalProtocolError, RemoteProtocolError, StoreError, SyncAborted
+from gossiplog.errors import LocalProtocolError
 from gossiplog.sync.client import SyncClient
 from gossiplog.sync.compare_plan import Compared
 from gossiplog.sync.events import Answered, Ask, Closed, Done, EntriesStored, Finish, Received, Send, StoreEntries
 from gossiplog.sync.limits import ClientLimits
-from gossiplog.sync.result import Ending, SyncResult
+from gossiplog.sync.result import Ending
 from gossiplog.sync.rpc import AbortResponse, GetChildren, GetRoot, GetValues
 from gossiplog.sync.source import Source
 from gossiplog.sync.wire import decode_request, encode_request, encode_response
@@ -390,18 +390,6 @@ def test_events_after_the_end_are_ignored():
     assert client.handle(Received(b"\xff"), 0.0) == []
     assert client.handle(Closed("gone"), 0.0) == []
     assert not client.wants_input and client.deadline is None
-
-
-def test_result_names_its_failure_as_an_exception():
-    SyncResult(ending=Ending.COMPLETE).raise_if_failed()
-    with pytest.raises(RemoteProtocolError) as violation:
-        SyncResult(ending=Ending.VIOLATION, reason="a lie").raise_if_failed("peer")
-    assert violation.value.peer == "peer"
-    with pytest.raises(SyncAborted) as aborted:
-        SyncResult(ending=Ending.ABORTED, cooldown_s=2.0).raise_if_failed()
-    assert aborted.value.cooldown_s == 2.0
-    with pytest.raises(StoreError):
-        SyncResult(ending=Ending.STORAGE, reason="full").raise_if_failed()
 
 
 def test_parents_come_before_children_in_every_batch():
