@@ -37,7 +37,7 @@ _GOODBYES = ("http.disconnect", "websocket.disconnect")
 
 async def serve_across(
     facade: Facade[Any],
-    serve: Callable[[Callable[[], Awaitable[Message]], Sender], Awaitable[None]],
+    serve: Callable[[Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]],
     receive: Callable[[], Awaitable[Message]],
     send: Callable[[Message], Awaitable[None]],
     message_s: float,
@@ -46,14 +46,14 @@ async def serve_across(
 
     Args:
         facade: Stands for what serves it. The service ends with that.
-        serve: Serves it, in trio, by the `receive` and `send` that it is given.
+        serve: Serves it, in trio, by the `receive` and `send` that it is given; `send.now` sends if there is room, without waiting.
         message_s: How many seconds the client has for each message that is left when the service has ended; what it does not read is lost.
     """
     bridge = _Bridge(facade._thread, asyncio.get_running_loop())
     reading = asyncio.create_task(bridge.read(receive))
     writing = asyncio.create_task(bridge.write(send))
     try:
-        await call_of(facade, partial(serve, bridge.receive, Sender(bridge))).wait_in_asyncio()
+        await call_of(facade, partial(serve, bridge.receive, bridge)).wait_in_asyncio()
         bridge.finish()
         written = -1
         while not writing.done() and written != bridge.written:
@@ -67,32 +67,8 @@ async def serve_across(
         await asyncio.gather(reading, writing, return_exceptions=True)
 
 
-class Sender:
-    """The ASGI `send` of the side in trio."""
-
-    __slots__ = ("_bridge",)
-
-    def __init__(self, bridge: _Bridge) -> None:
-        self._bridge = bridge
-
-    async def __call__(self, message: Message) -> None:
-        """Send a message, after waiting for room.
-
-        Raises:
-            ClosedError: The connection is broken.
-        """
-        self._bridge.check()
-        while not self.now(message):
-            await self._bridge.wait_for_room()
-            self._bridge.check()
-
-    def now(self, message: Message) -> bool:
-        """Send a message if there is room for it now. Raises nothing."""
-        return self._bridge.put_out(message)
-
-
 class _Bridge:
-    """Both queues, and who waits at them.
+    """Both queues, and who waits at them; the ASGI `send` of the side in trio.
 
     Attributes:
         written: Bytes that asyncio ever wrote.
@@ -195,8 +171,23 @@ class _Bridge:
             self._call_in_asyncio(self._room_in.set)
         return message
 
-    def put_out(self, message: Message) -> bool:
-        """Put a message out if there is room for it, or if nobody will ever read it."""
+    async def __call__(self, message: Message) -> None:
+        """Send a message, after waiting for room.
+
+        Raises:
+            ClosedError: The connection is broken.
+        """
+        while True:
+            if self._is_broken:
+                raise ClosedError("the client has gone")
+            if self.now(message):
+                return
+            self._is_sender_asleep = True
+            if self._put - self.written > _WINDOW_BYTES and not self._is_broken:
+                await self._room_out.park()
+
+    def now(self, message: Message) -> bool:
+        """Send a message if there is room for it now, or if nobody will ever read it. Raises nothing."""
         if self._put - self.written > _WINDOW_BYTES and not self._is_broken:
             return False
         self._put += _size(message)
@@ -205,17 +196,6 @@ class _Bridge:
             self._is_writer_asleep = False
             self._call_in_asyncio(self._due.set)
         return True
-
-    async def wait_for_room(self) -> None:
-        """Wait until something was written, or never will be."""
-        self._is_sender_asleep = True
-        if self._put - self.written > _WINDOW_BYTES and not self._is_broken:
-            await self._room_out.park()
-
-    def check(self) -> None:
-        """Raise ClosedError if what is put out is written no more."""
-        if self._is_broken:
-            raise ClosedError("the client has gone")
 
     def _call_in_asyncio(self, function: Callable[[], object]) -> None:
         # A loop that was closed has no task that waits.

@@ -24,12 +24,11 @@ from ..net.ground.admission import Refused
 from ..net.hub.server import Hub, ServeHttp
 from ..net.service.service import Service
 from ..version import VERSION
-from .client_file import show_client
 from .glass import NO_GLASS, DiagnosisApi, GatherApi, GlassSettings, follow_facts, show_peers
 from .glass.log_api import log_routes
-from .glass.page_files import page_routes, show_page, wants_page
+from .glass.page_files import page_routes, show_client, show_page, wants_page
 from .http.asgi import serve_app
-from .http.doors import RETRY_S, Door, Guard, refuse
+from .http.doors import RETRY_S, Door, Guard, refusal_answer
 from .http.requests import without_parameters
 from .metrics import MetricsPage
 from .own_api import OwnApi
@@ -82,7 +81,7 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
                     await Router([Mount(f"/{topic}/api", routes=_proving(topic, hub))])(scope, receive, send)
                     return
                 if refusals[0] is not None and None not in refusals:
-                    await refuse(refusals[0], scope, receive, send)
+                    await refusal_answer(refusals[0])(scope, receive, send)
                     return
             try:
                 async with hub.visiting(topic) as service:

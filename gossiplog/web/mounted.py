@@ -12,10 +12,9 @@ import logging
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import trio
-from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import ClosedError, LocalProtocolError
@@ -32,16 +31,15 @@ from ..replica.log import Replica
 from ..replica.shelving import OpenLogs
 from .app import make_app
 from .glass import GlassSettings
-from .http.asgi import OWN_BYTES, PIECE_BYTES, SEND_S
-from .http.asgi_websocket import open_websocket
+from .http.asgi import OWN_BYTES, PIECE_BYTES, in_time
+from .http.asgi_websocket import AsgiWebSocket
 from .http.client_memory import Memory
-from .http.doors import AWAY, RETRY_S
+from .http.doors import AWAY, refusal_answer
 
 Known: TypeAlias = "Rights | Refusal | str | None"
 """What an application says of a caller: rights, a refusal, a did that it knows the caller by; None if it leaves that to the limits."""
 _LOOPBACK = "127.0.0.1"
 """Whoever comes by a Unix socket comes from this machine."""
-_BUSY = 503
 
 
 def known_from(answer: Collection[str] | None) -> Rights | Refusal | str:
@@ -79,18 +77,18 @@ class _Visit:
     root: str
     path: str
 
+    async def accept(self) -> None:
+        """Accept a WebSocket, with the one of the subprotocols offered that is agreed on."""
+        await self.send({"type": "websocket.accept", "subprotocol": self.request.subprotocol})
+
     async def refuse(self, refusal: Refusal) -> None:
         """Say why it is not served."""
-        answer = PlainTextResponse(refusal.reason + "\n", refusal.status)
-        if refusal.status == 401:
-            answer.headers["WWW-Authenticate"] = "Bearer"
-        if refusal.status == _BUSY:
-            answer.headers["Retry-After"] = str(RETRY_S)
+        answer = refusal_answer(refusal)
         if not self.request.is_upgrade:
             await answer(self.scope, self.receive, self.send)
         elif self.request.first(b"origin") is not None:
             # A page is told nothing of errors of HTTP.
-            await self.send({"type": "websocket.accept", "subprotocol": self.request.subprotocol})
+            await self.accept()
             await self.send({"type": "websocket.close", "code": WS_CLOSE_CODE + refusal.status, "reason": refusal.reason})
         elif "websocket.http.response" in self.scope.get("extensions", {}):
             await answer(self.scope, self.receive, self.send)
@@ -157,7 +155,8 @@ class Mounted:
         caller = Caller(self._limits.access, visit.request.token, known)
         async with AsyncExitStack() as stack:
             service, rights = await stack.enter_async_context(hub.entered(topic, caller, client))
-            websocket = await open_websocket(visit.receive, visit.send, visit.request.subprotocol)
+            await visit.accept()
+            websocket = AsgiWebSocket(visit.receive, visit.send)
             await ClientConnection(hub, Client(caller, client, port, place)).serve(websocket, service, rights, stack.pop_all())
 
     async def _serve_http(self, visit: _Visit, known: Known, client: str) -> None:
@@ -185,7 +184,7 @@ class Mounted:
         except ClosedError as error:
             note("request not answered", level=logging.WARNING, path=visit.path, reason=str(error))
             if not has_begun:
-                await visit.refuse(Refusal(_BUSY, AWAY))
+                await visit.refuse(AWAY)
 
     async def _send(self, send: Send, message: Message) -> None:
         """Send a part of an answer, in pieces for each of which the client has 20 s, and which count as held meanwhile.
@@ -198,13 +197,13 @@ class Mounted:
             return
         body, is_more = message.get("body") or b"", message.get("more_body", False)
         if len(body) <= OWN_BYTES:
-            await _send_in_time(send, {"type": "http.response.body", "body": body, "more_body": is_more})
+            await in_time(send, {"type": "http.response.body", "body": body, "more_body": is_more})
             return
         with self._memory.answers.hold(body):
             for at in range(0, len(body), PIECE_BYTES):
                 piece = body[at : at + PIECE_BYTES]
                 is_last = at + PIECE_BYTES >= len(body)
-                await _send_in_time(send, {"type": "http.response.body", "body": piece, "more_body": is_more or not is_last})
+                await in_time(send, {"type": "http.response.body", "body": piece, "more_body": is_more or not is_last})
 
     async def _opened(self) -> Hub:
         """Return the hub, which the first request opens.
@@ -264,7 +263,7 @@ async def refuse_as_closed(scope: Scope, receive: Receive, send: Send) -> None:
     await _visit(scope, receive, send).refuse(_CLOSED)
 
 
-_CLOSED = Refusal(_BUSY, "the log is closed")
+_CLOSED = Refusal(503, "the log is closed")
 _KEPT = ("type", "asgi", "http_version", "method", "scheme", "raw_path", "headers")
 """Of a scope. What the application around put there is none of ours."""
 
@@ -295,10 +294,3 @@ def _visit(scope: Scope, receive: Receive, send: Send) -> _Visit:
     is_upgrade = scope["type"] == "websocket"
     request = HttpRequest(target, host, headers, is_upgrade=is_upgrade, token=token if found is None else found)
     return _Visit(scope, receive, send, request, root, below)
-
-
-async def _send_in_time(send: Send, message: Any) -> None:
-    with trio.move_on_after(SEND_S) as timing:
-        await send(message)
-    if timing.cancelled_caught:
-        raise ClosedError("the client does not read")

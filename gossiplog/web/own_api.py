@@ -9,8 +9,6 @@ GET  events          server-sent events: `entry`, a line of dag-json, for each n
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -60,8 +58,6 @@ class Feed:
         self._kept: OrderedDict[int, Event] = OrderedDict()
         self._kept_bytes = 0
         self._newest = 0
-        # The followers that are being sent a kept event, by the place before it.
-        self._sending: dict[int, set[trio.CancelScope]] = {}
 
     async def find(self, id: str) -> LogPlace | None:
         """Return the place after an entry; None if the log does not have it."""
@@ -105,37 +101,12 @@ class Feed:
             before = seq
         return events
 
-    @contextmanager
-    def sending(self, event: Event) -> Iterator[None]:
-        """Account for an event while it goes out to one follower.
-
-        Raises:
-            ClosedError: The block was cancelled because it took too long.
-        """
-        if self._kept.get(event.before) is not event:
-            yield
-            return
-        with trio.CancelScope() as scope:
-            senders = self._sending.setdefault(event.before, set())
-            senders.add(scope)
-            try:
-                yield
-            finally:
-                senders.discard(scope)
-                if not senders and self._sending.get(event.before) is senders:
-                    del self._sending[event.before]
-        if scope.cancelled_caught:
-            raise ClosedError("the client reads too slowly")
-
     def _keep(self, event: Event) -> None:
         self._kept[event.before] = event
         self._kept_bytes += len(event.data)
         self._newest = max(self._newest, event.place.seq)
         while self._kept_bytes > _KEPT_BYTES_MAX and len(self._kept) > _PAGE:
-            before, old = self._kept.popitem(last=False)
-            self._kept_bytes -= len(old.data)
-            for scope in self._sending.pop(before, ()):
-                scope.cancel()
+            self._kept_bytes -= len(self._kept.popitem(last=False)[1].data)
 
 
 HEARTBEAT_S = 15.0
@@ -190,8 +161,7 @@ class OwnApi:
                 if event is None:
                     await write(b":\n\n")
                     continue
-                with self._feed.sending(event):
-                    await write(event.data)
+                await write(event.data)
                 place = event.place
 
 

@@ -7,12 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from build_client import build, head, install_tools
+from build_client import BUILT, build, head, install_tools
 from client_support import node
 from network_support import fetch, memory_log
 from page_support import served
-
-from gossiplog.web.client_file import client_module
 
 CLIENT = Path(__file__).parents[2] / "gossiplog" / "web" / "client"
 BYTES_MAX = 60_000
@@ -30,15 +28,15 @@ def run(module: str, folder: Path) -> str:
 
 
 def test_the_one_module_does_what_its_modules_do(tmp_path: Path) -> None:
-    (tmp_path / "client.mjs").write_text(client_module())
+    (tmp_path / "client.mjs").write_text(BUILT.read_text())
     made = run(str(tmp_path / "client.mjs"), tmp_path)
     assert made == run(str(CLIENT / "client.js"), tmp_path)
     assert made.endswith(" hello")
 
 
 def test_the_one_module_is_small_and_built_of_the_modules_as_they_are() -> None:
-    assert len(client_module().encode()) <= BYTES_MAX
-    assert client_module().partition("\n")[0] == head(), "run tests/support/build_client.py"
+    assert len(BUILT.read_text().encode()) <= BYTES_MAX
+    assert BUILT.read_text().partition("\n")[0] == head(), "run tests/support/build_client.py"
 
 
 @pytest.mark.slow
@@ -46,13 +44,13 @@ def test_whoever_builds_it_again_gets_the_same() -> None:
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed")
     install_tools()
-    assert client_module() == build()
+    assert BUILT.read_text() == build()
 
 
 async def test_a_server_serves_it_to_any_page() -> None:
     async with memory_log(1) as log, served(log) as hub:
         answer = await fetch(hub, "/client.js")
-        assert (answer.status, answer.body.decode()) == (200, client_module())
+        assert (answer.status, answer.body.decode()) == (200, BUILT.read_text())
         assert answer.headers["content-type"].startswith("text/javascript")
         assert answer.headers["access-control-allow-origin"] == "*"
         again = await fetch(hub, "/client.js", headers={"If-None-Match": answer.headers["etag"]})

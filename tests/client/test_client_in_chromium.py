@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import trio
+from build_client import BUILT
 from chromium import CHROMIUM, Browser, Tab
 from client_support import deepest_entries
 from network_support import eventually, free_port, memory_log, signer, until_count
@@ -25,7 +26,6 @@ from gossiplog.net.ground.access import Access, hash_token, make_token
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.server import listen
 from gossiplog.web import make_http
-from gossiplog.web.client_file import client_module
 
 pytestmark = [
     pytest.mark.slow,
@@ -308,7 +308,7 @@ async def test_the_page_of_two_files_in_the_guide_works(tmp_path: Path) -> None:
     page = guide.partition("```html\n")[2].partition("```")[0]
     site, pages = tmp_path / "site", free_port()
     site.mkdir()
-    (site / "client.js").write_text(client_module())
+    (site / "client.js").write_text(BUILT.read_text())
     limits = HubLimits(origins=frozenset({f"http://127.0.0.1:{pages}"}))
     async with memory_log(1, "notes.example.com") as log, browsing(tmp_path) as browser:
         async with listen([log], "127.0.0.1:0", limits=limits) as hub:

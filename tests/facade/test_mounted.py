@@ -297,7 +297,7 @@ def test_a_client_that_does_not_read_is_dropped_and_holds_nobody_up() -> None:
 @pytest.mark.parametrize("kind", ["http", "websocket"])
 def test_a_connection_that_nobody_reads_is_given_up(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gossiplog.mounting.SEND_S", 0.05)
-    monkeypatch.setattr("gossiplog.web.mounted.SEND_S", 0.05)
+    monkeypatch.setattr("gossiplog.web.http.asgi.SEND_S", 0.05)
 
     async def main() -> None:
         async with aio_log(1) as log:

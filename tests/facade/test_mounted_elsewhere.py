@@ -6,7 +6,8 @@ import os
 import re
 import signal
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +27,14 @@ pytestmark = pytest.mark.slow
 DEADLINE_S = 180.0
 
 
+@asynccontextmanager
+async def connected(url: str, number: int = 2, topic: str = MOUNTED_TOPIC) -> AsyncIterator[GossipLog]:
+    """Yield a new log that is connected to a server."""
+    async with gossiplog.open(":memory:", topic=topic, signer=signer(number)) as log, log.connect(url) as link:
+        await link.wait_connected()
+        yield log
+
+
 async def own(address: str, payload: object) -> int:
     """Have a handler of the application append; return the process that did."""
     async with httpx.AsyncClient() as http:
@@ -38,13 +47,7 @@ async def own(address: str, payload: object) -> int:
 async def test_two_clients_meet_in_an_application_of_any_server(server: str, tmp_path: Path) -> None:
     with trio.fail_after(DEADLINE_S), serving_mounted(tmp_path / "app.db", server) as address:
         url = f"ws://{address}/log/{MOUNTED_TOPIC}"
-        async with (
-            gossiplog.open(":memory:", topic=MOUNTED_TOPIC, signer=signer(2)) as one,
-            gossiplog.open(":memory:", topic=MOUNTED_TOPIC, signer=signer(3)) as other,
-            one.connect(url) as link,
-            other.connect(url),
-        ):
-            await link.wait_connected()
+        async with connected(url) as one, connected(url, 3) as other:
             for number in range(20):
                 await one.append({"n": number, "text": "x" * 3_000 * number})
             await own(address, "by a handler")
@@ -61,12 +64,8 @@ async def test_four_workers_on_one_log_of_postgres_are_one_room(postgres: Postgr
         await log.append("there before")
     with trio.fail_after(DEADLINE_S), serving_mounted(url, "uvicorn", "--workers", "4") as address:
         async with AsyncExitStack() as stack:
-            clients: list[GossipLog] = []
-            for number in range(8):
-                client = await stack.enter_async_context(gossiplog.open(":memory:", topic=MOUNTED_TOPIC, signer=signer(number + 2)))
-                link = await stack.enter_async_context(client.connect(f"ws://{address}/log/{MOUNTED_TOPIC}"))
-                await link.wait_connected()
-                clients.append(client)
+            here = f"ws://{address}/log/{MOUNTED_TOPIC}"
+            clients = [await stack.enter_async_context(connected(here, number + 2)) for number in range(8)]
             for number, client in enumerate(clients * 3):
                 await client.append(number)
             processes = {await own(address, ["own", number]) for number in range(20)}
@@ -89,16 +88,13 @@ async def test_a_worker_that_is_killed_takes_nothing_with_it_but_its_clients_cur
             nursery = await stack.enter_async_context(trio.open_nursery())
             clients: list[GossipLog] = []
             for number in range(1, 8):
-                client = await stack.enter_async_context(gossiplog.open(":memory:", topic=MOUNTED_TOPIC, signer=signer(number + 2)))
-                link = await stack.enter_async_context(client.connect(here + str(number)))
-                await link.wait_connected()
+                client = await stack.enter_async_context(connected(f"{here}{number}", number + 2))
                 nursery.start_soon(keep_cursor, client, number)
                 clients.append(client)
             everybody = {signer(number + 2).did: {"cursor": number} for number in range(8)}
-            async with gossiplog.open(":memory:", topic=MOUNTED_TOPIC, signer=signer(2)) as leaver, leaver.connect(here + "0") as link:
+            async with connected(f"{here}0") as leaver:
                 async with trio.open_nursery() as staying:
                     staying.start_soon(keep_cursor, leaver, 0)
-                    await link.wait_connected()
                     for number, client in enumerate([leaver, *clients]):
                         await client.append(number)
                     for client in [leaver, *clients]:
@@ -146,10 +142,9 @@ async def test_the_guides_application_runs_as_it_is_written(tmp_path: Path) -> N
     (tmp_path / "app.py").write_text(program.replace("8000", str(port)))
     topic, url = "notes.example.com", f"127.0.0.1:{port}/log/notes.example.com"
     with trio.fail_after(DEADLINE_S):
-        async with trio.open_nursery() as nursery, gossiplog.open(":memory:", topic=topic, signer=signer(2)) as log:
+        async with trio.open_nursery() as nursery:
             process: trio.Process = await nursery.start(partial(trio.run_process, [sys.executable, "app.py"], cwd=tmp_path, stderr=-3))
-            async with log.connect(f"ws://{url}") as link, httpx.AsyncClient() as http:
-                await link.wait_connected()
+            async with connected(f"ws://{url}", topic=topic) as log, httpx.AsyncClient() as http:
                 entry = (await http.post(f"http://127.0.0.1:{port}/notes", params={"text": "milk"})).json()
                 await until_count(log, 1)
                 assert (await log.get(entry)).message.payload == {"text": "milk"}
@@ -163,13 +158,7 @@ async def test_a_log_that_the_first_request_opens_is_closed_with_the_process(ser
     topic = "notes.example.com"
     with trio.fail_after(DEADLINE_S), serving_mounted("", server, *options, app=program) as address:
         url = f"ws://{address}/{topic}"
-        async with (
-            gossiplog.open(":memory:", topic=topic, signer=signer(2)) as one,
-            gossiplog.open(":memory:", topic=topic, signer=signer(3)) as other,
-            one.connect(url) as link,
-            other.connect(url),
-        ):
-            await link.wait_connected()
+        async with connected(url, topic=topic) as one, connected(url, 3, topic) as other:
             entries = [await one.append(number) for number in range(20)]
             await until_has(other, entries)
     async with gossiplog.open(tmp_path / "notes.db", read_only=True) as log:

@@ -1,8 +1,15 @@
-"""The page's files from the package: read once, cached by browsers until they change, under a policy that allows no other code."""
+"""What the package has for browsers: read once, and cached by them until it changes.
+
+The page's files are under a policy that allows no other code. `/client.js` is the browser client as one module, built of those in `client/`
+by `tests/support/build_client.py`, for any page.
+
+Source: docs/browser.md.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -19,14 +26,14 @@ PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_HEADERS = {
+_PAGE_HEADERS = {
     "Content-Security-Policy": PAGE_POLICY,
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-cache",
     "Vary": "Accept",
 }
+_CLIENT_HEADERS = {"Access-Control-Allow-Origin": "*", "Cross-Origin-Resource-Policy": "cross-origin"}
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 
 
@@ -49,7 +56,7 @@ def wants_page(request: Request) -> bool:
 
 async def show_page(request: Request) -> Response:
     """GET / for a browser."""
-    return _answer(request, _read()["index.html"])
+    return _answer(request, _read()["index.html"], _PAGE_HEADERS)
 
 
 async def show_file(request: Request) -> Response:
@@ -57,14 +64,24 @@ async def show_file(request: Request) -> Response:
     file = _read().get(request.path_params["name"])
     if file is None:
         raise HTTPException(404, "the page has no such file")
-    return _answer(request, file)
+    return _answer(request, file, _PAGE_HEADERS)
 
 
-def _answer(request: Request, file: _File) -> Response:
-    headers = {**_HEADERS, "ETag": file.etag}
+async def show_client(request: Request) -> Response:
+    """GET /client.js: it has nothing of the logs."""
+    return _answer(request, _read_client(), _CLIENT_HEADERS)
+
+
+def _answer(request: Request, file: _File, headers: Mapping[str, str]) -> Response:
+    headers = {**headers, "Cache-Control": "no-cache", "ETag": file.etag}
     if file.etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     return Response(file.body, media_type=file.media_type, headers=headers)
+
+
+@cache
+def _read_client() -> _File:
+    return _file("client.js", (files("gossiplog.web") / "built" / "client.js").read_bytes())
 
 
 @cache

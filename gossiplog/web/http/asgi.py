@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from email.utils import formatdate
 from typing import Any
 from urllib.parse import unquote
@@ -156,10 +156,19 @@ class HttpExchange:
         for part in parts:
             view = memoryview(part)
             for at in range(0, len(view), PIECE_BYTES):
-                with trio.move_on_after(SEND_S) as timing:
-                    await self._stream.send_all(view[at : at + PIECE_BYTES])
-                if timing.cancelled_caught:
-                    raise ClosedError("the client does not read")
+                await in_time(self._stream.send_all, view[at : at + PIECE_BYTES])
+
+
+async def in_time(send: Callable[[Any], Awaitable[None]], piece: object) -> None:
+    """Send a piece of an answer.
+
+    Raises:
+        ClosedError: The client does not read.
+    """
+    with trio.move_on_after(SEND_S) as timing:
+        await send(piece)
+    if timing.cancelled_caught:
+        raise ClosedError("the client does not read")
 
 
 # Chunks of a body are read to the letter: h11 would read them too, but takes a bare LF where their trailer ends, and so could be made to

@@ -5,7 +5,7 @@ Source: the ASGI specification, "HTTP & WebSocket"; docs/spec/sync.md, "Mode A".
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
 
 import trio
 from starlette.types import Message, Receive, Send
@@ -17,33 +17,36 @@ _CLOSE_S = 1.0
 _NORMAL, _UNSUPPORTED, _TOO_BIG = 1000, 1003, 1009
 
 
-@runtime_checkable
-class PromptSend(Protocol):
-    """An ASGI `send` that can also take a message without waiting."""
-
-    async def __call__(self, message: Message) -> None:
-        """Send a message, waiting for room."""
-        ...
-
-    def now(self, message: Message) -> bool:
-        """Send a message if there is room for it now. Raises nothing."""
-        ...
-
-
 class AsgiWebSocket:
-    """An accepted WebSocket as a `ByteStream`. The server behind it answers pings."""
+    """An accepted WebSocket as a `PromptStream`. The server behind it answers pings.
+
+    Args:
+        receive: Of the ASGI connection, which was accepted already.
+        send: Its `now`, if it has one, takes a message without waiting if there is room, and says whether it did.
+    """
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
+        self._now: Callable[[Message], bool] | None = getattr(send, "now", None)
         self._is_open = True
+        self._unsent = b""
+
+    def send_now(self, data: bytes) -> bool:
+        """See `PromptStream`."""
+        if self._now is not None and self._is_open and self._now({"type": "websocket.send", "bytes": data}):
+            return True
+        self._unsent = data
+        return False
 
     async def send_all(self, data: bytes) -> None:
-        """Send one binary message.
+        """Send one binary message; of none, what `send_now` left.
 
         Raises:
             ClosedError: The connection is closed or broken.
         """
+        if self._unsent:
+            data, self._unsent = self._unsent + data, b""
         if not self._is_open:
             raise ClosedError("the WebSocket is closed")
         try:
@@ -90,40 +93,3 @@ class AsgiWebSocket:
             except (OSError, ClosedError):
                 # The client has gone, and needs no goodbye.
                 return
-
-
-class PromptAsgiWebSocket(AsgiWebSocket):
-    """One whose server takes messages without waiting: a `PromptStream`."""
-
-    def __init__(self, receive: Receive, send: PromptSend) -> None:
-        super().__init__(receive, send)
-        self._now = send.now
-        self._unsent = b""
-
-    def send_now(self, data: bytes) -> bool:
-        """See `PromptStream`."""
-        if self._is_open and self._now({"type": "websocket.send", "bytes": data}):
-            return True
-        self._unsent = data
-        return False
-
-    async def send_all(self, data: bytes) -> None:
-        """Send one binary message; of none, what `send_now` left.
-
-        Raises:
-            ClosedError: The connection is closed or broken.
-        """
-        if self._unsent:
-            data, self._unsent = self._unsent + data, b""
-        await super().send_all(data)
-
-
-async def open_websocket(receive: Receive, send: Send, subprotocol: str | None) -> AsgiWebSocket:
-    """Accept a WebSocket.
-
-    Args:
-        receive: Of the ASGI connection, whose first message was received already.
-        subprotocol: One of those that were offered, to agree on; None for none.
-    """
-    await send({"type": "websocket.accept", "subprotocol": subprotocol})
-    return PromptAsgiWebSocket(receive, send) if isinstance(send, PromptSend) else AsgiWebSocket(receive, send)

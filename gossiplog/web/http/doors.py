@@ -66,7 +66,7 @@ class _Doorkeeper:
             refusals = (caller.refusal(topic, right) for topic in self._topics)
             refusal = next((one for one in refusals if one is not None), None)
             if refusal is not None:
-                await refuse(refusal, scope, receive, send)
+                await refusal_answer(refusal)(scope, receive, send)
                 return
             if scope["method"] == "GET":
                 # An answer may go on for ever, and does not outlast its right.
@@ -91,10 +91,14 @@ async def _end_without(caller: Caller, topic: str, right: str, answering: trio.C
         await caller.access.wait_changed(topic, did, rights)
 
 
-async def refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+def refusal_answer(refusal: Refusal) -> Response:
     """Say why a request is not answered."""
-    headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
-    await PlainTextResponse(refusal.reason + "\n", refusal.status, headers=headers)(scope, receive, send)
+    answer = PlainTextResponse(refusal.reason + "\n", refusal.status)
+    if refusal.status == 401:
+        answer.headers["WWW-Authenticate"] = "Bearer"
+    if refusal.status == AWAY.status:
+        answer.headers["Retry-After"] = str(RETRY_S)
+    return answer
 
 
 def check_own_page(request: Request) -> None:
@@ -116,7 +120,7 @@ def check_own_page(request: Request) -> None:
         raise HTTPException(403, "only the page of this server may ask for this")
 
 
-AWAY = "the log cannot be reached at the moment, through no fault of yours"
+AWAY = Refusal(503, "the log cannot be reached at the moment, through no fault of yours")
 RETRY_S = 2
 
 
@@ -152,5 +156,4 @@ class Guard:
             note("request not answered", level=logging.WARNING, path=scope["path"], reason=str(error))
             if has_begun:
                 raise ClosedError(str(error)) from None
-            refusal = PlainTextResponse(AWAY + "\n", 503, headers={"Retry-After": str(RETRY_S)})
-            await refusal(scope, receive, send)
+            await refusal_answer(AWAY)(scope, receive, send)
