@@ -14,8 +14,7 @@ from ..tlog.note import Checkpoint
 from ..tlog.proof import Proof, check_proof
 from ..tlog.tiles import TILE_WIDTH
 from .kept import Kept
-from .reading import MissingObject, drive, open_tiles, prefix_of, read_heads
-from .scan import bundles_of
+from .reading import bundles_of, drive, open_tiles, prefix_of, read_heads
 from .storage import Storage, open_storage
 
 if TYPE_CHECKING:
@@ -41,26 +40,28 @@ async def prove(log: Replica, entry: Entry, place: str | os.PathLike[str] | None
 
 
 async def _prove_at(log: Replica, storage: Storage, entry: Entry, guess: int) -> Proof | None:
-    leaf, missing, faults = leaf_of(entry.value), list[str](), list[BucketError]()
+    leaf, faults = leaf_of(entry.value), list[BucketError]()
     for head in (await read_heads(storage)).values():
-        if isinstance(head, BucketError):
-            faults.append(head)
-        elif head[1].origin.topic == log.topic and (index := await _find(storage, head[1], leaf, guess, missing)) is not None:
-            note, checkpoint = head
+        checkpoint = head.checkpoint
+        if head.fault is not None:
+            faults.append(head.fault)
+        elif checkpoint is None:
+            continue
+        elif checkpoint.origin.topic == log.topic and (index := await _find(storage, checkpoint, leaf, guess, faults)) is not None:
             tiles = await open_tiles(storage, checkpoint)
             hashes = await drive(storage, prefix_of(checkpoint), tiles.roots(inclusion_ranges(index, checkpoint.size)))
-            return Proof(entry.value, index, hashes, note)
-    for fault in [*faults, *map(MissingObject, missing)]:
+            return Proof(entry.value, index, hashes, head.note)
+    for fault in faults:
         raise fault
     return None
 
 
-async def _find(storage: Storage, checkpoint: Checkpoint, leaf: bytes, guess: int, missing: list[str]) -> int | None:
+async def _find(storage: Storage, checkpoint: Checkpoint, leaf: bytes, guess: int, faults: list[BucketError]) -> int | None:
     """Find a leaf where it may be, by what a bundle says, or else anywhere, where every bundle has to be proved."""
     tree, size = prefix_of(checkpoint), checkpoint.size
     near = max(0, min(guess, size - 1)) // TILE_WIDTH * TILE_WIDTH
     for root, low, high in ((None, near, min(near + TILE_WIDTH, size)), (checkpoint.root, 0, size)):
-        async with aclosing(bundles_of(storage, tree, size, root, low, high, missing if root is not None else [])) as bundles:
+        async with aclosing(bundles_of(storage, tree, size, root, low, high, faults if root is not None else [])) as bundles:
             async for first, leaves in bundles:
                 if leaf in leaves:
                     return first + leaves.index(leaf)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ..errors import BucketError, DamagedBucket, DecodeError
 from ..tasks.ordered import map_ordered
-from ..tlog.merkle import HASH_BYTES
-from ..tlog.note import CHECKPOINT_BYTES_MAX, Checkpoint, is_publisher, parse_checkpoint
+from ..tlog.merkle import HASH_BYTES, leaf_hash, root_of
+from ..tlog.note import CHECKPOINT_BYTES_MAX, Checkpoint, Origin, is_publisher, parse_checkpoint
 from ..tlog.segment import INDEX_BYTES_MAX, SEGMENT_WIDTH, Frame, parse_index, segment_path
 from ..tlog.tiles import TILE_WIDTH, Reading, Tile, Tiles, tile_path
 from .storage import Storage, read_whole
@@ -29,6 +29,22 @@ _WHOLE_BYTES = 8 * 1024 * 1024
 
 class MissingObject(BucketError):
     """An object is not there that a checkpoint says there is."""
+
+
+class PublisherHead(NamedTuple):
+    """A publisher's newest checkpoint.
+
+    Attributes:
+        note: As it is signed.
+        checkpoint: None if it is not valid, or cannot be read, or there is none yet.
+        tiles: Of its tree, if it was compared with an earlier one.
+        fault: What is wrong with it; a `Discontinuity` if it contradicts the earlier one.
+    """
+
+    note: bytes = b""
+    checkpoint: Checkpoint | None = None
+    tiles: Tiles | None = None
+    fault: BucketError | None = None
 
 
 class Discontinuity(DamagedBucket):
@@ -109,29 +125,43 @@ async def publishers_of(storage: Storage, known: Iterable[str] = ()) -> list[str
     return sorted({*found, *known})
 
 
-async def read_heads(storage: Storage, before: Mapping[str, Checkpoint] = {}) -> dict[str, tuple[bytes, Checkpoint] | BucketError]:
-    """Return the newest checkpoint of each publisher of a bucket, by name and as `read_head` returns it; an error if it is not valid.
+async def read_heads(
+    storage: Storage, before: Mapping[str, Checkpoint] = {}, seen: Callable[[Origin], Checkpoint | None] | None = None
+) -> dict[str, PublisherHead]:
+    """Return the newest checkpoint of each publisher of a bucket, by name. One small read each, and some tiles of those that have grown.
 
-    A publisher that has not come to its first checkpoint yet is nobody's fault, and not there.
+    A publisher that has not come to its first checkpoint yet has neither a checkpoint nor a fault.
 
     Args:
-        before: Checkpoints that were seen earlier, by publisher: these are read in any case, and what contradicts them is an error.
+        before: Checkpoints that this place showed earlier, by publisher: these are read in any case, and may not go back.
+        seen: Returns the checkpoint of an origin that a later one may not contradict; by default one of `before`.
     """
+    seen = seen or {each.origin: each for each in before.values()}.get
 
-    async def read(name: str) -> tuple[bytes, Checkpoint] | BucketError | None:
+    async def read(name: str) -> PublisherHead:
+        found, known = PublisherHead(), before.get(name)
         try:
             note, head = await read_head(storage, name)
-            if (seen := before.get(name)) is not None:
-                check_not_older(storage, head, seen)
-                if head.origin == seen.origin and (head.size, head.root) != (seen.size, seen.root):
-                    await check_extends(storage, await open_tiles(storage, head), seen)
-            return note, head
+            found = PublisherHead(note, head)
+            if known is not None:
+                check_not_older(storage, head, known)
+            # If another place is ahead of this one, it alone can show whether they part.
+            if (earlier := seen(head.origin)) is not None and earlier.size <= head.size and not _is_same(head, known):
+                tiles = await open_tiles(storage, head)
+                found = found._replace(tiles=tiles)
+                await check_extends(storage, tiles, earlier)
         except BucketError as error:
-            return error if name in before or not isinstance(error, MissingObject) else None
+            is_new = name not in before and found.checkpoint is None and isinstance(error, MissingObject)
+            return found if is_new else found._replace(fault=error)
+        return found
 
     names = await publishers_of(storage, before)
-    async with map_ordered(read, names, ahead=_AT_ONCE) as found:
-        return {name: head for name in names if (head := await anext(found)) is not None}
+    async with map_ordered(read, names, ahead=_AT_ONCE) as heads:
+        return {name: await anext(heads) for name in names}
+
+
+def _is_same(head: Checkpoint, known: Checkpoint | None) -> bool:
+    return known is not None and (head.origin, head.size, head.root) == (known.origin, known.size, known.root)
 
 
 def prefix_of(checkpoint: Checkpoint) -> str:
@@ -205,33 +235,68 @@ async def read_tile(storage: Storage, prefix: str, tile: Tile) -> bytes:
     return data
 
 
-async def read_bundles(storage: Storage, prefix: str, size: int, numbers: Sequence[int]) -> AsyncGenerator[tuple[int, list[bytes]], None]:
-    """Yield leaves of a tree of this size, 52 bytes each, by bundle, with the number of the first; none where a bundle is not there.
+async def bundles_of(
+    storage: Storage, tree: str, size: int, root: bytes | None, low: int, high: int, faults: list[BucketError], *, step: int = 1
+) -> AsyncGenerator[tuple[int, list[bytes]], None]:
+    """Yield leaves, 52 bytes each, by bundle, with the number of the first; note why there are too few.
 
-    Where the tree has been rolled back, a shorter bundle is read. Nothing has proved them yet.
+    Where the tree has been rolled back, a shorter bundle is read. Nothing has proved them without a root; a bundle that a root disproves
+    has none.
     """
-    absent = 0
-    async with map_ordered(partial(_read_bundle, storage, prefix, size), numbers, ahead=_AT_ONCE) as bundles:
+    tiles, absent = None if root is None else Tiles(size, root), 0
+    if tiles is not None:
+        try:
+            await drive(storage, tree, tiles.open())
+        except BucketError as error:
+            # If it is missing or damaged, each bundle is told to be unproved.
+            faults += [error] if kind_of(error) == "unreadable" else []
+    numbers = range(low // TILE_WIDTH, -(-high // TILE_WIDTH))[::step]
+    async with map_ordered(partial(_read_bundle, storage, tree, size), numbers, ahead=_AT_ONCE) as bundles:
         for number in numbers:
-            data, first = await anext(bundles) or b"", number * TILE_WIDTH
-            places = range(2, min(len(data), (size - first) * _BUNDLED_BYTES), _BUNDLED_BYTES)
-            yield first, [data[at : at + _BUNDLED_BYTES - 2] for at in places]
-            absent = 0 if data else absent + 1
+            base = number * TILE_WIDTH
+            first, end = max(low, base) - base, min(high, base + TILE_WIDTH) - base
+            leaves, fault = await anext(bundles)
+            absent = 0 if leaves else absent + 1
+            if tiles is not None and leaves:
+                try:
+                    leaves = leaves if await _are_of_tree(storage, tree, tiles, base, leaves) else []
+                except BucketError as error:
+                    leaves, fault = [], error if kind_of(error) == "unreadable" else None
+            if (found := len(leaves)) < end:
+                which = f"{storage.url}/{tree}: leaves {base + found:,} to {base + end - 1:,}"
+                missing = MissingObject(f"{which} are missing{'' if tiles is None else ' or wrong'}")
+                faults.append(missing if fault is None else BucketError(f"{which} cannot be read: {fault}"))
+            yield base + first, leaves[first:end]
             if absent == FAULTS_IN_A_ROW:
                 return
 
 
-async def _read_bundle(storage: Storage, prefix: str, size: int, number: int) -> bytes | None:
+async def _read_bundle(storage: Storage, prefix: str, size: int, number: int) -> tuple[list[bytes], BucketError | None]:
+    width = min(TILE_WIDTH, size - number * TILE_WIDTH)
     full = f"{prefix}/{tile_path('entries', number, TILE_WIDTH)}"
-    for width in dict.fromkeys([min(TILE_WIDTH, size - number * TILE_WIDTH), TILE_WIDTH]):
-        data = await read_whole(storage, full if width == TILE_WIDTH else f"{full}.p/{width}", TILE_WIDTH * _BUNDLED_BYTES)
-        if data is not None:
-            return data
-    with suppress(BucketError):
-        shorter = max((name for name in (await storage.list(f"{full}.p"))[1] if name.isdecimal()), key=int, default=None)
-        if shorter is not None:
-            return await read_whole(storage, f"{full}.p/{shorter}", TILE_WIDTH * _BUNDLED_BYTES)
-    return None
+    try:
+        for each in dict.fromkeys([width, TILE_WIDTH]):
+            data = await read_whole(storage, full if each == TILE_WIDTH else f"{full}.p/{each}", TILE_WIDTH * _BUNDLED_BYTES)
+            if data is not None:
+                break
+        else:
+            names: list[str] = []
+            with suppress(BucketError):
+                names = (await storage.list(f"{full}.p"))[1]
+            shorter = max((name for name in names if name.isdecimal()), key=int, default=None)
+            found = None if shorter is None else await read_whole(storage, f"{full}.p/{shorter}", TILE_WIDTH * _BUNDLED_BYTES)
+            data = found or b""
+    except BucketError as error:
+        return [], error
+    return [data[at : at + _BUNDLED_BYTES - 2] for at in range(2, min(len(data), width * _BUNDLED_BYTES), _BUNDLED_BYTES)], None
+
+
+async def _are_of_tree(storage: Storage, tree: str, tiles: Tiles, base: int, leaves: Sequence[bytes]) -> bool:
+    tiles.forget()
+    hashes = [leaf_hash(leaf) for leaf in leaves]
+    if len(hashes) == TILE_WIDTH:
+        return [root_of(hashes)] == await drive(storage, tree, tiles.hashes(1, base // TILE_WIDTH, 1))
+    return hashes == await drive(storage, tree, tiles.hashes(0, base, len(hashes)))
 
 
 async def open_segment(storage: Storage, prefix: str, number: int, width: int) -> OpenSegment:

@@ -12,8 +12,8 @@ Source: docs/spec/bucket.md, "Reading".
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from queue import SimpleQueue
@@ -22,14 +22,13 @@ from typing import Any, NamedTuple
 
 import trio
 
-from ..errors import BucketError, DamagedBucket, DecodeError, LocalProtocolError
-from ..tlog.merkle import leaf_hash, root_of
+from ..errors import BucketError, DecodeError, LocalProtocolError
 from ..tlog.note import Checkpoint, Origin, decode_base64, encode_base64
 from ..tlog.segment import SEGMENT_WIDTH
-from ..tlog.tiles import TILE_WIDTH, Tiles
+from ..tlog.tiles import Tiles
 from ..tree.node import Node
 from .leaves import Leaves, read_leaves
-from .reading import MissingObject, drive, kind_of, read_bundles, read_heads
+from .reading import bundles_of, drive, kind_of, read_heads
 from .storage import Storage
 
 _SEGMENTS = 12
@@ -163,8 +162,8 @@ async def look(storage: Storage, topic: str | None = None, since: BucketPlace | 
     since = since or BucketPlace()
     known = since.checkpoints
     found = await read_heads(storage, known)
-    heads = {name: head[1] for name, head in found.items() if isinstance(head, tuple)}
-    errors = {name: error for name, error in found.items() if isinstance(error, BucketError)}
+    heads = {name: head.checkpoint for name, head in found.items() if head.checkpoint is not None and head.fault is None}
+    errors = {name: head.fault for name, head in found.items() if head.fault is not None}
     faults = {name: f"{kind_of(error)}: {error}" for name, error in errors.items()}
     topics = sorted({head.origin.topic for head in heads.values()})
     wanted = topic or since.topic or (topics[0] if len(topics) == 1 else None)
@@ -227,30 +226,25 @@ def extents(begin: BucketPlace, end: BucketPlace, count: int | None = None, *, l
 
 
 async def extent_leaves(storage: Storage, extent: Extent, *, proves: bool = False) -> AsyncGenerator[Leaves, None]:
-    """Yield an extent's leaves, in their order, some 256 at once. What is missing or damaged has a fault, and the rest goes on.
+    """Yield an extent's leaves, in their order, some 256 at once. What is missing, damaged or unreadable has a fault, and the rest goes on.
 
     Args:
         proves: Read every leaf, and prove VALUEs by the tree, and the tree by the checkpoint. About 4 µs an entry.
-
-    Raises:
-        BucketError: The storage fails.
     """
     tiles = Tiles(extent.size, extent.root) if proves else None
     hidden: set[int] = set()
     if extent.others:
-        hidden, missing = await _shared(storage, extent, proves)
-        for fault in missing:
-            yield Leaves.lacking(extent.low, MissingObject(f"{fault}; what has them too may come again"))
+        hidden, faults = await _shared(storage, extent, proves)
+        for fault in faults:
+            yield Leaves.lacking(extent.low, type(fault)(f"{fault}; what has them too may come again"))
     try:
         if tiles is not None:
             await drive(storage, extent.tree, tiles.open())
-    except (DamagedBucket, MissingObject) as error:
+    except BucketError as error:
         yield Leaves.lacking(extent.low, error)
         return
     async with aclosing(read_leaves(storage, extent.tree, extent.size, extent.low, extent.high, tiles=tiles, hidden=hidden)) as found:
         async for leaves in found:
-            if leaves.fault is not None and kind_of(leaves.fault) == "unreadable":
-                raise leaves.fault
             yield leaves
 
 
@@ -288,59 +282,25 @@ def read_extent(storage: Storage, extent: Extent, *, proves: bool = False) -> It
         thread.join()
 
 
-async def _shared(storage: Storage, extent: Extent, proves: bool) -> tuple[set[int], list[str]]:
-    """Return the numbers of an extent's leaves that other trees have as well, or that stand in the extent before; and what was missing.
+async def _shared(storage: Storage, extent: Extent, proves: bool) -> tuple[set[int], list[BucketError]]:
+    """Return the numbers of an extent's leaves that other trees have as well, or that stand in the extent before; and what hid others.
 
     If it proves, a leaf counts only if it is in the other tree, whatever the bundle says.
     """
     mine: dict[bytes, int] = {}
     hidden: set[int] = set()
-    missing: list[str] = []
+    faults: list[BucketError] = []
     root = extent.root if proves else None
-    async with aclosing(bundles_of(storage, extent.tree, extent.size, root, extent.low, extent.high, missing)) as bundles:
+    async with aclosing(bundles_of(storage, extent.tree, extent.size, root, extent.low, extent.high, faults)) as bundles:
         async for first, leaves in bundles:
             for number, leaf in enumerate(leaves, first):
                 if mine.setdefault(leaf, number) != number:
                     hidden.add(number)
     for name, size, root, low, high in extent.others:
         # The newest first: what is new in one place is new in others.
-        async with aclosing(bundles_of(storage, name, size, root if proves else None, low, high, missing, step=-1)) as bundles:
+        async with aclosing(bundles_of(storage, name, size, root if proves else None, low, high, faults, step=-1)) as bundles:
             async for _, leaves in bundles:
                 hidden.update(mine.pop(leaf) for leaf in mine.keys() & leaves)
                 if not mine:
-                    return hidden, missing
-    return hidden, missing
-
-
-async def bundles_of(
-    storage: Storage, tree: str, size: int, root: bytes | None, low: int, high: int, missing: list[str], *, step: int = 1
-) -> AsyncGenerator[tuple[int, list[bytes]], None]:
-    """Yield leaves, 52 bytes each, by bundle, with the number of the first; note where there are too few.
-
-    A bundle that a root disproves has none.
-    """
-    tiles = None if root is None else Tiles(size, root)
-    if tiles is not None:
-        with suppress(DamagedBucket, MissingObject):
-            await drive(storage, tree, tiles.open())
-    numbers = range(low // TILE_WIDTH, -(-high // TILE_WIDTH))[::step]
-    async with aclosing(read_bundles(storage, tree, size, numbers)) as bundles:
-        async for base, leaves in bundles:
-            first, end = max(low, base) - base, min(high, base + TILE_WIDTH) - base
-            if tiles is not None and not await _are_of_tree(storage, tree, tiles, base, leaves):
-                leaves = []
-            if (found := len(leaves)) < end:
-                which = f"{storage.url}/{tree}: leaves {base + found:,} to {base + end - 1:,}"
-                missing.append(f"{which} are missing{'' if tiles is None else ' or wrong'}")
-            yield base + first, leaves[first:end]
-
-
-async def _are_of_tree(storage: Storage, tree: str, tiles: Tiles, base: int, leaves: Sequence[bytes]) -> bool:
-    tiles.forget()
-    hashes = [leaf_hash(leaf) for leaf in leaves]
-    try:
-        if len(hashes) == TILE_WIDTH:
-            return [root_of(hashes)] == await drive(storage, tree, tiles.hashes(1, base // TILE_WIDTH, 1))
-        return hashes == await drive(storage, tree, tiles.hashes(0, base, len(hashes)))
-    except (DamagedBucket, MissingObject):
-        return False
+                    return hidden, faults
+    return hidden, faults

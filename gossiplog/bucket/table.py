@@ -11,6 +11,7 @@ import trio
 from ..arrow.columns import BATCH_BYTES, BATCH_ROWS, Page, arrow_schema, to_batches
 from ..arrow.export import EXPORT_COLUMNS
 from .leaves import Leaves
+from .reading import kind_of
 from .scan import BucketPlace, Extent, extents, look, read_extent
 from .storage import Storage, open_storage
 
@@ -56,11 +57,17 @@ def read_pages(storage: Storage, extent: Extent, *, proves: bool = False, has_ke
     Args:
         proves: See `read_extent`.
         has_key: Says of a key whether the entry is wanted; None for all.
+
+    Raises:
+        BucketError: The storage failed.
     """
     waiting: list[Leaves] = []
     rows = size = 0
     for leaves in read_extent(storage, extent, proves=proves):
         if leaves.fault is not None:
+            if kind_of(leaves.fault) == "unreadable":
+                # It may be there when it is read again; a row would say for good that it is not.
+                raise leaves.fault
             sources = [value or None for value in leaves.values]
             places = [f"{extent.tree} seq {number + 1}" for number in leaves.numbers]
             nothing = [None] * len(places)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..entry.message_id import encode_id
+from ..entry.message_id import KEY_BYTES, encode_id
 from ..entry.rules import Rule
 from ..entry.validation import Outcome
 from ..errors import BucketError
@@ -24,18 +24,17 @@ from ..log.requests import ReadLeaves
 from ..plan import ask
 from ..tasks.nursery import open_service_nursery
 from ..tasks.ordered import map_ordered
-from ..tlog.note import Checkpoint, unsigned
+from ..tlog.note import unsigned
 from ..tlog.segment import SEGMENT_WIDTH
 from ..tlog.tiles import Tiles
 from .kept import Kept, TakenState
 from .leaves import read_leaves
-from .reading import Discontinuity, MissingObject, check_extends, check_not_older, kind_of, open_tiles, prefix_of, publishers_of, read_head
+from .reading import Discontinuity, PublisherHead, bundles_of, check_extends, kind_of, open_tiles, prefix_of, read_heads
 from .storage import Storage
 
 if TYPE_CHECKING:
     from ..replica.log import Replica
 
-_ATTEMPTS = 3
 _FAULTS_MAX = 100
 _AHEAD = 2
 _PUBLISHERS_AT_ONCE = 4
@@ -71,7 +70,7 @@ class TakenFrom:
         left_out: Entries refused by this log's own rules, or for a missing ancestor.
         refused: The first 100 of both: id and reason.
         faults: What is wrong, at most 100.
-        is_complete: Whether everything that its checkpoint covers is done.
+        is_complete: Whether everything that its checkpoint covers is done, or here from others.
     """
 
     publisher: str
@@ -122,21 +121,24 @@ async def take(log: Replica, storage: Storage, *, on_progress: Callable[[int, in
     """
     kept = Kept.beside(log)
     states = kept.taken(storage.url)
+    heads = await read_heads(storage, {name: state.checkpoint for name, state in states.items()}, kept.seen)
     turn, progress = trio.Lock(), dict[str, tuple[int, int]]()
 
-    async def take_from(publisher: str) -> TakenFrom:
+    async def take_from(publisher: str) -> _Taker:
         def tell(at: int, size: int) -> None:
             progress[publisher] = at, size
             if on_progress is not None:
                 on_progress(sum(at for at, _ in progress.values()), sum(size for _, size in progress.values()))
 
-        return await _Taker(log, storage, kept, publisher, states, turn, tell, TakenFrom(f"did:key:{publisher}")).run()
+        taker = _Taker(log, storage, kept, publisher, states, turn, tell, TakenFrom(f"did:key:{publisher}"))
+        await taker.take(heads[publisher])
+        return taker
 
-    report = Taken()
-    async with map_ordered(take_from, await publishers_of(storage, states), ahead=_PUBLISHERS_AT_ONCE) as taken:
-        async for each in taken:
-            report.publishers.append(each)
-    return report
+    async with map_ordered(take_from, [*heads], ahead=_PUBLISHERS_AT_ONCE) as results:
+        takers = [taker async for taker in results]
+    for taker in takers:
+        await taker.look_elsewhere()
+    return Taken([taker.report for taker in takers])
 
 
 @dataclass(slots=True)
@@ -172,98 +174,93 @@ class _Taker:
     _states: dict[str, TakenState]
     _turn: trio.Lock
     _tell: Callable[[int, int], None]
-    _report: TakenFrom
+    report: TakenFrom
     _hole: int | None = None
     _has_known: bool = True
 
-    async def run(self) -> TakenFrom:
-        last: bytes | None = None
-        for _ in range(_ATTEMPTS):
-            try:
-                note, checkpoint = await read_head(self._storage, self._publisher)
-            except MissingObject as error:
-                # A publisher that has not come to its first checkpoint yet is nobody's fault.
-                if self._publisher in self._states:
-                    self._fault("missing", str(error))
-                else:
-                    self._report.is_complete = True
-                break
-            except BucketError as error:
-                self._fault(kind_of(error), str(error))
-                break
-            if note == last:
-                break
-            # What was missing may have been removed because the tree has grown since: then there is a new head.
-            last, self._report.faults = note, []
-            await self._take(note, checkpoint)
-            if not self._report.faults:
-                break
-        return self._report
-
-    async def _take(self, note: bytes, checkpoint: Checkpoint) -> None:
-        report, state = self._report, self._states.get(self._publisher)
-        report.size = checkpoint.size
-        if checkpoint.origin.topic != self._log.topic:
-            self._fault("topic", f"{checkpoint.origin} is published at {self._storage.url}, and this log's topic is {self._log.topic}")
+    async def take(self, head: PublisherHead) -> None:
+        """Take what is new below a checkpoint, if it is one that may be believed."""
+        report, checkpoint, state = self.report, head.checkpoint, self._states.get(self._publisher)
+        if checkpoint is not None:
+            report.size = checkpoint.size
+            if checkpoint.origin.topic != self._log.topic:
+                what = f"{checkpoint.origin} is published at {self._storage.url}, and this log's topic is {self._log.topic}"
+                report.faults.append(Fault("topic", what))
+                return
+            if await self._is_ours(head.note):
+                report.is_complete = True
+                return
+        if head.fault is not None:
+            evidence: Sequence[str] = ()
+            if isinstance(head.fault, Discontinuity) and checkpoint is not None and self._kept.seen(checkpoint.origin) is not None:
+                evidence = self._kept.keep_evidence(checkpoint, head.note)
+            self._fault(head.fault, evidence)
+        # After a fork the entries of the other tree are taken as well.
+        if checkpoint is None or (head.fault is not None and kind_of(head.fault) != "forked"):
+            report.is_complete = head.fault is None
             return
-        if await self._is_ours(note):
-            report.is_complete = True
-            return
+        is_asked_again = state is not None and state.left is not None and state.schemes != self._log.schemes
         bare = replace(checkpoint, log_root=None)
-        if state is not None and (state.checkpoint, state.taken) == (bare, bare.size) and not self._is_asked_again(state):
+        if state is not None and (state.checkpoint, state.taken) == (bare, bare.size) and not is_asked_again:
             report.is_complete = True
             return
         before = None
         try:
-            if state is not None:
-                check_not_older(self._storage, checkpoint, state.checkpoint)
-            tiles = await open_tiles(self._storage, checkpoint)
-            await self._compare(tiles, checkpoint, note)
+            tiles = head.tiles or await open_tiles(self._storage, checkpoint)
             if state is not None and state.checkpoint.origin == checkpoint.origin:
                 # What was taken last may have been of another tree, if there are two.
                 with suppress(Discontinuity):
                     await check_extends(self._storage, tiles, state.checkpoint)
                     before = state
-        except Discontinuity as error:
-            has_seen = self._kept.seen(checkpoint.origin) is not None
-            self._fault(error.kind, str(error), self._kept.keep_evidence(checkpoint, note) if has_seen else ())
-            if error.kind != "forked":
-                return
         except BucketError as error:
-            self._fault(kind_of(error), str(error))
+            self._fault(error)
             return
-        start = 0 if before is None else before.taken
-        state = TakenState(bare, start, schemes=self._log.schemes)
-        if before is not None and self._is_asked_again(before):
-            start = state.taken = min(before.taken, before.left or 0)
-        elif before is not None:
-            state.left = before.left
+        seen = self._kept.seen(checkpoint.origin)
+        if head.fault is None and (seen is None or seen.size < checkpoint.size):
+            await trio.to_thread.run_sync(self._kept.keep_seen, checkpoint, head.note)
+        state = TakenState(bare, 0 if before is None else before.taken, None if before is None else before.left, self._log.schemes)
+        if before is not None and is_asked_again:
+            state.taken, state.left = min(before.taken, before.left or 0), None
         self._states[self._publisher] = state
-        self._hole = None
+        await self._take(tiles, state)
+
+    async def _take(self, tiles: Tiles, state: TakenState) -> None:
+        start = state.taken
         send, receive = trio.open_memory_channel[_Batch](_AHEAD)
         async with open_service_nursery() as nursery, receive:
-            nursery.start_soon(self._read, tiles, prefix_of(checkpoint), start, send)
+            nursery.start_soon(self._read, tiles, prefix_of(state.checkpoint), start, send)
             async for batch in receive:
                 if await self._insert(batch.values) and state.left is None:
                     state.left = batch.start
                 if batch.fault is not None:
                     at, fault = batch.fault
-                    self._fault(kind_of(fault), str(fault))
+                    self._fault(fault)
                     self._hole = at if self._hole is None else self._hole
                 state.taken = batch.end if self._hole is None else self._hole
                 await self._keep()
-                self._tell(batch.end, checkpoint.size)
-        if start == checkpoint.size:
+                self._tell(batch.end, tiles.size)
+        if start == tiles.size:
             await self._keep()
-        report.is_complete = self._hole is None
+        self.report.is_complete = self._hole is None
+
+    async def look_elsewhere(self) -> None:
+        """Look whether the log has what could not be had here, as other publishers had it: then nothing is left to be read again."""
+        if self._hole is None:
+            return
+        state, faults = self._states[self._publisher], list[BucketError]()
+        tree, size, root = prefix_of(state.checkpoint), state.checkpoint.size, state.checkpoint.root
+        async with aclosing(bundles_of(self._storage, tree, size, root, self._hole, size, faults)) as bundles:
+            async for _, leaves in bundles:
+                keys = {leaf[:KEY_BYTES] for leaf in leaves}
+                if faults or keys - (await self._log.run(ask(ReadLeaves([*keys])))).keys():
+                    return
+        if not faults:
+            state.taken, self.report.is_complete = size, True
+            await self._keep()
 
     async def _keep(self) -> None:
         async with self._turn:
             await trio.to_thread.run_sync(self._kept.keep_taken, self._storage.url, dict(self._states))
-
-    def _is_asked_again(self, state: TakenState) -> bool:
-        """Whether entries that were left out for their scheme may be accepted now."""
-        return state.left is not None and state.schemes != self._log.schemes
 
     async def _is_ours(self, note: bytes) -> bool:
         """Whether this log has published this checkpoint itself, and still has what is in it."""
@@ -273,15 +270,6 @@ class _Taker:
             return step is not None
         leaves = await self._log.run(ask(ReadLeaves([step.key])))
         return step.key in leaves
-
-    async def _compare(self, tiles: Tiles, checkpoint: Checkpoint, note: bytes) -> None:
-        """Compare with the checkpoint that was seen before, whatever place it came from, and remember the larger one."""
-        seen = self._kept.seen(checkpoint.origin)
-        # If another place is ahead of this one, it alone can show whether they part.
-        if seen is not None and seen.size <= checkpoint.size:
-            await check_extends(self._storage, tiles, seen)
-        if seen is None or seen.size < checkpoint.size:
-            await trio.to_thread.run_sync(self._kept.keep_seen, checkpoint, note)
 
     async def _read(self, tiles: Tiles, prefix: str, start: int, send: trio.MemorySendChannel[_Batch]) -> None:
         """Read and prove what comes from a leaf on, a segment at a time, while what came before is inserted."""
@@ -307,7 +295,7 @@ class _Taker:
             return await self._insert_missing(values) if values else False
 
     async def _insert_missing(self, values: Mapping[bytes, bytes]) -> bool:
-        is_left_out, report = False, self._report
+        is_left_out, report = False, self.report
         # Looking up costs less than verifying once more, and is of no use in a log that has none of them.
         known = await self._log.run(ask(ReadLeaves([*values]))) if self._has_known else {}
         missing = {key: value for key, value in values.items() if key not in known}
@@ -326,6 +314,6 @@ class _Taker:
                 report.refused.append((encode_id(key), f"{verdict.rule}: {verdict.reason}"))
         return is_left_out
 
-    def _fault(self, kind: str, reason: str, evidence: Sequence[str] = ()) -> None:
-        if len(self._report.faults) < _FAULTS_MAX:
-            self._report.faults.append(Fault(kind, reason, tuple(evidence)))
+    def _fault(self, error: BucketError, evidence: Sequence[str] = ()) -> None:
+        if len(self.report.faults) < _FAULTS_MAX:
+            self.report.faults.append(Fault(kind_of(error), str(error), tuple(evidence)))

@@ -46,6 +46,12 @@ def worst(codes: Iterable[int]) -> ExitCode:
     return max(map(ExitCode, codes), key=_FROM_BEST.index, default=ExitCode.DONE)
 
 
+def of_faults(kinds: Iterable[str]) -> ExitCode:
+    """Return the exit code for what was wrong with a bucket; see `gossiplog.bucket.take.Fault` for the kinds."""
+    found = set(kinds)
+    return ExitCode.DONE if not found else ExitCode.INCOMPLETE if found <= {"missing", "unreadable", "topic"} else ExitCode.INTEGRITY
+
+
 class Failure(errors.GossipLogError):
     """A command's own reason to stop, with its exit code."""
 

@@ -505,3 +505,53 @@ def test_each_reader_names_the_object_that_is_not_available(world: World, monkey
                 assert all(f"/{busy}" in each and "503" in each for each in found), (reader, found)
         finally:
             server.shutdown()
+
+
+async def _two_publishers(folder: Path) -> None:
+    async with gossiplog.open(folder / "ours.db", topic=TOPIC, signer=SIGNERS[0], durability="off") as log:
+        await log.append_many([{"n": n} for n in range(4096 + 600)])
+        await log.publish(folder / "bucket")
+        async with gossiplog.open(folder / "theirs.db", topic=TOPIC, signer=SIGNERS[1], durability="off") as other:
+            await other.sync(folder / "bucket")
+            await other.append_many([{"theirs": n} for n in range(10)])
+            await other.publish(folder / "bucket")
+
+
+def test_verify_names_every_object_that_cannot_be_read_and_goes_on(tmp_path: Path) -> None:
+    trio.run(_two_publishers, tmp_path)
+    generation = tmp_path / "bucket" / THEIRS / "1" / "values"
+    for name in ("000", "001.p/610"):
+        folder_instead(generation / name)
+    folder_instead(tmp_path / "bucket" / OURS / "head")
+    result = CliRunner().invoke(root, ["verify", str(tmp_path / "bucket"), "--json", "--jobs", "1"])
+    failed = [record for record in map(json.loads, result.stdout.splitlines()) if not record["accepted"]]
+    assert [record["rule"] for record in failed] == ["unreadable"] * 3
+    for record, name in zip(failed, (f"{OURS}/head", f"{THEIRS}/1/values/000", f"{THEIRS}/1/values/001.p/610"), strict=True):
+        assert f"{name} is no plain file" in record["reason"]
+    assert result.exit_code == 5
+
+
+def test_what_one_publisher_lacks_and_another_has_is_told_and_nothing_is_incomplete(tmp_path: Path) -> None:
+    trio.run(_two_publishers, tmp_path)
+    segment = tmp_path / "bucket" / OURS / "1" / "values" / "000"
+    before = segment.read_bytes()
+    segment.unlink()
+    arguments = ["clone", str(tmp_path / "bucket"), str(tmp_path / "reader.db")]
+    result = CliRunner().invoke(root, [*arguments, "--table"])
+    assert result.exit_code == 0, result.stderr
+    assert f"missing: {segment} is missing" in result.stderr
+    assert "has every entry nonetheless" in result.stderr
+    assert len(trio.run(values_in, tmp_path / "reader.db")) == 4706
+    # Nothing is left to be read again: another poll reads the checkpoints alone, and has nothing to tell.
+    result = CliRunner().invoke(root, [*arguments, "--json"])
+    (record,) = map(json.loads, result.stdout.splitlines())
+    assert (result.exit_code, told(record), [each["complete"] for each in record["publishers"]]) == (0, [], [True, True])
+    # If nobody has it, it is asked for until it is there.
+    (tmp_path / "bucket" / THEIRS / "1" / "values" / "000").unlink()
+    arguments[-1] = str(tmp_path / "other.db")
+    for code in (5, 5):
+        assert CliRunner().invoke(root, arguments).exit_code == code
+    segment.write_bytes(before)
+    # The other's tail may come before what it descends from; then the next run takes it.
+    assert 0 in [CliRunner().invoke(root, arguments).exit_code for _ in range(2)]
+    assert len(trio.run(values_in, tmp_path / "other.db")) == 4706

@@ -314,6 +314,6 @@ async def test_verify_and_export_read_a_bucket(log: GossipLog, theirs: GossipLog
     await ran("export", bucket, "-o", tmp_path / "out.car", code=1)
     # Without its last tail the publisher's own entries are missing, and named.
     (bucket / THEIRS / "1" / "values" / "000.p" / "720").unlink()
-    failed = [verdict for verdict in await ran("verify", bucket, code=3) if not verdict["accepted"]]
+    failed = [verdict for verdict in await ran("verify", bucket, code=5) if not verdict["accepted"]]
     assert ["values/000.p/720 is missing" in verdict["reason"] for verdict in failed] == [True]
     assert (await ran("export", bucket, "-o", out, code=3))[0]["count"] == 0

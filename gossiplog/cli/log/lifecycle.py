@@ -14,7 +14,7 @@ import click
 from ...access import Policy
 from ...entry import check_topic
 from ...errors import GossipLogError, LocalProtocolError, LogNotFound
-from ..exits import ExitCode, worst
+from ..exits import ExitCode, of_faults, worst
 from ..options import LOG_OR_SHELF, Location, log_argument, output_options
 from ..output import Column, Listing, Output, clean, counted
 from ..rows import RowOutput
@@ -182,7 +182,7 @@ async def _stat_bucket(place: str, out: Output) -> int:
     out.fields(record, shown)
     for name, fault in found.faults.items():
         out.note(clean(f"did:key:{name}: {fault}"))
-    return ExitCode.INTEGRITY if found.faults else ExitCode.DONE
+    return of_faults(fault.partition(":")[0] for fault in found.faults.values())
 
 
 @click.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ _CHUNK = 256
 _CHUNK_BYTES = 2**20
 _INLINE_MAX = 4 * _CHUNK
 """Up to this many entries are verified sooner than other processes start."""
+_AWAY = frozenset({"missing", "unreadable"})
 _COLUMNS = (Column("id", style="yellow"), Column("verdict"), Column("rule"), Column("reason"))
 
 
@@ -52,13 +53,14 @@ class BrokenRule:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One entry to verify: VALUE, the key it is stored under if it is, and where it was found; or a fault instead of a value."""
+    """One entry to verify: VALUE, the key it is stored under if it is, and where it was found; or instead a fault and its kind."""
 
     value: bytes | None
     key: bytes | None = None
     place: str | None = None
     fault: str | None = None
     claimed_id: str | None = None
+    kind: str = "file"
 
 
 @click.command()
@@ -88,7 +90,7 @@ async def verify(
     Takes a log, a bucket (a folder or s3://…), or a file of `gossiplog export` (.jsonl, .car, either with .gz). Every byte of a bucket is
     also compared with its checkpoints. A file must hold all parents of its entries, in any order, as for an import; `--partial` is for
     files of `export --range`. JSON lines are {"id", "accepted", "rule", "reason"}, one per entry; a table names only the entries that fail.
-    The exit code is 3 if one does.
+    The exit code is 3 if one does, and 5 if nothing but objects of a bucket is missing or cannot be read.
 
     \b
     Examples
@@ -119,8 +121,10 @@ async def verify(
                 is_whole = source.format is not ArchiveFormat.HEX and not partial
                 count, failed = await _print(_check_file_parents(findings) if is_whole else findings, None, out)
     if failed:
-        out.note(f"{failed:,} of {count:,} failed")
-        return ExitCode.INTEGRITY
+        out.note(f"{failed.total():,} of {count:,} failed")
+        # What lacks its parents since an object of a bucket is away fails with it.
+        is_away = bool(failed.keys() & _AWAY) and failed.keys() <= _AWAY | {"parents"}
+        return ExitCode.INCOMPLETE if is_away else ExitCode.INTEGRITY
     (out.note if out.is_json else out.line)(f"{counted(count, 'entry', 'entries')}, all valid")
     return ExitCode.DONE
 
@@ -145,14 +149,14 @@ def verify_log(log: GossipLog, pool: VerifyPool) -> AsyncGenerator[BrokenRule, N
     return _check_parents(log, pool.verify(_chunks_of_log(log)))
 
 
-async def _print(findings: AsyncGenerator[BrokenRule, None], total: int | None, out: Output) -> tuple[int, int]:
-    failed = 0
-    count = 0
+async def _print(findings: AsyncGenerator[BrokenRule, None], total: int | None, out: Output) -> tuple[int, Counter[str]]:
+    """Print findings; return how many there are, and how many break which rule."""
+    count, failed = 0, Counter[str]()
     with Progress("verifying", total, is_shown=not out.is_strict) as progress, Listing(out, _COLUMNS, empty="") as listing:
         async with aclosing(findings):
             async for finding in findings:
                 count += 1
-                failed += not finding.accepted
+                failed.update([] if finding.accepted else [finding.rule or ""])
                 _add(listing, finding, out)
                 progress.step()
     return count, failed
@@ -177,17 +181,20 @@ async def _chunks_of_log(log: GossipLog) -> AsyncGenerator[list[Item], None]:
 
 async def _chunks_of_bucket(place: str, topic: str | None) -> AsyncGenerator[list[Item], None]:
     from ...bucket import open_storage
+    from ...bucket.reading import kind_of
     from ...bucket.scan import BucketPlace, extent_leaves, extents, look
 
     storage = open_storage(place)
     end = await look(storage, topic)
-    yield [Item(None, None, f"did:key:{name}", fault) for name, fault in end.faults.items()]
+    for name, fault in end.faults.items():
+        kind, _, reason = fault.partition(": ")
+        yield [Item(None, None, f"did:key:{name}", reason, kind=kind)]
     for extent in extents(BucketPlace(), end):
         async with aclosing(extent_leaves(storage, extent, proves=True)) as found:
             async for leaves in found:
                 places = [f"{extent.tree} seq {number + 1}" for number in leaves.numbers]
                 if leaves.fault is not None:
-                    yield [Item(None, None, where, str(leaves.fault)) for where in places]
+                    yield [Item(None, None, where, str(leaves.fault), kind=kind_of(leaves.fault)) for where in places]
                 else:
                     yield list(map(Item, leaves.values, leaves.keys, places))
 
@@ -324,7 +331,7 @@ def verify_items(items: Iterable[Item], topic: str | None) -> list[BrokenRule]:
     for item in items:
         claimed_id = item.claimed_id if item.key is None else encode_id(item.key)
         if item.value is None:
-            found.append(BrokenRule(claimed_id, False, "file", item.fault, place=item.place))
+            found.append(BrokenRule(claimed_id, False, item.kind, item.fault, place=item.place))
             continue
         verdict = judge(item.value, item.key, topic=topic)
         entry, reason = verdict.entry, verdict.reason

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ...archive import entry_to_line
-from ...errors import BucketError, DecodeError
+from ...errors import DecodeError
 from ..entries import payload_text
-from ..exits import ExitCode, Failure
+from ..exits import ExitCode, Failure, of_faults
 from ..options import (
     FILE,
     OUTPUT,
@@ -142,24 +142,25 @@ async def checkpoint(place: str, publisher: str | None, out: Output) -> int:
     """Show the checkpoints in a bucket.
 
     Shows for each publisher how many entries it has published, and the root of the tree over them, signed by its key. Signatures are
-    verified; if a checkpoint is not valid, it is named and the exit code is 3.
+    verified; if a checkpoint is not valid, it is named and the exit code is 3, or 5 if it cannot be read.
 
     \b
     Examples
       gossiplog checkpoint /mnt/share/app
     """
     from ...bucket import open_storage, read_heads
+    from ...bucket.reading import kind_of
 
-    is_valid = True
+    kinds = list[str]()
     columns = [Column("publisher"), Column("generation", is_right=True), Column("entries", is_right=True), Column("root")]
     with Listing(out, columns, empty="nothing is published there") as listing:
         for name, head in (await read_heads(open_storage(place, publisher))).items():
-            did = f"did:key:{name}"
-            if isinstance(head, BucketError):
-                is_valid = False
-                listing.add({"publisher": did, "valid": False, "reason": str(head)}, [did, "", "", clean(str(head))])
+            did, found = f"did:key:{name}", head.checkpoint
+            if head.fault is not None:
+                kinds.append(kind_of(head.fault))
+                listing.add({"publisher": did, "valid": False, "reason": str(head.fault)}, [did, "", "", clean(str(head.fault))])
+            if head.fault is not None or found is None:
                 continue
-            note, found = head
             record = {
                 "publisher": did,
                 "valid": True,
@@ -167,10 +168,10 @@ async def checkpoint(place: str, publisher: str | None, out: Output) -> int:
                 "size": found.size,
                 "root": found.root.hex(),
                 "key": str(found.origin.key),
-                "note": note.decode(),
+                "note": head.note.decode(),
             }
             listing.add(record, [did, str(found.origin.generation), f"{found.size:,}", found.root.hex()])
-    return ExitCode.DONE if is_valid else ExitCode.INTEGRITY
+    return of_faults(kinds)
 
 
 @click.command()
@@ -296,11 +297,11 @@ def _report_exchanged(done: Exchanged, log: str, out: Output) -> int:
         shown.append(("published", f"{counted(published.added, 'new entry', 'new entries')}, {published.size:,} in all"))
     out.fields(record, shown)
     _tell_faults(taken, log, out)
-    has_damage = any(fault.kind not in ("missing", "unreadable", "topic") for fault in taken.faults) or any(
-        each.rejected for each in taken.publishers
-    )
-    is_complete = all(each.is_complete for each in taken.publishers)
-    return ExitCode.INTEGRITY if has_damage else ExitCode.DONE if is_complete else ExitCode.INCOMPLETE
+    code = ExitCode.INTEGRITY if any(each.rejected for each in taken.publishers) else of_faults(fault.kind for fault in taken.faults)
+    if code is ExitCode.INCOMPLETE and all(each.is_complete for each in taken.publishers):
+        out.note(f"{log} has every entry nonetheless: other publishers had what could not be read")
+        return ExitCode.DONE
+    return code
 
 
 def _tell_faults(taken: Taken, log: str, out: Output) -> None:
