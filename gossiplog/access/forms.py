@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -247,8 +246,8 @@ def _ids(value: Any, least: int) -> tuple[str, ...]:
     return tuple(value)
 
 
-def named_in(said: Said) -> Iterable[str]:
-    """The ids that must be among the ancestors beside the nodes: what is kept, and what is admitted."""
+def named_in(said: Said) -> tuple[str, ...]:
+    """Return the ids that must be among the ancestors beside the nodes: what is kept, and what is admitted."""
     match said:
         case Revoke(keep=keep):
             return keep or ()

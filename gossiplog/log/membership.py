@@ -22,9 +22,8 @@ Source: docs/spec/access.md.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heappop, heappush
 
 from .. import access
 from ..entry.message import Entry
@@ -32,7 +31,7 @@ from ..entry.message_id import clock_of, decode_id, encode_id
 from ..entry.standing import Standing
 from ..errors import DamagedLog, DecodeError, NotFound
 from ..plan import Plan, ask
-from .past import is_behind
+from .past import Behind
 from .requests import (
     Leaf,
     MemberRow,
@@ -50,12 +49,8 @@ from .requests import (
 _PAGE = 1_000
 _DID_AT_MAX = 32
 """Where in a VALUE its author begins at most: after two heads of arrays and the name of the scheme."""
-_FAR = 64
-"""Clocks that a walk goes down rather than ask about an ancestor."""
-_WALKED_MAX = 4_000
-"""Entries that a walk looks at before it is given up for a scan, which takes a tenth of the time for each entry, and looks at more."""
-_READ_AHEAD = 64
-"""Entries that a walk reads at once."""
+_WALKED_MAX = 1_000
+"""Entries that a walk looks at before it is given up for a scan, which takes a hundredth of the time for each entry, and looks at more."""
 
 
 @dataclass(slots=True)
@@ -177,10 +172,12 @@ class Membership:
         if stranger is not None:
             return stranger
         named: dict[str, bool] = {}
-        for id in access.named_in(said):
-            key = decode_id(id)
-            if (yield from is_behind(key, entry.parent_keys, new)):
-                named[id] = key not in members.by_key and key != self._policy_key
+        if ids := access.named_in(said):
+            before = Behind(entry.parent_keys, new)
+            for id in ids:
+                key = decode_id(id)
+                if (yield from before.has(key)):
+                    named[id] = key not in members.by_key and key != self._policy_key
         kept = view
         if isinstance(said, access.Revoke) and said.keep is not None:
             keys = [decode_id(id) for id in named]
@@ -396,70 +393,32 @@ class Membership:
         floor = decode_id(said.node) if said.node not in members.policy.founders else self._policy_key
         if said.keep == ():
             return (yield from _find_by(dids, floor, new))
-        walked = 0
-        keep = yield from _kept_by(revocation.key, said.keep, new)
-        heap: list[tuple[int, bytes]] = []
-        # The same without what is known to be kept, and perhaps with some of it.
-        left: list[tuple[int, bytes]] = []
-        # Keys that wait in the heap, and whether they are kept; and how many are not.
-        is_kept: dict[bytes, bool] = {}
-        outside = 0
-
-        def push(keys: Iterable[bytes], kept: bool) -> None:
-            nonlocal outside
-            for key in keys:
-                known = is_kept.get(key)
-                if known is None and key > floor:
-                    place = -int.from_bytes(key), key
-                    heappush(heap, place)
-                    is_kept[key] = kept
-                    if not kept:
-                        heappush(left, place)
-                        outside += 1
-                elif known is False and kept:
-                    is_kept[key] = True
-                    outside -= 1
-
-        push(new, False)
-        push((yield from ask(ReadHeads())), False)
-        push(keep, True)
+        if said.keep is None:
+            values = {} if revocation.key in new else (yield from read_values([revocation.key]))
+            kept = Behind((new.get(revocation.key) or Entry(revocation.key, values[revocation.key])).parent_keys, new)
+        else:
+            kept = Behind(map(decode_id, said.keep), new)
         found: list[bytes] = []
-        values: dict[bytes, bytes] = {}
-        while outside:
+        seen = {*new, *(yield from ask(ReadHeads()))}
+        waiting, walked = list(seen), 0
+        while waiting:
+            key = waiting.pop()
+            if key <= floor or (yield from kept.has(key)):
+                continue
             walked += 1
             if walked > _WALKED_MAX:
-                return (yield from _without_kept((yield from _find_by(dids, floor, new)), keep, new))
-            while is_kept.get(left[0][1]) is not False:
-                heappop(left)
-            while heap[0][1] not in is_kept:
-                heappop(heap)
-            key = heap[0][1]
-            if is_kept[key] and clock_of(key) > clock_of(left[0][1]) + _FAR:
-                # Rather than to walk down what is kept to an old branch, ask whether that is an ancestor of it.
-                key = left[0][1]
-                if (yield from is_behind(key, keep, new)):
-                    push([key], True)
-                    continue
-            kept = is_kept.pop(key)
-            outside -= not kept
-            entry = new.get(key)
-            if entry is None:
-                if key not in values:
-                    ahead = heap if kept else left
-                    values = yield from read_values([key, *[each for _, each in ahead[:_READ_AHEAD] if each not in new and each != key]])
-                entry = Entry(key, values[key])
-            if not kept and entry.author in dids and not access.is_control(entry):
+                found, waiting = [], []
+                for key in (yield from _find_by(dids, floor, new)):
+                    if not (yield from kept.has(key)):
+                        found.append(key)
+                break
+            entry = new[key] if key in new else Entry(key, (yield from read_values([key]))[key])
+            if entry.author in dids and not access.is_control(entry):
                 found.append(key)
-            push(entry.parent_keys, kept)
+            fresh = set(entry.parent_keys) - seen
+            seen |= fresh
+            waiting += fresh
         return found
-
-
-def _kept_by(key: bytes, keep: Sequence[str] | None, new: Mapping[bytes, Entry]) -> Plan[Sequence[bytes]]:
-    """Return the keys that a revocation keeps, with all before them: its parents, if it does not say."""
-    if keep is not None:
-        return list(map(decode_id, keep))
-    stored = {} if key in new else (yield from read_values([key]))
-    return (new.get(key) or Entry(key, stored[key])).parent_keys
 
 
 def _find_by(dids: Collection[str], floor: bytes, new: Mapping[bytes, Entry]) -> Plan[list[bytes]]:
@@ -479,14 +438,6 @@ def _find_by(dids: Collection[str], floor: bytes, new: Mapping[bytes, Entry]) ->
                     found.append(entry.key)
         seq = page[-1][0]
     return found
-
-
-def _without_kept(keys: Sequence[bytes], keep: Sequence[bytes], new: Mapping[bytes, Entry]) -> Plan[list[bytes]]:
-    """Return those of some entries that are neither among these nor before them."""
-    is_kept: dict[bytes, bool] = {}
-    for key in keys:
-        is_kept[key] = yield from is_behind(key, keep, new)
-    return [key for key in keys if not is_kept[key]]
 
 
 def read_values(keys: Sequence[bytes]) -> Plan[dict[bytes, bytes]]:

@@ -31,7 +31,7 @@ def is_ancestor(ancestor: bytes, descendant: bytes, new: Mapping[bytes, Entry]) 
     ancestors of an entry are here before it, and of anything else the answer is no, whether it is here yet or not.
     """
     if descendant in new:
-        return (yield from is_behind(ancestor, new[descendant].parent_keys, new))
+        return (yield from Behind(new[descendant].parent_keys, new).has(ancestor))
     if ancestor in new:
         # Nothing that is stored has a new entry before it.
         return False
@@ -45,28 +45,37 @@ def _is_stored_ancestor(ancestor: bytes, descendant: bytes) -> Plan[bool]:
         return False
 
 
-def is_behind(ancestor: bytes, parents: Iterable[bytes], new: Mapping[bytes, Entry]) -> Plan[bool]:
-    """Say whether the entry is one of these, or an ancestor of one of these."""
-    stored: set[bytes] = set()
-    seen = set(parents)
-    queue = list(seen)
-    while queue:
-        key = queue.pop()
-        if key == ancestor:
-            return True
-        if key in new:
-            fresh = set(new[key].parent_keys) - seen
-            seen |= fresh
-            queue += fresh
-        else:
-            stored.add(key)
-    if ancestor in new:
+class Behind:
+    """Some entries and all before them: what a revocation keeps, or what was before a message that has these as its parents.
+
+    Args:
+        entries: Of the log, or of those that are about to be written.
+    """
+
+    def __init__(self, entries: Iterable[bytes], new: Mapping[bytes, Entry]) -> None:
+        self._new = new
+        # Those of them that are new; and the last stored ones, ascending.
+        self._here = set(entries)
+        queue, stored = list(self._here), []
+        while queue:
+            key = queue.pop()
+            if key in new:
+                fresh = set(new[key].parent_keys) - self._here
+                self._here |= fresh
+                queue += fresh
+            else:
+                stored.append(key)
+        self._stored = sorted(stored)
+
+    def has(self, key: bytes) -> Plan[bool]:
+        """Say whether an entry is one of these, or before one of them."""
+        if key in self._here or key in self._new:
+            return key in self._here
+        for descendant in self._stored:
+            # Keys sort in causal order.
+            if descendant > key and (yield from _is_stored_ancestor(key, descendant)):
+                return True
         return False
-    for key in sorted(stored):
-        # Keys sort in causal order.
-        if key > ancestor and (yield from _is_stored_ancestor(ancestor, key)):
-            return True
-    return False
 
 
 class Past:
@@ -94,7 +103,7 @@ class Past:
         """Return the entry with this id if it is an ancestor of the message."""
         key = decode_id(id)
         entry: Entry | None = self._run(find_entry(key, self._new))
-        return entry if entry is not None and self._run(is_behind(key, self._parents, self._new)) else None
+        return entry if entry is not None and self._run(Behind(self._parents, self._new).has(key)) else None
 
     def ancestors(self) -> Iterator[Entry]:
         """Iterate over the message's ancestors, highest ids first, as far as it is iterated: a read each."""
