@@ -7,7 +7,7 @@ pair of branches that are linked, however many entries lie on them, and a log wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 from ..entry.message import Entry
@@ -29,7 +29,7 @@ _HEAD_START = 4
 
 
 class AncestorQuery:
-    """Whether a path leads from one entry through parents to another. An entry is not its own ancestor.
+    """Whether a path leads from one entry through parents to another, or to any of several. An entry is not its own ancestor.
 
     A search from branch to branch and a walk from entry to entry take turns, so that a query costs at most twice what the shorter of the
     two would, and a few reads. The search, which begins, is the shorter one between entries far apart. The walk is the shorter one among
@@ -40,29 +40,30 @@ class AncestorQuery:
         ancestor: A key (20 bytes).
     """
 
-    def __init__(self, ancestor: bytes, descendant: bytes) -> None:
+    def __init__(self, ancestor: bytes, *descendants: bytes) -> None:
         self._ancestor = ancestor
-        self._descendant = descendant
+        self._descendants = descendants
         self._search: _BranchSearch | None = None
-        self._walk = _Walk(ancestor, descendant)
+        self._walk = _Walk(ancestor, descendants)
         self._searched = self._walked = 0
 
     def run(self, is_late: Callable[[], bool] = lambda: False) -> Plan[bool | None]:
         """Go on until there is an answer, or until `is_late()`, which is asked before each turn: then None; call again.
 
         Raises:
-            NotFound: The log lacks one of the two.
+            NotFound: The log lacks one of them.
         """
         if self._search is None:
-            ends = []
-            for key in (self._ancestor, self._descendant):
-                end = yield from position(key)
-                if end is None:
-                    raise NotFound(encode_id(key))
-                ends.append(end)
-            if ends[0].clock >= ends[1].clock:
+            keys = (self._ancestor, *self._descendants)
+            leaves = yield from ask(ReadLeaves(keys))
+            missing = next((key for key in keys if key not in leaves), None)
+            if missing is not None:
+                raise NotFound(encode_id(missing))
+            start, *ends = [Position(leaves[key].branch, clock_of(key)) for key in keys]
+            above = [end for end in ends if end.clock > start.clock]
+            if not above:
                 return False
-            self._search = _BranchSearch(*ends)
+            self._search = _BranchSearch(start, above)
         while not is_late():
             if self._searched <= self._walked + _HEAD_START:
                 answer = yield from self._search.step()
@@ -78,10 +79,12 @@ class AncestorQuery:
 class _Walk:
     """A walk over the entries between two, a clock at a time, the highest first; it keeps only the frontier. One read a clock."""
 
-    def __init__(self, ancestor: bytes, descendant: bytes) -> None:
+    def __init__(self, ancestor: bytes, descendants: Iterable[bytes]) -> None:
         self._ancestor = ancestor
         # Entries of one clock are no ancestors of each other, so what was read is never met again.
-        self._frontier = {clock_of(descendant): {descendant}}
+        self._frontier: dict[int, set[bytes]] = {}
+        for key in descendants:
+            self._frontier.setdefault(clock_of(key), set()).add(key)
 
     @property
     def width(self) -> int:
@@ -111,9 +114,9 @@ class _Walk:
 class _BranchSearch:
     """A search from both ends, which stops as soon as they meet or one of them has nowhere to go."""
 
-    def __init__(self, ancestor: Position, descendant: Position) -> None:
-        self._clocks = (ancestor.clock, descendant.clock)
-        self._down, self._up = _Search(descendant, is_down=True), _Search(ancestor, is_down=False)
+    def __init__(self, ancestor: Position, descendants: Sequence[Position]) -> None:
+        self._clocks = (ancestor.clock, max(descendant.clock for descendant in descendants))
+        self._down, self._up = _Search(descendants, is_down=True), _Search([ancestor], is_down=False)
 
     def step(self) -> Plan[bool | None]:
         """Follow a link from either end; return the answer if that gives it."""
@@ -133,18 +136,23 @@ class _Search:
     its branch is reached as well. As every edge leads to a worse clock, the first time a branch is taken up its clock is final.
     """
 
-    def __init__(self, start: Position, *, is_down: bool) -> None:
+    def __init__(self, starts: Sequence[Position], *, is_down: bool) -> None:
         self._is_down = is_down
-        self._best = {start.branch: start.clock}
-        self._queue = [self._rank(start)]
+        self._best: dict[int, int] = {}
+        self._queue: list[tuple[int, int]] = []
         self._done: set[int] = set()
         self._current: Position | None = None
         self._beyond = -1
-        self._latest = start.branch
+        # The branches that it found since `has_met` was last asked.
+        self._found: list[int] = []
+        for start in starts:
+            self._reach(start)
 
     def has_met(self, other: _Search) -> bool:
-        """Whether the branches that either side found last join a path from one end to the other."""
-        return any(self._joins(other, branch) for branch in (self._latest, other._latest))
+        """Whether the branches that either side has just found join a path from one end to the other."""
+        found = [*self._found, *other._found]
+        self._found, other._found = [], []
+        return any(self._joins(other, branch) for branch in found)
 
     def step(self, lowest: int, highest: int) -> Plan[bool]:
         """Follow one link between branches that stays within these clocks; return False when there is none left."""
@@ -162,12 +170,15 @@ class _Search:
             return True
         self._beyond = found.branch
         if lowest <= found.clock <= highest and found.branch not in self._done:
-            best = self._best.get(found.branch)
-            if best is None or (found.clock > best if self._is_down else found.clock < best):
-                self._best[found.branch] = found.clock
-                self._latest = found.branch
-                heappush(self._queue, self._rank(found))
+            self._reach(found)
         return True
+
+    def _reach(self, at: Position) -> None:
+        best = self._best.get(at.branch)
+        if best is None or (at.clock > best if self._is_down else at.clock < best):
+            self._best[at.branch] = at.clock
+            self._found.append(at.branch)
+            heappush(self._queue, self._rank(at))
 
     def _joins(self, other: _Search, branch: int) -> bool:
         mine, theirs = self._best.get(branch), other._best.get(branch)

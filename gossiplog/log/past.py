@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any, TypeVar
@@ -38,9 +39,9 @@ def is_ancestor(ancestor: bytes, descendant: bytes, new: Mapping[bytes, Entry]) 
     return (yield from _is_stored_ancestor(ancestor, descendant))
 
 
-def _is_stored_ancestor(ancestor: bytes, descendant: bytes) -> Plan[bool]:
+def _is_stored_ancestor(ancestor: bytes, *descendants: bytes) -> Plan[bool]:
     try:
-        return bool((yield from AncestorQuery(ancestor, descendant).run()))
+        return bool((yield from AncestorQuery(ancestor, *descendants).run()))
     except NotFound:
         return False
 
@@ -71,11 +72,9 @@ class Behind:
         """Say whether an entry is one of these, or before one of them."""
         if key in self._here or key in self._new:
             return key in self._here
-        for descendant in self._stored:
-            # Keys sort in causal order.
-            if descendant > key and (yield from _is_stored_ancestor(key, descendant)):
-                return True
-        return False
+        # Keys sort in causal order.
+        above = self._stored[bisect_right(self._stored, key) :]
+        return bool(above) and (yield from _is_stored_ancestor(key, *above))
 
 
 class Past:
