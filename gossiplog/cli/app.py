@@ -149,7 +149,7 @@ class RootGroup(click.Group):
     cls=RootGroup,
     help=_HELP,
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True},
 )
 @click.version_option(VERSION, message="%(prog)s %(version)s")
 def root() -> None:

@@ -46,12 +46,7 @@ class BenchResult:
 
 @click.command()
 @click.option(
-    "--entries",
-    type=click.IntRange(100, 1_000_000),
-    default=5000,
-    show_default=True,
-    metavar="N",
-    help="The number of entries in the larger steps.",
+    "--entries", type=click.IntRange(100, 1_000_000), default=5000, metavar="N", help="The number of entries in the larger steps."
 )
 @durability_option
 @click.option(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import ssl
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -149,6 +151,39 @@ F = TypeVar("F", bound=Callable[..., Any])
 DURABILITIES = ("full", "normal", "off")
 _TOKEN_BYTES_MAX = 4_096
 
+
+def option(*names: str, **attributes: Any) -> Any:
+    """Make a field of a dataclass an option of the commands that take the class; the arguments are those of `click.option`."""
+    return dataclasses.field(kw_only=True, metadata={"option": partial(click.option, *names, **attributes)})
+
+
+def shared(decorator: Callable[[F], F]) -> Any:
+    """Make a field of a dataclass the option that this decorator adds to others' commands, of the same name."""
+    return dataclasses.field(kw_only=True, metadata={"option": lambda _: decorator})
+
+
+def takes(**kinds: type[Any]) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Add all options that dataclasses declare by `option`; the command gets an object of each class, by this name."""
+
+    def decorate(command: Callable[..., R]) -> Callable[..., R]:
+        @functools.wraps(command)
+        def run(*args: Any, **values: Any) -> R:
+            taken = {name: kind(**{field: values.pop(field) for field in _options_of(kind)}) for name, kind in kinds.items()}
+            return command(*args, **taken, **values)
+
+        decorated: Callable[..., R] = run
+        for kind in reversed(kinds.values()):
+            for name, declare in reversed(_options_of(kind).items()):
+                decorated = declare(name)(decorated)
+        return decorated
+
+    return decorate
+
+
+def _options_of(kind: type[Any]) -> dict[str, Callable[..., Any]]:
+    return {each.name: each.metadata["option"] for each in dataclasses.fields(kind) if "option" in each.metadata}
+
+
 log_argument = click.argument("log", metavar="LOG", type=LOG)
 id_argument = click.argument("entry_id", metavar="ID")
 
@@ -197,7 +232,6 @@ durability_option = click.option(
     "--durability",
     type=click.Choice(DURABILITIES),
     default="full",
-    show_default=True,
     help="What a stored entry survives: 'full' a loss of power, the others only a killed process.",
 )
 tls_ca_option = click.option("--tls-ca", type=FILE, help="Trust this CA, in PEM, when connecting to a wss:// server.")
@@ -209,9 +243,7 @@ witness_option = click.option(
     help="Ask this witness to cosign what is published, as `gossiplog witness` names it; repeatable.",
 )
 token_option = click.option(
-    "--token-file",
-    type=FILE,
-    help="A file with the token that the hub wants.  [default: what GOSSIPLOG_TOKEN says]",
+    "--token-file", type=FILE, help="A file with the token that the hub wants.  [default: what GOSSIPLOG_TOKEN says]"
 )
 """How to be let into a server; the command gets `token_file`, which is for `read_token`."""
 
@@ -225,6 +257,7 @@ def archive_options(command: F) -> F:
         "expanded_bytes_max",
         type=click.IntRange(min=1),
         default=EXPANDED_BYTES_MAX,
+        show_default=False,
         metavar="N",
         help="How large a compressed file may grow: by default 1 GiB, and 100 times its size.",
     )(command)

@@ -34,9 +34,7 @@ set_option = click.option(
 jobs_option = click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one per processor by default.")
 plots_option = click.option("--plots", type=PathType(file_okay=False, path_type=Path), help="Draw figures into this folder.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line, and nothing else.")
-format_option = click.option(
-    "--format", "image_format", type=click.Choice(("png", "svg", "pdf")), default="png", show_default=True, help="Of the figures."
-)
+format_option = click.option("--format", "image_format", type=click.Choice(("png", "svg", "pdf")), default="png", help="Of the figures.")
 
 
 @click.group()
@@ -71,7 +69,7 @@ def scenarios(as_json: bool) -> None:
 
 @sim.command()
 @click.argument("scenario", type=PLACE)
-@click.option("--seed", type=int, default=0, show_default=True, help="Another seed gives another network.")
+@click.option("--seed", type=int, default=0, help="Another seed gives another network.")
 @router_option
 @nodes_option
 @set_option
@@ -131,7 +129,7 @@ def run(
 @sim.command()
 @click.argument("scenario", type=PLACE)
 @click.option("--router", "routers", type=click.Choice(ROUTERS), multiple=True, help="Only these; repeatable. All by default.")
-@click.option("--seeds", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Runs of each router; figures are means.")
+@click.option("--seeds", type=click.IntRange(1, 10_000), default=1, help="Runs of each router; figures are means.")
 @nodes_option
 @set_option
 @jobs_option
@@ -287,8 +285,8 @@ def _work(run: ScenarioRun, *, as_json: bool) -> Any:
 
 
 @sim.command()
-@click.option("--seeds", type=click.IntRange(1, 1_000_000), default=300, show_default=True, help="How many seeds, from --first on.")
-@click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
+@click.option("--seeds", type=click.IntRange(1, 1_000_000), default=300, help="How many seeds, from --first on.")
+@click.option("--first", type=click.IntRange(0), default=0, help="The first seed.")
 @click.option("--seed", type=click.IntRange(0), default=None, help="Replay this one seed, and show its plan.")
 @jobs_option
 @click.option("--keep-going", is_flag=True, help="Go on after a failure.")
@@ -337,7 +335,7 @@ def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going
 @sim.command()
 @click.argument("trace", type=PathType(exists=True, dir_okay=False, path_type=Path))
 @click.argument("other", required=False, type=PathType(exists=True, dir_okay=False, path_type=Path))
-@click.option("--listen", "address", metavar="HOST:PORT", default="127.0.0.1:0", show_default=True, help="Where the page is served.")
+@click.option("--listen", "address", metavar="HOST:PORT", default="127.0.0.1:0", help="Where the page is served.")
 @click.option("--open", "opens_page", is_flag=True, help="Open the page in a browser.")
 @output_options()
 @in_trio
@@ -381,10 +379,8 @@ def reproduce() -> None:
 
 
 @reproduce.command("simsub")
-@click.option(
-    "--seeds", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many seeds, from --first on; the gate needs 100."
-)
-@click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed; another one gives other draws.")
+@click.option("--seeds", type=click.IntRange(1, 10_000), default=100, help="How many seeds, from --first on; the gate needs 100.")
+@click.option("--first", type=click.IntRange(0), default=0, help="The first seed; another one gives other draws.")
 @click.option("--run", "names", multiple=True, metavar="NAME", help="Only this published run, such as 2018-run1; may be repeated.")
 @jobs_option
 @json_option

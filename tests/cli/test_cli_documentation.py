@@ -51,7 +51,8 @@ def test_help_of_every_command_explains_and_shows_an_example(path: str) -> None:
 @pytest.mark.parametrize("path", ["", *commands()])
 def test_help_of_every_command_fits_80_columns(path: str) -> None:
     command = commands()[path] if path else root
-    text = command.get_help(click.Context(command, info_name=f"gossiplog {path}", terminal_width=80))
+    above = click.Context(root, **root.context_settings)
+    text = command.get_help(click.Context(command, info_name=f"gossiplog {path}", parent=above, terminal_width=80))
     assert [line for line in text.splitlines() if len(line) > 80] == []
 
 

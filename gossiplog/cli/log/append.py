@@ -37,12 +37,7 @@ _PAUSE_S = 0.02
 @click.argument("payload", required=False, metavar="[PAYLOAD|-]")
 @click.option("--lines", is_flag=True, help="Read one payload per line from stdin.")
 @click.option(
-    "--batch",
-    type=click.IntRange(1, _BATCH_MAX),
-    default=_BATCH,
-    show_default=True,
-    metavar="N",
-    help="With --lines: the most that one transaction takes.",
+    "--batch", type=click.IntRange(1, _BATCH_MAX), default=_BATCH, metavar="N", help="With --lines: the most that one transaction takes."
 )
 @key_option
 @durability_option
@@ -51,7 +46,6 @@ _PAUSE_S = 0.02
     "value_bytes_max",
     type=click.IntRange(1, VALUE_BYTES_LIMIT),
     default=VALUE_BYTES_DEFAULT,
-    show_default=True,
     metavar="N",
     help="The largest entry, in bytes.",
 )

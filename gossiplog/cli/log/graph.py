@@ -30,10 +30,8 @@ _DESCRIPTION_MIN = 40
 
 @click.command()
 @log_argument
-@click.option(
-    "--format", "format_", type=click.Choice(["text", "dot", "svg", "html"]), default="text", show_default=True, help="What to draw."
-)
-@click.option("--limit", type=click.IntRange(1, _LIMIT_MAX), default=_LIMIT, show_default=True, metavar="N", help="The newest N entries.")
+@click.option("--format", "format_", type=click.Choice(["text", "dot", "svg", "html"]), default="text", help="What to draw.")
+@click.option("--limit", type=click.IntRange(1, _LIMIT_MAX), default=_LIMIT, metavar="N", help="The newest N entries.")
 @click.option("--ascii", "is_ascii", is_flag=True, help="For text: ASCII characters only.")
 @click.option("-o", "--output", metavar="FILE", type=OUTPUT_OR_DASH, help="Write to a file rather than to stdout.")
 def graph(log: Location, format_: str, limit: int, is_ascii: bool, output: str | None) -> None:

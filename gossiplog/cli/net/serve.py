@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import functools
 import gc
 import logging
 import signal
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,20 +22,19 @@ from ..journal import LOG_FORMATS, write_journal
 from ..options import (
     FILE,
     LOG,
-    PLACE,
     Location,
     client_tls,
-    complete_key,
     durability_option,
     output_options,
     read_identity,
     read_token,
+    takes,
     tls_ca_option,
     token_option,
-    witness_option,
 )
 from ..output import Output, counted
 from ..session import load_application, load_authorize, run
+from .serve_options import BucketOptions, GlassOptions, MeshOptions, ShelfOptions, check_address
 from .sync import hub_url
 
 if TYPE_CHECKING:
@@ -46,9 +42,7 @@ if TYPE_CHECKING:
 
     from ...gossip_log import GossipLog
     from ...net.ground.access import Access
-    from .serving import GlassOptions, MeshOptions, Serving
-
-R = TypeVar("R")
+    from .serving import Serving
 
 _FILES_WANTED = 16_384
 _CLOSE_S = 3.0
@@ -73,36 +67,6 @@ def _read_hosts(context: click.Context, option: click.Parameter, values: tuple[s
     return values
 
 
-def _grouped(name: str, *options: Callable[[Any], Any]) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Add options that a command gets together: `glass` is the `GlassOptions` of `serving`, whose fields have their names."""
-
-    def decorate(command: Callable[..., R]) -> Callable[..., R]:
-        @functools.wraps(command)
-        def run(*args: Any, **values: Any) -> R:
-            from . import serving
-
-            kind = getattr(serving, f"{name.title()}Options")
-            fields = {field.name: values.pop(field.name) for field in dataclasses.fields(kind)}
-            return command(*args, **{name: kind(**fields)}, **values)
-
-        decorated: Callable[..., R] = run
-        for option in reversed(options):
-            decorated = option(decorated)
-        return decorated
-
-    return decorate
-
-
-def check_address(context: click.Context, option: click.Parameter, value: Any) -> Any:
-    """Take an IP address, or several, in the form that those of connections have."""
-    if value is None:
-        return None
-    try:
-        return str(ip_address(value)) if isinstance(value, str) else tuple(str(ip_address(one)) for one in value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 def _print_params(context: click.Context, option: click.Parameter, router: str | None) -> None:
     """Print the defaults as a file for `--mesh-params`, and end."""
     if router is None:
@@ -115,16 +79,7 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
 
 @click.command(cls=ConfiguredCommand)
 @click.argument("logs", metavar="LOG...", type=LOG, nargs=-1)
-@click.option("--dir", "folder", metavar="FOLDER", type=PLACE, help="Serve every log in this folder, or database, opened when asked for.")
-@click.option(
-    "--create", "creatable", metavar="PATTERN", multiple=True, help="Clients with the right create may create such topics; repeatable."
-)
-@click.option("--most-open", type=click.IntRange(min=1), default=256, show_default=True, help="Logs of --dir open at a time.")
-@click.option("--most-logs", type=click.IntRange(min=1), default=100_000, show_default=True, help="Logs in --dir; more are not created.")
-@click.option("--most-bytes", type=click.IntRange(min=1), help="What all logs of --dir may take before nothing more comes in by clients.")
-@click.option(
-    "--creations", type=click.IntRange(min=1), default=60, show_default=True, help="Logs that one did, or one token, may create a minute."
-)
+@takes(shelf=ShelfOptions)
 @click.option("--listen", "addresses", metavar="HOST:PORT", multiple=True, help="Serve WebSocket and HTTP here; repeatable.")
 @click.option("--connect", "hubs", metavar="URL", multiple=True, help="Be a client of this hub as well; repeatable.")
 @click.option("--tls-cert", type=FILE, help="The server's certificate, with its chain, in PEM: serve wss:// and https://.")
@@ -154,12 +109,11 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
     callback=check_address,
     help="Trust what this proxy says about its clients; repeatable.",
 )
-@click.option("--connections", type=click.IntRange(min=1), default=10_000, show_default=True, help="The most connections at once.")
+@click.option("--connections", type=click.IntRange(min=1), default=10_000, help="The most connections at once.")
 @click.option(
     "--per-address",
     type=click.IntRange(min=1),
     default=8,
-    show_default=True,
     help="The most connections from one address, and 8 times as many further logs on them.",
 )
 @click.option("--access", "access_file", metavar="FILE", type=FILE, help="Clients' rights and quotas, in TOML.")
@@ -167,22 +121,7 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
 @click.option("--app", "apps", metavar="MODULE:OBJECT", multiple=True, help="Run this Application, or apply function, here; repeatable.")
 @click.option("--authorize", metavar="MODULE:FUNCTION", help="The logs' access rule, which decides whose entries they hold.")
 @token_option
-@_grouped(
-    "mesh",
-    click.option("--p2p", "listen", metavar="MULTIADDR", multiple=True, help="Be a peer among servers, and listen here; repeatable."),
-    click.option("--bootstrap", metavar="MULTIADDR", multiple=True, help="A peer to find the others through; repeatable."),
-    click.option("--announce", metavar="MULTIADDR", multiple=True, help="Announce this address instead of our own; repeatable."),
-    click.option("--peer-key", "key_file", type=FILE, help="Our key among peers; made if missing.  [default: LOG.peer.pem]"),
-    click.option("--router", type=click.Choice(tuple(MESH_PARAMS)), default="gossipsub", show_default=True, help="How entries spread."),
-    click.option("--peers", "target", type=click.IntRange(min=1), default=16, show_default=True, metavar="N", help="Connections to keep."),
-    click.option(
-        "--mesh-params",
-        "params_file",
-        type=FILE,
-        help="TOML with the router's parameters that differ from the defaults, peer scores included.",
-    ),
-    click.option("--dial-from", metavar="ADDRESS", callback=check_address, help="Dial peers and hubs from this address of the machine."),
-)
+@takes(mesh=MeshOptions)
 @click.option(
     "--mesh-params-help",
     type=click.Choice(tuple(MESH_PARAMS)),
@@ -191,53 +130,16 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
     callback=_print_params,
     help="Print a router's parameters with their defaults, as a file for --mesh-params.",
 )
-@_grouped(
-    "glass",
-    click.option("--dashboard", is_flag=True, help="Serve a page at / that shows the log, its network, and what happens."),
-    click.option("--dashboard-append", "may_append", is_flag=True, help="Let the page append, signed by --key; else it only looks."),
-    click.option(
-        "--key",
-        "key_name",
-        metavar="NAME",
-        shell_complete=complete_key,
-        help="The keyring's key: signs the page's appends and --publish's checkpoints, and lets us in at hubs.",
-    ),
-    click.option("--dashboard-watch", "watched", metavar="URL", multiple=True, help="Show this server on the page as well; repeatable."),
-    click.option("--facts", "facts_file", metavar="FILE", type=FILE, help="Append all facts to this file, as JSON lines."),
-)
-@click.option(
-    "--publish",
-    "places",
-    metavar="URL",
-    type=PLACE,
-    multiple=True,
-    help="Publish in this bucket, and take what others publish; repeatable. Signed by --key.",
-)
-@click.option(
-    "--publish-every",
-    "every_s",
-    type=click.FloatRange(min=0.1),
-    default=5.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How often buckets are looked at.",
-)
-@witness_option
+@takes(glass=GlassOptions, bucket=BucketOptions)
 @click.option("--no-api", is_flag=True, help="Serve only WebSocket, no HTTP.")
 @durability_option
 @click.option("-v", "--verbose", "is_verbose", is_flag=True, help="Log everything, such as each attempt to connect and each lost stream.")
-@click.option("--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True, help="How to log, on stderr.")
+@click.option("--log-format", type=click.Choice(LOG_FORMATS), default="text", help="How to log, on stderr.")
 @config_option
 @click.option("--check", is_flag=True, help="Only check and say what would run, and with which options.")
 @output_options(quiet="Log only problems.")
 def serve(
     logs: tuple[Location, ...],
-    folder: str | None,
-    creatable: tuple[str, ...],
-    most_open: int,
-    most_logs: int,
-    most_bytes: int | None,
-    creations: int,
     addresses: tuple[str, ...],
     hubs: tuple[str, ...],
     tls_cert: str | None,
@@ -259,11 +161,10 @@ def serve(
     log_format: str,
     config: str | None,
     check: bool,
+    shelf: ShelfOptions,
     mesh: MeshOptions,
     glass: GlassOptions,
-    places: tuple[str, ...],
-    every_s: float,
-    witnesses: tuple[str, ...],
+    bucket: BucketOptions,
     out: Output,
 ) -> int:
     """Put logs on the network, until Ctrl-C.
@@ -303,21 +204,21 @@ def serve(
     from ...net.ground.admission import HubLimits
     from ...net.ground.journal import note
     from .memory import give_back, keep_together
-    from .serving import BucketOptions, ServePlan, Serving, ShelfOptions, check_plan
+    from .serving import ServePlan, Serving, check_plan
 
     if is_verbose and out.is_quiet:
         raise click.UsageError("either --quiet or --verbose")
-    if not logs and folder is None:
+    if not logs and shelf.folder is None:
         raise click.UsageError("Missing argument 'LOG...', or --dir FOLDER.")
-    if creatable and (folder is None or access_file is None):
+    if shelf.creatable and (shelf.folder is None or access_file is None):
         raise click.UsageError("--create needs --dir, and --access with a file that gives the right create")
-    if mesh.is_wanted and (len(logs) > 1 or folder is not None) and mesh.key_file is None:
+    if mesh.is_wanted and (len(logs) > 1 or shelf.folder is not None) and mesh.key_file is None:
         raise click.UsageError("a peer with several logs needs --peer-key FILE, which is made if missing")
     for hub in hubs:
         if hub_url(hub) is None:
             raise click.UsageError(f"--connect {hub}: a hub has a URL, ws://HOST:PORT or wss://…")
     token = read_token(token_file)
-    if (len(logs) > 1 or folder is not None) and any("{topic}" not in place for place in places):
+    if (len(logs) > 1 or shelf.folder is not None) and any("{topic}" not in place for place in bucket.urls):
         raise click.UsageError("--publish: several logs have a place each, with {topic} in the URL")
     plan = ServePlan(
         logs=logs,
@@ -330,9 +231,9 @@ def serve(
             origins=frozenset(origin.rstrip("/").lower() for origin in origins) if origins else None,
             hosts=frozenset(hosts),
             access=_read_access(access_file, allow),
-            creatable=creatable,
-            creations_per_minute=creations,
-            shelf_bytes_max=most_bytes,
+            creatable=shelf.creatable,
+            creations_per_minute=shelf.creations,
+            shelf_bytes_max=shelf.most_bytes,
         ),
         serving_tls=_server_tls(tls_cert, tls_key),
         hub_tls=client_tls(tls_ca),
@@ -344,12 +245,12 @@ def serve(
         authorize=load_authorize(authorize) if authorize else None,
         glass=glass,
         dial_from=mesh.dial_from,
-        bucket=BucketOptions.read(places, glass.key_name, every_s, witnesses),
-        shelf=None if folder is None else ShelfOptions(folder, most_open, most_logs),
+        bucket=bucket.read(glass.key_name),
+        shelf=shelf,
     )
     if no_api and plan.limits.access.names_dids:
         raise click.UsageError("--access names dids, which prove themselves over HTTP: not with --no-api")
-    glass.check(has_api=plan.has_api and bool(plan.listens), signs=bool(hubs or places))
+    glass.check(has_api=plan.has_api and bool(plan.listens), signs=bool(hubs or bucket.urls))
     context = click.get_current_context()
     if check:
         return run(partial(check_plan, context, plan, mesh, out))

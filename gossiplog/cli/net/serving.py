@@ -5,19 +5,17 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import trio
 
-from ...errors import GossipLogError, LocalProtocolError, ReadOnlyLog
-from ...pubsub.params import MESH_PARAMS
+from ...errors import GossipLogError, ReadOnlyLog
 from ..configured import configurable, source_of
-from ..exits import ExitCode, Failure, misused
+from ..exits import ExitCode, Failure
 from ..options import Location
 from ..output import Output, counted
 from ..session import opened
@@ -28,188 +26,9 @@ if TYPE_CHECKING:
     from ...net.ground.admission import HubLimits
     from ...net.hub.client import HubConnections
     from ...net.hub.server import Hub, ServeHttp
-    from ...net.libp2p import Address
-    from ...net.mesh import Mesh
-    from ...pubsub.params import EpisubParams, GossipsubParams
     from ...replica.shelving import OpenLogs
     from ...shelves import Shelf
-    from ...web.glass import GlassSettings
-
-
-@dataclass(frozen=True, slots=True)
-class GlassOptions:
-    """The options of the server's page and facts."""
-
-    dashboard: bool = False
-    may_append: bool = False
-    watched: tuple[str, ...] = ()
-    facts_file: str | None = None
-    key_name: str | None = None
-
-    def check(self, *, has_api: bool, signs: bool) -> None:
-        """Say what does not fit together.
-
-        Raises:
-            UsageError: Something does not.
-            KeyFileError: There is no key to sign with, or it is not said which.
-            Failure: The file cannot be written.
-        """
-        from ...net.hub.asking import parse_server_url
-
-        if self.dashboard and not has_api:
-            raise click.UsageError("--dashboard needs HTTP, which --no-api and a server that does not listen leave out")
-        for option, is_given in (("--dashboard-append", self.may_append), ("--dashboard-watch", bool(self.watched))):
-            if is_given and not self.dashboard:
-                raise click.UsageError(f"{option} needs --dashboard")
-        if self.key_name is not None and not (self.may_append or signs):
-            raise click.UsageError("--key needs --dashboard-append, --connect or --publish: nothing else is signed here")
-        self.signer()
-        for url in self.watched:
-            with misused("--dashboard-watch"):
-                parse_server_url(url)
-        if self.facts_file is not None:
-            with misused(f"--facts {self.facts_file}"):
-                Path(self.facts_file).open("ab").close()
-
-    def signer(self) -> Signer | None:
-        """Load the key that signs what the page appends; None if it may not.
-
-        Raises:
-            KeyFileError: There is none, or it is not said which.
-        """
-        from ...keyring import Keyring
-
-        return Keyring.from_environment().choose(self.key_name) if self.may_append else None
-
-    async def settings(self, stack: AsyncExitStack, tls: ssl.SSLContext | None) -> GlassSettings:
-        """Return what the HTTP server is to show; whom it shows beside itself is followed for as long as the stack is open."""
-        from ...web.glass import FactGatherer, GlassSettings
-
-        gather = FactGatherer(self.watched, tls) if self.watched else None
-        if gather is not None:
-            await stack.enter_async_context(gather.running())
-        return GlassSettings(self.dashboard, self.may_append, gather)
-
-    def observing(self, log: GossipLog) -> AbstractContextManager[None]:
-        """Have facts made of a log, if any are wanted, for the length of a block that begins before anything brings it on the network."""
-        from ...net.service.service import observed
-
-        if not self.dashboard and self.facts_file is None:
-            return nullcontext()
-        return observed(log, None if self.facts_file is None else Path(self.facts_file))
-
-
-@dataclass(frozen=True, slots=True)
-class MeshOptions:
-    """The options of the mesh; multiaddrs are not parsed yet."""
-
-    listen: tuple[str, ...]
-    bootstrap: tuple[str, ...]
-    announce: tuple[str, ...]
-    key_file: str | None
-    router: str
-    target: int
-    params_file: str | None = None
-    dial_from: str | None = None
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether to take part in a mesh at all."""
-        return bool(self.listen or self.bootstrap)
-
-    def check(self) -> None:
-        """Read everything that there is to read, and join nothing.
-
-        Raises:
-            Failure: As `join`, for what can be seen.
-        """
-        if self.is_wanted:
-            for option, texts in (("--p2p", self.listen), ("--announce", self.announce), ("--bootstrap", self.bootstrap)):
-                _read(option, texts)
-        _read_params(self.router, self.params_file)
-
-    async def join(self, stack: AsyncExitStack, logs: OpenLogs, path: str, limits: HubLimits, tls: ssl.SSLContext | None) -> Mesh:
-        """Join the meshes of logs while they are open, for as long as the stack is.
-
-        Args:
-            path: Of the only log; beside it lies the key. Not looked at where that is named.
-            limits: For hubs; those of the mesh are the same, but for the number of connections.
-
-        Raises:
-            Failure: A multiaddr cannot be used, or the key has no place.
-            KeyFileError: The peer's key cannot be used.
-            CannotListen: An address cannot be listened on.
-        """
-        from ...net.libp2p import PeerKey
-        from ...net.libp2p.host import CONNECTIONS_MAX
-        from ...net.mesh import MeshConfig, open_mesh
-
-        if self.key_file is None and isinstance(path, Location) and path.is_url:
-            raise click.UsageError("a peer whose log is not a file needs --peer-key FILE")
-        if self.key_file is None and not Path(path).exists():
-            hint = "give one with --peer-key FILE; it is made if missing"
-            raise Failure("a log that is not a file has no place for its peer's key", hint=hint, code=ExitCode.USAGE)
-        key = PeerKey.load_or_create(Path(self.key_file or f"{path}.peer.pem"))
-        config = MeshConfig(
-            listen=_read("--p2p", self.listen),
-            announce=_read("--announce", self.announce),
-            bootstrap=_read("--bootstrap", self.bootstrap),
-            router=self.router,
-            params=_read_params(self.router, self.params_file),
-            target=self.target,
-            known_file=Path(f"{self.key_file or path}.peers.json"),
-            limits=replace(limits, connections_max=min(limits.connections_max, CONNECTIONS_MAX)),
-            tls=tls,
-            source=self.dial_from,
-        )
-        return await stack.enter_async_context(open_mesh(logs, key, config))
-
-
-@dataclass(frozen=True, slots=True)
-class BucketOptions:
-    """The options of the buckets that logs are published in.
-
-    Attributes:
-        urls: With `{topic}` for a log's topic.
-        witnesses: Who is asked to cosign, as `URL#VKEY`.
-    """
-
-    urls: tuple[str, ...]
-    signer: Signer
-    every_s: float
-    witnesses: tuple[str, ...]
-
-    @classmethod
-    def read(cls, urls: tuple[str, ...], key_name: str | None, every_s: float, witnesses: tuple[str, ...]) -> BucketOptions | None:
-        """Read all of it; None if nothing is to be published.
-
-        Raises:
-            GossipLogError: It cannot be used.
-        """
-        from ...bucket import open_storage
-        from ...bucket.cosigning import WitnessPlace
-        from ...keyring import Keyring
-        from ...tlog.note import publisher_of
-
-        if not urls:
-            if witnesses:
-                raise click.UsageError("--witness needs --publish")
-            return None
-        for url in urls:
-            open_storage(url)
-        for witness in witnesses:
-            WitnessPlace.parse(witness)
-        signer = Keyring.from_environment().choose(key_name)
-        publisher_of(signer)
-        return cls(urls, signer, every_s, witnesses)
-
-    async def exchange(self, stack: AsyncExitStack, log: GossipLog) -> None:
-        """Keep a log in exchange with all of them, for as long as the stack is open."""
-        from ...bucket import in_place
-
-        for url in self.urls:
-            place = in_place(url, log.topic)
-            await stack.enter_async_context(log.keep_synced(place, signer=self.signer, every_s=self.every_s, witnesses=self.witnesses))
+    from .serve_options import BucketOptions, GlassOptions, MeshOptions, ShelfOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +43,7 @@ class ServePlan:
         durability: What a received entry survives.
         glass: What is to be seen of it all.
         dial_from: Which of this machine's addresses to dial hubs from; None lets the system choose.
-        shelf: A folder whose logs are served as well.
+        shelf: A folder or database whose logs are served as well.
     """
 
     logs: tuple[Location, ...]
@@ -237,21 +56,12 @@ class ServePlan:
     identity: Signer | None
     has_api: bool
     durability: str
-    apps: tuple[Application, ...] = ()
-    authorize: Any = None
-    glass: GlassOptions = field(default_factory=GlassOptions)
-    dial_from: str | None = None
-    bucket: BucketOptions | None = None
-    shelf: ShelfOptions | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ShelfOptions:
-    """The options of a folder of logs."""
-
-    folder: str
-    most_open: int
-    most_logs: int
+    apps: tuple[Application, ...]
+    authorize: Any
+    glass: GlassOptions
+    dial_from: str | None
+    bucket: BucketOptions
+    shelf: ShelfOptions
 
 
 class Serving:
@@ -288,8 +98,8 @@ class Serving:
         from ...replica.shelving import OpenLogs
         from ...shelves import shelf
 
-        if self._plan.shelf is not None:
-            place = self._plan.shelf
+        place = self._plan.shelf
+        if place.folder is not None:
             opened_shelf = shelf(place.folder, most_open=place.most_open, most_logs=place.most_logs, **self._options)
             self.shelf = await stack.enter_async_context(opened_shelf)
         self.logs = OpenLogs() if self.shelf is None else self.shelf.logs
@@ -371,8 +181,7 @@ class Serving:
     async def _linked(self, log: GossipLog) -> AsyncIterator[None]:
         """Keep a log in exchange with buckets and hubs for the length of a block."""
         async with AsyncExitStack() as stack:
-            if self._plan.bucket is not None:
-                await self._plan.bucket.exchange(stack, log)
+            await self._plan.bucket.exchange(stack, log)
             await self._connect(stack, log)
             yield
 
@@ -402,7 +211,7 @@ async def check_plan(context: click.Context, plan: ServePlan, mesh: MeshOptions,
     mesh.check()
     for address in plan.listens:
         parse_address(address)
-    if plan.shelf is not None:
+    if plan.shelf.folder is not None:
         await open_place(plan.shelf.folder).check()
     logs = [await _look_at(location) for location in plan.logs]
     _check_topics(logs)
@@ -453,27 +262,3 @@ def _value(context: click.Context, param: click.Parameter) -> Any:
     if isinstance(param, click.Option) and param.is_flag and param.flag_value is not True:
         return value == param.flag_value
     return list(value) if isinstance(value, tuple) else value
-
-
-def _read_params(router: str, file: str | None) -> GossipsubParams | EpisubParams:
-    from ...net.ground.toml_file import read_toml
-    from ...pubsub.tables import overlaid
-
-    if file is None:
-        return MESH_PARAMS[router]
-    hint = f"`gossiplog serve --mesh-params-help {router}` prints every parameter with its default"
-    with misused(f"--mesh-params {file}", hint=hint):
-        params = overlaid(MESH_PARAMS[router], read_toml(file), "")
-        if not params.is_validating:
-            raise LocalProtocolError("is_validating: False, but a log validates what it passes on")
-    return params
-
-
-def _read(option: str, texts: tuple[str, ...]) -> tuple[Address, ...]:
-    from ...net.libp2p import Address
-
-    hint = "such as /dns4/peer.example.com/tcp/4001/p2p/12D3Koo…, /ip4/203.0.113.7/tcp/4001/ws or /dns4/peer.example.com/tcp/443/wss"
-    if option == "--p2p":
-        hint = "such as /ip4/0.0.0.0/tcp/4001, or /ip4/0.0.0.0/tcp/4001/ws"
-    with misused(option, hint=hint):
-        return tuple(Address.parse(text) for text in texts)

@@ -198,9 +198,7 @@ def left_out_record(result: SyncResult) -> dict[str, object] | None:
 @tls_ca_option
 @token_option
 @exchange_key_option
-@click.option(
-    "--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True, help="With --follow: how to log, on stderr."
-)
+@click.option("--log-format", type=click.Choice(LOG_FORMATS), default="text", help="With --follow: how to log, on stderr.")
 @durability_option
 @output_options()
 @in_trio

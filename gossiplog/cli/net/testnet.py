@@ -47,9 +47,9 @@ _CONNECT = 4
 )
 @click.option("--script", metavar="FILE", type=PLACE, help="Play this scenario, a TOML file or the name of a ready one; then exit.")
 @click.option("--report", metavar="DIR", type=PathType(file_okay=False, path_type=Path), help="Write figures, plots and all facts here.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seeds latencies, losses, and a script's random choices.")
+@click.option("--seed", type=int, default=0, help="Seeds latencies, losses, and a script's random choices.")
 @click.option("--dir", "folder", metavar="DIR", type=PathType(file_okay=False, path_type=Path), help="Keep logs and output here.")
-@click.option("--listen", "address", metavar="HOST:PORT", default="127.0.0.1:0", show_default=True, help="Where its page is served.")
+@click.option("--listen", "address", metavar="HOST:PORT", default="127.0.0.1:0", help="Where its page is served.")
 @click.option("--open", "opens_page", is_flag=True, help="Open the page in a browser.")
 @output_options()
 @in_trio

@@ -1,0 +1,282 @@
+"""The options of `serve` that go together, and what is made of them: a folder of logs, the mesh, buckets, and the page."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...errors import LocalProtocolError
+from ...pubsub.params import MESH_PARAMS
+from ..exits import ExitCode, Failure, misused
+from ..options import FILE, PLACE, Location, complete_key, option, shared, witness_option
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ...entry.signing import Signer
+    from ...gossip_log import GossipLog
+    from ...net.ground.admission import HubLimits
+    from ...net.libp2p import Address
+    from ...net.mesh import Mesh
+    from ...pubsub.params import EpisubParams, GossipsubParams
+    from ...replica.shelving import OpenLogs
+    from ...web.glass import GlassSettings
+
+
+def check_address(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    """Take an IP address, or several, in the form that those of connections have."""
+    if value is None:
+        return None
+    try:
+        return str(ip_address(value)) if isinstance(value, str) else tuple(str(ip_address(one)) for one in value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class ShelfOptions:
+    """The options of a folder or a database of logs."""
+
+    folder: str | None = option(
+        "--dir", metavar="FOLDER", type=PLACE, help="Serve every log in this folder, or database, opened when asked for."
+    )
+    creatable: tuple[str, ...] = option(
+        "--create", metavar="PATTERN", multiple=True, help="Clients with the right create may create such topics; repeatable."
+    )
+    most_open: int = option("--most-open", type=click.IntRange(min=1), default=256, help="Logs of --dir open at a time.")
+    most_logs: int = option("--most-logs", type=click.IntRange(min=1), default=100_000, help="Logs in --dir; more are not created.")
+    most_bytes: int | None = option(
+        "--most-bytes", type=click.IntRange(min=1), help="What all logs of --dir may take before nothing more comes in by clients."
+    )
+    creations: int = option(
+        "--creations", type=click.IntRange(min=1), default=60, help="Logs that one did, or one token, may create a minute."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MeshOptions:
+    """The options of the mesh; multiaddrs are not parsed yet."""
+
+    listen: tuple[str, ...] = option(
+        "--p2p", metavar="MULTIADDR", multiple=True, help="Be a peer among servers, and listen here; repeatable."
+    )
+    bootstrap: tuple[str, ...] = option(
+        "--bootstrap", metavar="MULTIADDR", multiple=True, help="A peer to find the others through; repeatable."
+    )
+    announce: tuple[str, ...] = option(
+        "--announce", metavar="MULTIADDR", multiple=True, help="Announce this address instead of our own; repeatable."
+    )
+    key_file: str | None = option("--peer-key", type=FILE, help="Our key among peers; made if missing.  [default: LOG.peer.pem]")
+    router: str = option("--router", type=click.Choice(tuple(MESH_PARAMS)), default="gossipsub", help="How entries spread.")
+    target: int = option("--peers", type=click.IntRange(min=1), default=16, metavar="N", help="Connections to keep.")
+    params_file: str | None = option(
+        "--mesh-params", type=FILE, help="TOML with the router's parameters that differ from the defaults, peer scores included."
+    )
+    dial_from: str | None = option(
+        "--dial-from", metavar="ADDRESS", callback=check_address, help="Dial peers and hubs from this address of the machine."
+    )
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether to take part in a mesh at all."""
+        return bool(self.listen or self.bootstrap)
+
+    def check(self) -> None:
+        """Read everything that there is to read, and join nothing.
+
+        Raises:
+            Failure: As `join`, for what can be seen.
+        """
+        if self.is_wanted:
+            for name, texts in (("--p2p", self.listen), ("--announce", self.announce), ("--bootstrap", self.bootstrap)):
+                _read(name, texts)
+        _read_params(self.router, self.params_file)
+
+    async def join(self, stack: AsyncExitStack, logs: OpenLogs, path: str, limits: HubLimits, tls: ssl.SSLContext | None) -> Mesh:
+        """Join the meshes of logs while they are open, for as long as the stack is.
+
+        Args:
+            path: Of the only log; beside it lies the key. Not looked at where that is named.
+            limits: For hubs; those of the mesh are the same, but for the number of connections.
+
+        Raises:
+            Failure: A multiaddr cannot be used, or the key has no place.
+            KeyFileError: The peer's key cannot be used.
+            CannotListen: An address cannot be listened on.
+        """
+        from ...net.libp2p import PeerKey
+        from ...net.libp2p.host import CONNECTIONS_MAX
+        from ...net.mesh import MeshConfig, open_mesh
+
+        if self.key_file is None and isinstance(path, Location) and path.is_url:
+            raise click.UsageError("a peer whose log is not a file needs --peer-key FILE")
+        if self.key_file is None and not Path(path).exists():
+            hint = "give one with --peer-key FILE; it is made if missing"
+            raise Failure("a log that is not a file has no place for its peer's key", hint=hint, code=ExitCode.USAGE)
+        key = PeerKey.load_or_create(Path(self.key_file or f"{path}.peer.pem"))
+        config = MeshConfig(
+            listen=_read("--p2p", self.listen),
+            announce=_read("--announce", self.announce),
+            bootstrap=_read("--bootstrap", self.bootstrap),
+            router=self.router,
+            params=_read_params(self.router, self.params_file),
+            target=self.target,
+            known_file=Path(f"{self.key_file or path}.peers.json"),
+            limits=replace(limits, connections_max=min(limits.connections_max, CONNECTIONS_MAX)),
+            tls=tls,
+            source=self.dial_from,
+        )
+        return await stack.enter_async_context(open_mesh(logs, key, config))
+
+
+@dataclass(frozen=True, slots=True)
+class BucketOptions:
+    """The options of the buckets that logs are published in.
+
+    Attributes:
+        urls: With `{topic}` for a log's topic.
+        signer: Signs checkpoints, once these options were read.
+    """
+
+    urls: tuple[str, ...] = option(
+        "--publish",
+        metavar="URL",
+        type=PLACE,
+        multiple=True,
+        help="Publish in this bucket, and take what others publish; repeatable. Signed by --key.",
+    )
+    every_s: float = option(
+        "--publish-every", type=click.FloatRange(min=0.1), default=5.0, metavar="SECONDS", help="How often buckets are looked at."
+    )
+    witnesses: tuple[str, ...] = shared(witness_option)
+    signer: Signer | None = None
+
+    def read(self, key_name: str | None) -> BucketOptions:
+        """Check all of it, and load the key if something is to be published.
+
+        Raises:
+            GossipLogError: It cannot be used.
+        """
+        from ...bucket import open_storage
+        from ...bucket.cosigning import WitnessPlace
+        from ...keyring import Keyring
+        from ...tlog.note import publisher_of
+
+        if not self.urls:
+            if self.witnesses:
+                raise click.UsageError("--witness needs --publish")
+            return self
+        for url in self.urls:
+            open_storage(url)
+        for witness in self.witnesses:
+            WitnessPlace.parse(witness)
+        signer = Keyring.from_environment().choose(key_name)
+        publisher_of(signer)
+        return replace(self, signer=signer)
+
+    async def exchange(self, stack: AsyncExitStack, log: GossipLog) -> None:
+        """Keep a log in exchange with all of them, for as long as the stack is open."""
+        from ...bucket import in_place
+
+        for url in self.urls:
+            place = in_place(url, log.topic)
+            await stack.enter_async_context(log.keep_synced(place, signer=self.signer, every_s=self.every_s, witnesses=self.witnesses))
+
+
+@dataclass(frozen=True, slots=True)
+class GlassOptions:
+    """The options of the server's page and facts."""
+
+    dashboard: bool = option("--dashboard", is_flag=True, help="Serve a page at / that shows the log, its network, and what happens.")
+    may_append: bool = option("--dashboard-append", is_flag=True, help="Let the page append, signed by --key; else it only looks.")
+    key_name: str | None = option(
+        "--key",
+        metavar="NAME",
+        shell_complete=complete_key,
+        help="The keyring's key: signs the page's appends and --publish's checkpoints, and lets us in at hubs.",
+    )
+    watched: tuple[str, ...] = option(
+        "--dashboard-watch", metavar="URL", multiple=True, help="Show this server on the page as well; repeatable."
+    )
+    facts_file: str | None = option("--facts", metavar="FILE", type=FILE, help="Append all facts to this file, as JSON lines.")
+
+    def check(self, *, has_api: bool, signs: bool) -> None:
+        """Say what does not fit together.
+
+        Raises:
+            UsageError: Something does not.
+            KeyFileError: There is no key to sign with, or it is not said which.
+            Failure: The file cannot be written.
+        """
+        from ...net.hub.asking import parse_server_url
+
+        if self.dashboard and not has_api:
+            raise click.UsageError("--dashboard needs HTTP, which --no-api and a server that does not listen leave out")
+        for name, is_given in (("--dashboard-append", self.may_append), ("--dashboard-watch", bool(self.watched))):
+            if is_given and not self.dashboard:
+                raise click.UsageError(f"{name} needs --dashboard")
+        if self.key_name is not None and not (self.may_append or signs):
+            raise click.UsageError("--key needs --dashboard-append, --connect or --publish: nothing else is signed here")
+        self.signer()
+        for url in self.watched:
+            with misused("--dashboard-watch"):
+                parse_server_url(url)
+        if self.facts_file is not None:
+            with misused(f"--facts {self.facts_file}"):
+                Path(self.facts_file).open("ab").close()
+
+    def signer(self) -> Signer | None:
+        """Load the key that signs what the page appends; None if it may not.
+
+        Raises:
+            KeyFileError: There is none, or it is not said which.
+        """
+        from ...keyring import Keyring
+
+        return Keyring.from_environment().choose(self.key_name) if self.may_append else None
+
+    async def settings(self, stack: AsyncExitStack, tls: ssl.SSLContext | None) -> GlassSettings:
+        """Return what the HTTP server is to show; whom it shows beside itself is followed for as long as the stack is open."""
+        from ...web.glass import FactGatherer, GlassSettings
+
+        gather = FactGatherer(self.watched, tls) if self.watched else None
+        if gather is not None:
+            await stack.enter_async_context(gather.running())
+        return GlassSettings(self.dashboard, self.may_append, gather)
+
+    def observing(self, log: GossipLog) -> AbstractContextManager[None]:
+        """Have facts made of a log, if any are wanted, for the length of a block that begins before anything brings it on the network."""
+        from ...net.service.service import observed
+
+        if not self.dashboard and self.facts_file is None:
+            return nullcontext()
+        return observed(log, None if self.facts_file is None else Path(self.facts_file))
+
+
+def _read_params(router: str, file: str | None) -> GossipsubParams | EpisubParams:
+    from ...net.ground.toml_file import read_toml
+    from ...pubsub.tables import overlaid
+
+    if file is None:
+        return MESH_PARAMS[router]
+    hint = f"`gossiplog serve --mesh-params-help {router}` prints every parameter with its default"
+    with misused(f"--mesh-params {file}", hint=hint):
+        params = overlaid(MESH_PARAMS[router], read_toml(file), "")
+        if not params.is_validating:
+            raise LocalProtocolError("is_validating: False, but a log validates what it passes on")
+    return params
+
+
+def _read(name: str, texts: tuple[str, ...]) -> tuple[Address, ...]:
+    from ...net.libp2p import Address
+
+    hint = "such as /dns4/peer.example.com/tcp/4001/p2p/12D3Koo…, /ip4/203.0.113.7/tcp/4001/ws or /dns4/peer.example.com/tcp/443/wss"
+    if name == "--p2p":
+        hint = "such as /ip4/0.0.0.0/tcp/4001, or /ip4/0.0.0.0/tcp/4001/ws"
+    with misused(name, hint=hint):
+        return tuple(Address.parse(text) for text in texts)
