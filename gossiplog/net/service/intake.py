@@ -20,7 +20,7 @@ import trio
 from ...broadcast.actions import BatchDecided, EntryDecided, InsertBatch, InsertEntry, VerifyBatch
 from ...broadcast.allowance import Bringer
 from ...broadcast.events import BatchBrought, BatchInserted, BatchVerified, EntriesCommitted, NotStored, PeerKind
-from ...broadcast.log_turns import PIECE, LogTurns
+from ...broadcast.log_turns import LIGHT, PART, PATIENCE_S, PIECE, LogTurns
 from ...entry.message import Entry
 from ...entry.validation import Outcome, Rule, Verdict
 from ...errors import ClosedError, DecodeError, GossipLogError, StoreError
@@ -162,6 +162,7 @@ class IntakeWork:
         if self._driver.machine.intake.batches_out <= len(self._held):
             now, turns = self._driver.now(), self._turns
             turns.logs.end(self, now)
+            turns.ended.unpark_all()
             # Nobody else looks when the rest is over.
             self._patience.deadline = min(self._patience.deadline, turns.logs.look_at(now))
             turns.give(now)
@@ -189,9 +190,20 @@ class IntakeWork:
         self._at_once_left = _AT_ONCE
         verdicts = self._verify_now(action.values) if len(action.values) <= 1 else None
         if verdicts is None:
-            verdicts = await self._log.verify_many(action.values)
+            verdicts = await self._verify_many(action.values)
             self._at_once_left = _AT_ONCE
         self._tell_verified(action, verdicts)
+
+    async def _verify_many(self, values: Sequence[bytes]) -> list[Verdict]:
+        """Verify in a thread. While logs contend that is done by parts, each when nothing of another log is at work."""
+        verdicts: list[Verdict] = []
+        while len(verdicts) < len(values):
+            most = len(values)
+            if most > LIGHT and self._piece_max() is not None:
+                most = PART
+                await self._turns.wait_alone(self)
+            verdicts += await self._log.verify_many(values[len(verdicts) : len(verdicts) + most])
+        return verdicts
 
     def _tell_verified(self, action: VerifyBatch, verdicts: Sequence[Verdict]) -> None:
         next_max = self._piece_max()
@@ -298,10 +310,15 @@ class IntakeWork:
 
 
 class _Turns:
-    """The turns of all logs that an event loop serves."""
+    """The turns of all logs that an event loop serves.
+
+    Attributes:
+        ended: Who waits until nothing of another log is at work.
+    """
 
     def __init__(self) -> None:
         self.logs = LogTurns()
+        self.ended = trio.lowlevel.ParkingLot()
         self._is_giving = False
         # What it was, while threads hold the interpreter's lock for less long.
         self._switch_s: float | None = None
@@ -319,6 +336,12 @@ class _Turns:
         else:
             sys.setswitchinterval(self._switch_s)
             self._switch_s = None
+
+    async def wait_alone(self, log: IntakeWork) -> None:
+        """Wait until nothing of another log is at work, but not for long."""
+        with trio.move_on_after(PATIENCE_S):
+            while not self.logs.is_alone(log):
+                await self.ended.park()
 
     def give(self, now: float) -> None:
         """Begin the work of the log whose turn it is. Work that is over at once does not begin the next within it."""

@@ -46,6 +46,16 @@ def test_heavy_piece_begins_when_nothing_light_is_at_work() -> None:
     assert turns.next(0.0) is None
 
 
+def test_log_is_alone_while_nothing_of_another_is_at_work() -> None:
+    turns = awake("flooded", "quiet")
+    assert turns.begin("flooded", PIECE, 0, 0.0)
+    assert turns.is_alone("flooded") and not turns.is_alone("quiet") and not turns.is_alone("unknown")
+    assert turns.begin("quiet", 1, 0, 0.0)
+    assert not turns.is_alone("flooded")
+    turns.end("quiet", 0.0)
+    assert turns.is_alone("flooded")
+
+
 def test_one_piece_of_a_log_is_at_work_at_a_time_while_others_are_awake() -> None:
     turns = awake("flooded", "quiet")
     assert turns.begin("flooded", PIECE, 0, 0.0)

@@ -10,9 +10,9 @@ import pytest
 import trio
 from network_support import memory_log
 
-from gossiplog import Entry, GossipLog
+from gossiplog import Entry, GossipLog, Verdict
 from gossiplog.broadcast.allowance import Bringer
-from gossiplog.broadcast.log_turns import LIGHT_BURST, PIECE
+from gossiplog.broadcast.log_turns import LIGHT_BURST, PART, PIECE
 from gossiplog.net.service.service import Service, open_service
 
 MANY = 6 * PIECE
@@ -67,6 +67,25 @@ async def test_large_sync_beside_another_log_goes_in_in_pieces_between_which_tha
                     await trio.sleep(0.001)
         assert max(commits) <= PIECE and sum(commits) == MANY
         assert len(set(between)) > 2, "entries of the other log came in between"
+
+
+async def test_piece_is_verified_by_parts_only_while_logs_contend(monkeypatch: pytest.MonkeyPatch) -> None:
+    verified: list[int] = []
+    verify_many = GossipLog.verify_many
+
+    async def count(log: GossipLog, values: Sequence[bytes]) -> list[Verdict]:
+        verified.append(len(values))
+        return await verify_many(log, values)
+
+    monkeypatch.setattr(GossipLog, "verify_many", count)
+    entries, posts = await chain(1, "flooded", 2 * PIECE), await chain(1, "quiet", 1)
+    async with served(2, "flooded") as (_, flooded, _), served(3, "quiet") as (_, quiet, _):
+        await flooded.intake.take_in("sync", entries[:PIECE], Bringer())
+        assert verified == [PIECE]
+        await quiet.intake.take_in("post", posts, Bringer())
+        verdicts = await flooded.intake.take_in("sync", entries[PIECE:], Bringer())
+        assert all(verdict.is_new for verdict in verdicts)
+        assert set(verified[1:]) == {PART}
 
 
 async def test_sync_whose_caller_is_cancelled_is_taken_in_all_the_same() -> None:
