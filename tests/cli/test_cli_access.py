@@ -121,12 +121,10 @@ def test_a_code_lets_in_one_at_a_server_that_serves_members_alone(cli: Run, envi
             code = said(inviting)["code"]
             wrong = cli("access", "join", url, code[::-1], "--key", "bob", "--json", code=4).error["message"]
             assert "not let in" in wrong
-            node = cli(
-                "access", "join", url, code.replace("-", "").lower(), "--role", "admin", "--device", "--key", "bob", "-q"
-            ).out.strip()
+            node = cli("access", "join", url, code.replace("-", "").lower(), "--role", "admin", "--key", "bob", "-q").out.strip()
             assert said(inviting) == {"node": node, "did": DIDS["bob"], "role": "admin"}
             assert inviting.wait(60) == 0
-        again = ("access", "join", url, code, "--role", "admin", "--device", "--key", "bob", "--json")
+        again = ("access", "join", url, code, "--role", "admin", "--key", "bob", "--json")
         assert "not let in" in cli(*again, code=4).error["message"]
         members = cli("access", "show", url, "--key", "bob").lines
         assert [(each["did"], each["held"], each["person"]) for each in members if each["did"] in DIDS.values()] == [
@@ -149,6 +147,17 @@ def test_a_code_is_worth_nothing_for_another_role_and_when_its_time_is_over(cli:
         said(inviting)
     assert [each["held"] for each in cli("access", "show", "team.db").lines] == [True, False, False, False]
     assert "16 letters and digits" in cli("access", "join", "team.db", "K7QX", "--key", "bob", "--json", code=1).error["message"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["told to end", "the terminal closed"])
+def test_an_inviter_that_is_told_to_end_takes_the_code_away(cli: Run, environment: dict[str, str], number: int) -> None:
+    found(cli)
+    with process(environment, "access", "invite", "team.db", "--key", "alice", "--json") as inviting:
+        node = said(inviting)["node"]
+        inviting.send_signal(number)
+        assert inviting.wait(60) == 6
+    assert [each["held"] for each in cli("access", "show", "team.db").lines if each["node"] == node] == [False]
 
 
 @pytest.mark.slow

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+import signal
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import click
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ...replica.members import LogMember
 
 T = TypeVar("T")
+_Reach: TypeAlias = "Callable[[], AbstractAsyncContextManager[_Reached]]"
 _DID_CHARACTERS = 20
 """Of a did in a table: `did:key:z6Mk` begins every one, eight more tell them apart."""
 
@@ -44,6 +46,8 @@ _LOOK_S = 1.0
 _ANSWER_LOOKS = 5
 """How often who joins looks whether the inviter has answered, who looks once a second."""
 _REVOKE_TRIES = 60
+_ENDS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+"""What ends an invitation early, beside Ctrl-C: a terminal that is closed says so to what runs in it."""
 _AWAY = (CannotConnect, RemoteProtocolError, SyncAborted)
 """What is raised of a server that restarts."""
 _node_argument = click.argument("node", metavar="NODE|DID")
@@ -57,7 +61,7 @@ def _with_reached(command: Callable[..., Awaitable[T]]) -> Callable[..., T]:
         reach = _reached(log, key_name, signs=False)
 
         async def task() -> T:
-            async with reach() as (opened_log, _):
+            async with reach() as (opened_log, _, _):
                 return await command(opened_log, **options)
 
         return run(task)
@@ -162,7 +166,7 @@ def invite(log: str, role: str, device: bool, minutes: float, under: str | None,
     """Let in the first person who brings a code.
 
     Read out or show the code; the other side gives it to `gossiplog access join`. The command waits for that. The code works once, and no
-    longer than --minutes; Ctrl-C ends it early. If the server restarts meanwhile, the command waits for it.
+    longer than --minutes; Ctrl-C, or closing the terminal, ends it early. If the server restarts meanwhile, the command waits for it.
 
     \b
     Examples
@@ -170,46 +174,39 @@ def invite(log: str, role: str, device: bool, minutes: float, under: str | None,
       gossiplog access invite wss://team.example.com --device --minutes 5
     """
     code = encode_code(secrets.token_bytes(CODE_BYTES))
-    is_server = is_server_url(log)
-    there = f"gossiplog access join {log if is_server else 'LOG'} {code}"
-    there += f"{'' if role == 'write' else f' --role {role}'}{' --device' if device else ''}"
+    there = f"gossiplog access join {log if is_server_url(log) else 'LOG'} {code}{'' if role == 'write' else f' --role {role}'}"
     # Before anybody is invited, since it may fail.
     drawn = draw_qr(there) if has_qr else []
-    signing = _reached(log, key_name, signs=True)
-    looking = signing if is_server else _reached(log, None, signs=False)
+    reach = _reached(log, key_name, signs=True)
 
     async def task() -> int:
         import trio
 
-        async with AsyncExitStack() as stack:
-            # A server's log is fetched once; a file is open while something is done with it, so that others can write to it between.
-            fetched = await stack.enter_async_context(signing()) if is_server else None
-
-            def reach(*, signs: bool = True) -> AbstractAsyncContextManager[_Reached]:
-                return (signing if signs else looking)() if fetched is None else nullcontext(fetched)
-
-            async with reach() as (opened_log, share):
-                invited = invitation_signer(code, opened_log.topic)
-                node = await _node(opened_log, under)
-                invitation = (await opened_log.grant(invited.did, "admin", under=node, device=device)).id
+        async with reach() as (seen, signing, share):
+            with trio.open_signal_receiver(*_ENDS) as signals:
+                async with signing() as opened_log:
+                    node = await _node(opened_log, under)
+                    key = invitation_signer(code, opened_log.topic)
+                    invitation = (await opened_log.grant(key.did, "admin", under=node, device=device)).id
                 await share()
-                record = {"code": code, "node": invitation, "topic": opened_log.topic, "role": role, "device": device}
-            joined = None
-            try:
-                _tell(out, record, code, [("code", out.style(code, bold=True)), ("there", there)])
-                for line in drawn:
-                    click.echo(line, err=True)
-                with trio.move_on_after(60 * minutes):
-                    while joined is None:
-                        await trio.sleep(_LOOK_S)
-                        with suppress(*_AWAY):
-                            async with reach(signs=False) as (opened_log, share):
+                record = {"code": code, "node": invitation, "topic": seen.topic, "role": role, "device": device}
+                joined = None
+                try:
+                    _tell(out, record, code, [("code", out.style(code, bold=True)), ("there", there)])
+                    for line in drawn:
+                        click.echo(line, err=True)
+                    with trio.move_on_after(60 * minutes):
+                        while joined is None:
+                            with trio.move_on_after(_LOOK_S):
+                                await anext(signals)
+                                break
+                            with suppress(*_AWAY):
                                 await share()
-                                joined = _find_joined(await opened_log.members(), invitation, role, device)
-            finally:
-                with trio.CancelScope(shield=True):
-                    async with reach() as (opened_log, share):
-                        await opened_log.revoke(invitation, adopt=[] if joined is None else [joined.node])
+                                joined = _find_joined(await seen.members(), invitation, role, device)
+                finally:
+                    with trio.CancelScope(shield=True):
+                        async with signing() as opened_log:
+                            await opened_log.revoke(invitation, adopt=[] if joined is None else [joined.node])
                         await _share_patiently(share, hint=f"the code still lets in: gossiplog access revoke {log} {invitation}")
         if joined is None:
             raise NotAuthorised("nobody has brought the code", hint="`gossiplog access invite` makes another one")
@@ -224,19 +221,18 @@ def invite(log: str, role: str, device: bool, minutes: float, under: str | None,
 @_log_argument
 @click.argument("code")
 @_role_option
-@_device_option
 @key_option
 @output_options(quiet="Print only the new node's name, which is the entry's id.")
-def join(log: str, code: str, role: str, device: bool, key_name: str | None, out: Output) -> None:
+def join(log: str, code: str, role: str, key_name: str | None, out: Output) -> None:
     """Join by a code that `gossiplog access invite` showed.
 
-    --role and --device must be those of the invitation. Case, spaces and hyphens of the code do not matter. The command
+    --role must be that of the invitation. Case, spaces and hyphens of the code do not matter. The command
     waits a few seconds for the inviter, and fails if the code let in somebody else.
 
     \b
     Examples
       gossiplog access join team.db K7QX-9M2P-0R4T-HZ3B --key phone
-      gossiplog access join wss://team.example.com k7qx9m2p0r4thz3b --device
+      gossiplog access join wss://team.example.com k7qx9m2p0r4thz3b --role admin
     """
     from ...keyring import Keyring
 
@@ -248,10 +244,10 @@ def join(log: str, code: str, role: str, device: bool, key_name: str | None, out
         if not any(member.is_held for member in invitations):
             reason = "was used, or its time is over" if invitations else "is of no invitation to this log"
             raise NotAuthorised(f"the code {reason}", hint="ask for another one, from `gossiplog access invite`")
-        return await opened_log.grant(did, role, device=device, signer=signer)
+        return await opened_log.grant(did, role, device=invitations[0].person != invitations[0].node, signer=signer)
 
     node = _append(log, key_name, out, say, code=code)
-    run(partial(_hear_inviter, _reached(log, key_name, signs=False), node, out))
+    run(partial(_hear_inviter, _reached(log, key_name, signs=False), node, role, out))
 
 
 @access.command()
@@ -369,8 +365,9 @@ def _append(log: str, key_name: str | None, out: Output, say: Callable[[GossipLo
     reach = _reached(log, key_name, signs=True, code=code)
 
     async def task() -> str:
-        async with reach() as (opened_log, share):
-            entry = await say(opened_log)
+        async with reach() as (_, signing, share):
+            async with signing() as opened_log:
+                entry = await say(opened_log)
             await share()
         body: dict[str, Any] = entry.payload["gossiplog.access"]
         if out.is_quiet:
@@ -392,7 +389,7 @@ def _find_joined(members: Sequence[LogMember], invitation: str, role: str, devic
     return None
 
 
-async def _hear_inviter(reach: Callable[[], AbstractAsyncContextManager[_Reached]], node: str, out: Output) -> None:
+async def _hear_inviter(reach: _Reach, node: str, role: str, out: Output) -> None:
     """Wait a little for the inviter's answer to a node that joined.
 
     Raises:
@@ -400,32 +397,34 @@ async def _hear_inviter(reach: Callable[[], AbstractAsyncContextManager[_Reached
     """
     import trio
 
-    for _ in range(_ANSWER_LOOKS):
-        await trio.sleep(_LOOK_S)
-        async with reach() as (opened_log, _):
-            members = {member.node: member for member in await opened_log.members()}
-        joined = members[node]
-        if not joined.is_held:
-            raise NotAuthorised("the code let in somebody else, or is for another role", hint="ask for another one")
-        if not members[joined.path[-2]].is_held:
-            return
-    out.note("the inviter has not answered yet: `gossiplog access show` says whether it has let you in")
+    async with reach() as (log, _, share):
+        for _ in range(_ANSWER_LOOKS):
+            await trio.sleep(_LOOK_S)
+            await share()
+            members = {member.node: member for member in await log.members()}
+            joined = members[node]
+            if not joined.is_held:
+                raise NotAuthorised("the code let in somebody else, or is for another role", hint="ask for another one")
+            if not members[joined.path[-2]].is_held:
+                return
+    out.note(
+        f"the inviter has not answered yet, or did not invite you with --role {role}: `gossiplog access show` says whether you are let in"
+    )
 
 
 async def _share_patiently(share: Callable[[], Awaitable[None]], hint: str) -> None:
     """Give a server what was said, also one that restarts."""
     import trio
 
-    for left in reversed(range(_REVOKE_TRIES)):
-        try:
-            await share()
-        except GossipLogError as error:
-            if not left or not isinstance(error, _AWAY):
-                error.hint = hint
-                raise
+    try:
+        for _ in range(_REVOKE_TRIES):
+            with suppress(*_AWAY):
+                return await share()
             await trio.sleep(_LOOK_S)
-        else:
-            return
+        await share()
+    except GossipLogError as error:
+        error.hint = hint
+        raise
 
 
 def _tell(out: Output, record: dict[str, Any], quiet: str, shown: list[tuple[str, str]]) -> None:
@@ -438,16 +437,18 @@ def _tell(out: Output, record: dict[str, Any], quiet: str, shown: list[tuple[str
 
 
 class _Reached(NamedTuple):
-    """An open log, and what gives a server what was said, and fetches what it has."""
+    """An open log, what opens it for signing, and what gives a server what was said, and fetches what it has.
+
+    A file is open for signing only while something is signed, so that others can write to it between.
+    """
 
     log: GossipLog
+    signing: Callable[[], AbstractAsyncContextManager[GossipLog]]
     share: Callable[[], Awaitable[None]]
 
 
-def _reached(
-    log: str, key_name: str | None, *, signs: bool, code: str | None = None
-) -> Callable[[], AbstractAsyncContextManager[_Reached]]:
-    """Return what opens a log, for writing if it signs; a server's is fetched, and the key of the code lets us in if there is one."""
+def _reached(log: str, key_name: str | None, *, signs: bool, code: str | None = None) -> _Reach:
+    """Return what opens a log; a server's is fetched, and the key of the code lets us in if there is one."""
     from ...entry.signing import Ed25519Signer
     from ...keyring import Keyring
 
@@ -468,8 +469,8 @@ def _reached(
         from ...net.hub.exchange import exchange
 
         if not topic:
-            async with opened(log, read_only=not signs, signer=signer) as local:
-                yield _Reached(local, trio.lowlevel.checkpoint)
+            async with opened(log) as local:
+                yield _Reached(local, lambda: opened(log, read_only=False, signer=signer), trio.lowlevel.checkpoint)
             return
         hub = replace(parse_server_url(log, token=token), identity=None if token else identity)
         async with open_log(":memory:", topic=topic, signer=signer) as fetched:
@@ -481,7 +482,7 @@ def _reached(
                     raise NotAuthorised(f"{log} did not take the entry" + (f": {reasons}" if reasons else ""))
 
             await exchange(fetched, hub, pushes=False)
-            yield _Reached(fetched, share)
+            yield _Reached(fetched, lambda: nullcontext(fetched), share)
 
     return reach
 
