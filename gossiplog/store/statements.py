@@ -173,3 +173,12 @@ class ApplicationTables:
             )
             return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
+
+
+def query(db: sqlite3.Connection, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Execute one statement that only reads, and return its rows. Raises as `ApplicationTables.execute`."""
+    tables = ApplicationTables(db, reads_only=True)
+    try:
+        return tables.execute(statement, parameters)
+    finally:
+        tables.release()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..entry.message_id import decode_id
 from ..errors import LocalProtocolError
 from ..log.application import is_coroutine_function
-from ..store.statements import ApplicationTables
+from ..store.statements import ApplicationTables, query
 from .membership import Judge, Judged
 
 if TYPE_CHECKING:
@@ -93,11 +93,7 @@ class Tables:
 
     def query(self, sql: str, *parameters: Any) -> _Rows:
         """Return the rows of a SELECT."""
-        tables = ApplicationTables(self._db, reads_only=True)
-        try:
-            return tables.execute(sql, parameters)
-        finally:
-            tables.release()
+        return query(self._db, sql, parameters)
 
     def commit(self, work: Callable[[CheckedTransaction], object], *, aborted_after: int | None = None) -> None:
         """Run a function in a transaction that is committed at its end, or rolled back when it raises.

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import trio
 from outcome import Outcome
 
 from ...entry.rules import check_topic
-from ...errors import CommitError, LocalProtocolError, ReadOnlyLog, SnapshotExpired
-from ...plan import Call, Plan, Request, run_plan
+from ...errors import LocalProtocolError, ReadOnlyLog, SnapshotExpired
+from ...log.application import SyncTransaction
+from ...plan import Plan, Request, run_plan
 from ..base import Reader, Transaction
-from ..statements import ApplicationTables
+from ..sqlite.errors import Translating
+from ..statements import query
+from ..sync_transaction import AwaitedTransaction, ThreadTransaction
 from .fsck import FSCK_ANSWERS
 from .state import WRITES, MemoryState
 
 T = TypeVar("T")
+
+_PATH = Path(":memory:")
 
 
 class MemoryStore:
@@ -37,13 +43,13 @@ class MemoryStore:
         self.location = ":memory:"
         self.is_read_only = read_only
         self._state = MemoryState(secrets.token_hex(8))
-        self._tables = _Tables()
+        self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._writes = 0
         self._write_turn = trio.Lock()
 
     def close(self) -> None:
         """Close the application's tables. Nothing is asked of the store afterwards."""
-        self._tables.close()
+        self._db.close()
 
     def watch(self, wake: Callable[[], None]) -> None:
         """Do nothing: nobody else writes."""
@@ -75,12 +81,20 @@ class MemoryStore:
             raise ReadOnlyLog("the log is open read-only")
         async with self._write_turn:
             writes: list[Request[Any]] = []
+            transaction = ThreadTransaction(self._db, _PATH, partial(self._reply, writes))
+
+            async def call(function: Callable[[SyncTransaction], Any]) -> Any:
+                return function(transaction)
+
+            self._db.execute("BEGIN")
+            end = "ROLLBACK"
             try:
-                yield _Transaction(self._state, writes, self._tables)
-            except BaseException:
-                self._tables.end(commit=False)
-                raise
-            self._tables.end(commit=True)
+                yield AwaitedTransaction(call)
+                end = "COMMIT"
+            finally:
+                transaction.release()
+                if self._db.in_transaction:
+                    self._db.execute(end)
             self._writes += 1
             for request in writes:
                 self._state.write(request)
@@ -95,6 +109,12 @@ class MemoryStore:
         """Return the sum of all values."""
         await trio.lowlevel.checkpoint()
         return sum(len(value) for value in self._state.values)
+
+    def _reply(self, writes: list[Request[Any]], _: ThreadTransaction, request: Request[Any]) -> Any:
+        if type(request) in WRITES:
+            writes.append(request)
+            return None
+        return _answer(self._state, request)
 
 
 class _Snapshot:
@@ -112,123 +132,8 @@ class _Snapshot:
         async with self._store._write_turn:
             if self._store._writes != self._writes:
                 raise SnapshotExpired("the tables in memory have changed since the snapshot", hint="begin anew on a later one")
-            return self._store._tables.query(statement, parameters)
-
-
-class _SyncTransaction:
-    """The transaction as plain calls; see `SyncTransaction`."""
-
-    def __init__(self, state: MemoryState, writes: list[Request[Any]], tables: _Tables) -> None:
-        self._state = state
-        self._writes = writes
-        self.execute = tables.execute
-        self.execute_many = tables.execute_many
-        self.begin_attempt = tables.begin_attempt
-        self.undo_attempt = tables.undo_attempt
-
-    def run(self, plan: Plan[T]) -> T:
-        return run_plan(plan, self._answer)
-
-    def _answer(self, request: Request[Any]) -> Any:
-        if isinstance(request, Call):
-            return request.function(self)
-        if type(request) in WRITES:
-            self._writes.append(request)
-            return None
-        return _answer(self._state, request)
-
-
-class _Transaction:
-    def __init__(self, state: MemoryState, writes: list[Request[Any]], tables: _Tables) -> None:
-        self._sync = _SyncTransaction(state, writes, tables)
-
-    async def run(self, plan: Plan[T]) -> T:
-        return self._sync.run(plan)
-
-    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self._sync.execute(statement, parameters)
-
-    async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        self._sync.execute_many(statement, rows)
-
-    async def begin_attempt(self) -> None:
-        self._sync.begin_attempt()
-
-    async def undo_attempt(self) -> None:
-        self._sync.undo_attempt()
-
-
-class _Tables:
-    """The application's tables, in a SQLite database that is made on first use, and their part of the open transaction."""
-
-    def __init__(self) -> None:
-        self._db: sqlite3.Connection | None = None
-        self._tables: ApplicationTables
-
-    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Execute one statement within the transaction; see `Transaction.execute`."""
-        self._begin()
-        with _translating():
-            return self._tables.execute(statement, parameters)
-
-    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Execute one statement for each row of parameters."""
-        self._begin()
-        with _translating():
-            self._tables.execute_many(statement, rows)
-
-    def query(self, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Execute one statement that only reads, between two transactions."""
-        tables = ApplicationTables(self._connect(), reads_only=True)
-        try:
-            with _translating():
-                return tables.execute(statement, parameters)
-        finally:
-            tables.release()
-
-    def begin_attempt(self) -> None:
-        """See `Transaction.begin_attempt`."""
-        self._begin()
-        self._control("SAVEPOINT gossiplog_attempt")
-
-    def undo_attempt(self) -> None:
-        """See `Transaction.undo_attempt`."""
-        self._control("ROLLBACK TO gossiplog_attempt")
-
-    def close(self) -> None:
-        """Close the database, if there is one."""
-        if self._db is not None:
-            self._tables.release()
-            self._db.close()
-
-    def end(self, *, commit: bool) -> None:
-        """End the transaction, if anything was executed in it."""
-        if self._db is not None and self._db.in_transaction:
-            self._control("COMMIT" if commit else "ROLLBACK")
-
-    def _begin(self) -> None:
-        db = self._connect()
-        if not db.in_transaction:
-            self._tables.release()
-            db.execute("BEGIN")
-
-    def _connect(self) -> sqlite3.Connection:
-        if self._db is None:
-            self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            self._tables = ApplicationTables(self._db)
-        return self._db
-
-    def _control(self, statement: str) -> None:
-        self._tables.release()
-        self._connect().execute(statement)
-
-
-@contextmanager
-def _translating() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise CommitError(f":memory:: {error}") from error
+            with Translating(_PATH):
+                return query(self._store._db, statement, parameters)
 
 
 def _answer(state: MemoryState, request: Request[Any]) -> Any:

@@ -16,10 +16,10 @@ import trio
 from outcome import Outcome
 
 from ...errors import ClosedError, ReadOnlyLog, SnapshotExpired, StoreError
-from ...log.application import SyncTransaction
 from ...plan import Plan, run_plan
 from ..base import Durability, Reader, Transaction
-from ..statements import ApplicationTables
+from ..statements import query
+from ..sync_transaction import AwaitedTransaction
 from ..writer_cache import WriterCache
 from .answers import answer
 from .beside import beside
@@ -203,7 +203,7 @@ class SqliteStore:
         async with self._write_turn:
             await _call(self._path, writer, begin)
             try:
-                yield _Transaction(self._path, writer, self._tail)
+                yield AwaitedTransaction(partial(_call, self._path, writer, in_transaction, self._path, self._tail))
                 # A caller that is cancelled from here on is cancelled after the commit.
                 with trio.CancelScope(shield=True):
                     await _call(self._path, writer, commit)
@@ -304,7 +304,7 @@ class _Snapshot:
         return await self._read(_run, plan)
 
     async def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return await self._read(_query, statement, parameters)
+        return await self._read(query, statement, parameters)
 
     async def _read(self, function: Callable[..., T], *args: Any) -> T:
         async with self._turn:
@@ -318,47 +318,6 @@ class _Snapshot:
             if not self._is_over:
                 self._is_over = True
                 await _call(self._path, self._reader, _end_snapshot)
-
-
-class _Transaction:
-    """The writer's open transaction."""
-
-    def __init__(self, path: Path, writer: TrioConnection, tail: WriterCache) -> None:
-        self._path = path
-        self._writer = writer
-        self._tail = tail
-        self._is_beginning = False
-
-    async def run(self, plan: Plan[T]) -> T:
-        return await self._call(lambda transaction: transaction.run(plan))
-
-    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return await self._attempt(lambda transaction: transaction.execute(statement, parameters))
-
-    async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        await self._attempt(lambda transaction: transaction.execute_many(statement, rows))
-
-    async def begin_attempt(self) -> None:
-        # It begins with the first statement, in the same hop.
-        self._is_beginning = True
-
-    async def undo_attempt(self) -> None:
-        if not self._is_beginning:
-            await self._call(lambda transaction: transaction.undo_attempt())
-        self._is_beginning = False
-
-    async def _attempt(self, execute: Callable[[SyncTransaction], T]) -> T:
-        begins, self._is_beginning = self._is_beginning, False
-
-        def begin_and_execute(transaction: SyncTransaction) -> T:
-            if begins:
-                transaction.begin_attempt()
-            return execute(transaction)
-
-        return await self._call(begin_and_execute)
-
-    async def _call(self, function: Callable[[SyncTransaction], T]) -> T:
-        return await _call(self._path, self._writer, in_transaction, self._path, self._tail, function)
 
 
 async def _acquire(turn: trio.Semaphore) -> None:
@@ -410,14 +369,6 @@ def _run(db: BoundedConnection, plan: Plan[T]) -> T:
             traceback.clear_frames(cause.__traceback__)
             cause = cause.__context__
         raise
-
-
-def _query(db: BoundedConnection, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-    tables = ApplicationTables(db, reads_only=True)
-    try:
-        return tables.execute(statement, parameters)
-    finally:
-        tables.release()
 
 
 def _begin_snapshot(db: sqlite3.Connection, cache_kib: int) -> None:

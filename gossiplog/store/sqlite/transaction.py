@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...plan import Call, Plan, Request, run_plan
-from ..statements import ASKED_FOR_APPLICATIONS, ApplicationTables
+from ...plan import Plan, Request
+from ..statements import ASKED_FOR_APPLICATIONS
+from ..sync_transaction import ThreadTransaction
 from ..writer_cache import UNKNOWN, WriterCache
 from .answers import answer
 from .bounds import BoundedConnection
@@ -48,62 +50,25 @@ def rollback(db: sqlite3.Connection) -> None:
         db.execute("ROLLBACK")
 
 
-def in_transaction(db: BoundedConnection, path: Path, tail: WriterCache, function: Callable[[_SyncTransaction], T]) -> T:
+def in_transaction(db: BoundedConnection, path: Path, tail: WriterCache, function: Callable[[ThreadTransaction], T]) -> T:
     """Call a function within the transaction that is open."""
-    transaction = _SyncTransaction(db, path, tail)
+    transaction = ThreadTransaction(db, path, partial(reply, db, tail))
     try:
         return function(transaction)
     finally:
         transaction.release()
 
 
-class _SyncTransaction:
-    """The same as plain calls in the writer's thread; see `gossiplog.SyncTransaction`."""
-
-    def __init__(self, db: BoundedConnection, path: Path, tail: WriterCache) -> None:
-        self._db = db
-        self._path = path
-        self._tail = tail
-        self._tables = ApplicationTables(db)
-
-    def run(self, plan: Plan[T]) -> T:
-        with Translating(self._path):
-            return run_plan(plan, self._answer)
-
-    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with Translating(self._path):
-            return self._tables.execute(statement, parameters)
-
-    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        with Translating(self._path):
-            self._tables.execute_many(statement, rows)
-
-    def begin_attempt(self) -> None:
-        self._control("SAVEPOINT gossiplog_attempt")
-
-    def undo_attempt(self) -> None:
-        self._control("ROLLBACK TO gossiplog_attempt")
-
-    def release(self) -> None:
-        self._tables.release()
-
-    def _control(self, statement: str) -> None:
-        with Translating(self._path):
-            self._tables.release()
-            self._db.execute(statement)
-
-    def _answer(self, request: Request[Any]) -> Any:
-        # Nearly all that a commit asks is remembered, and each step is noticed.
-        if (found := self._tail.known(request)) is not UNKNOWN:
-            return found
-        if isinstance(request, Call):
-            return request.function(self)
-        if not isinstance(request, ASKED_FOR_APPLICATIONS):
-            self._tables.release()
-        if (before := self._tail.missing(request)) is not None:
-            self._tail.learn(before, answer(self._db, before))
-            if (found := self._tail.known(request)) is not UNKNOWN:
-                return found
-        found = answer(self._db, request)
-        self._tail.learn(request, found)
+def reply(db: BoundedConnection, tail: WriterCache, transaction: ThreadTransaction, request: Request[Any]) -> Any:
+    """Answer a request within the transaction: nearly all that a commit asks is remembered."""
+    if (found := tail.known(request)) is not UNKNOWN:
         return found
+    if not isinstance(request, ASKED_FOR_APPLICATIONS):
+        transaction.release()
+    if (before := tail.missing(request)) is not None:
+        tail.learn(before, answer(db, before))
+        if (found := tail.known(request)) is not UNKNOWN:
+            return found
+    found = answer(db, request)
+    tail.learn(request, found)
+    return found

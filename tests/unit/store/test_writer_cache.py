@@ -1,5 +1,6 @@
 """The remembered end of a log says what the database says, after any transaction."""
 
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -10,7 +11,8 @@ from gossiplog import Reject
 from gossiplog.log.requests import ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, ReadQuarantined
 from gossiplog.store import writer_cache as tail
 from gossiplog.store.sqlite.answers import answer
-from gossiplog.store.sqlite.transaction import _SyncTransaction
+from gossiplog.store.sqlite.transaction import reply
+from gossiplog.store.sync_transaction import ThreadTransaction
 from gossiplog.tree import ReadRoot, ReadRuns, writer
 
 
@@ -18,7 +20,7 @@ def compare(db, known, keys: list[bytes]) -> None:
     """Ask both for all that the tail answers; a copy, so that asking teaches it nothing."""
     copy = type(known)()
     copy.__dict__.update({name: value.copy() if isinstance(value, dict) else value for name, value in vars(known).items()})
-    known_or_read = _SyncTransaction(db, Path(), copy)._answer
+    known_or_read = partial(reply, db, copy, ThreadTransaction(db, Path(), partial(reply, db, copy)))
     heads = answer(db, ReadHeads())
     for request in (
         ReadRoot(),
