@@ -21,7 +21,7 @@ from gossiplog.sim.check.disk import Crash, Disk
 from gossiplog.sim.check.invariants import Invariants
 from gossiplog.sim.check.log_on_disk import Validator
 from gossiplog.sim.check.plan import TOPIC, ReplicaSpec
-from gossiplog.sim.check.replica import SimReplica
+from gossiplog.sim.check.replica import SimProcess, SimReplica
 from gossiplog.sim.check.world import LinkFaults, SimWorld
 from gossiplog.store.memory.state import MemoryState
 from gossiplog.sync.wire import decode_event
@@ -199,14 +199,15 @@ def test_who_leaves_for_good_is_not_dialled_again():
 def test_router_keeps_its_limits_and_its_peers_under_spam_and_echoes(make_router):
     world, watch, validator = SimWorld(5, LinkFaults()), Invariants(), Validator()
     replicas = [
-        cls(world, ReplicaSpec(number), make_router, validator, watch, 5) for number, cls in enumerate((SimReplica, SimReplica, Byzantine))
+        cls(SimProcess(world, ReplicaSpec(number), make_router, 5), ReplicaSpec(number), validator, watch)
+        for number, cls in enumerate((SimReplica, SimReplica, Byzantine))
     ]
     watch.correct.update({replica.id: replica for replica in replicas[:2]})
     replicas[2].corrupt([Vice.SPAM, Vice.ECHO], watch.lied.add)
     for replica in replicas:
-        replica.start()
+        replica.process.start()
     for a, b in ((0, 1), (0, 2), (2, 1)):
-        world.link(replicas[a], replicas[b], (PeerKind.MESH, PeerKind.MESH))
+        world.link(replicas[a].process, replicas[b].process, (PeerKind.MESH, PeerKind.MESH))
     for second in range(1, 12):
         world.run(float(second))
         replicas[second % 2].append([pcf.encode(second)])
@@ -219,32 +220,42 @@ def test_router_keeps_its_limits_and_its_peers_under_spam_and_echoes(make_router
 def test_what_is_said_in_the_turn_that_bans_a_peer_goes_nowhere_and_is_no_failure():
     world, watch, validator = SimWorld(1, LinkFaults()), Invariants(), Validator()
     honest, evil = (
-        SimReplica(world, ReplicaSpec(number), lambda rng: Episub(EpisubParams(), rng), validator, watch, 1) for number in (0, 1)
+        SimReplica(
+            SimProcess(world, ReplicaSpec(number), lambda rng: Episub(EpisubParams(), rng), 1), ReplicaSpec(number), validator, watch
+        )
+        for number in (0, 1)
     )
     watch.correct[honest.id] = honest
-    honest.start()
-    evil.start()
-    world.link(evil, honest, (PeerKind.MESH, PeerKind.MESH))
+    honest.process.start()
+    evil.process.start()
+    world.link(evil.process, honest.process, (PeerKind.MESH, PeerKind.MESH))
     world.run(5.0)
     wire = honest.wires[evil.id]
     for number in range(30):
         honest.append([pcf.encode(number)])
         world.run(world.now + 0.02)
         if evil.id in honest.wires:
-            honest.on_rpc(wire, Rpc(overlay=(TreePrune(TOPIC),)))  # what was appended is to be announced to it, once it is made eager
-            honest.on_rpc(wire, Rpc((Message(MessageId(bytes([number]) * 32), TOPIC, b"\xd6b\x92"),)))
+            honest.process.on_rpc(
+                wire, Rpc(overlay=(TreePrune(TOPIC),))
+            )  # what was appended is to be announced to it, once it is made eager
+            honest.process.on_rpc(wire, Rpc((Message(MessageId(bytes([number]) * 32), TOPIC, b"\xd6b\x92"),)))
     assert evil.id not in honest.wires
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 0.3])
 def test_log_answers_at_once_or_late_and_always(wait_s):
     world, watch = SimWorld(1, LinkFaults()), Invariants()
-    replica = SimReplica(world, ReplicaSpec(0, answer_s=wait_s), lambda rng: Floodsub(FloodsubParams(), rng), Validator(), watch, 1)
+    replica = SimReplica(
+        SimProcess(world, ReplicaSpec(0, answer_s=wait_s), lambda rng: Floodsub(FloodsubParams(), rng), 1),
+        ReplicaSpec(0, answer_s=wait_s),
+        Validator(),
+        watch,
+    )
     told = []
     replica.tell = told.append
-    replica.start()
+    replica.process.start()
     for token in range(20):
-        replica._act(AskLog(token, ask(ReadCount())))
+        replica.act(AskLog(token, ask(ReadCount())))
     world.run(1.0)
     answered = [event.token for event in told if isinstance(event, LogAnswered)]
     assert sorted(answered) == list(range(20))
@@ -253,9 +264,9 @@ def test_log_answers_at_once_or_late_and_always(wait_s):
 
 def byzantine(*vices: Vice) -> Byzantine:
     world, watch = SimWorld(1, LinkFaults()), Invariants()
-    evil = Byzantine(world, ReplicaSpec(0), lambda rng: Floodsub(FloodsubParams(), rng), Validator(), watch, 1)
+    evil = Byzantine(SimProcess(world, ReplicaSpec(0), lambda rng: Floodsub(FloodsubParams(), rng), 1), ReplicaSpec(0), Validator(), watch)
     evil.corrupt(vices, watch.lied.add)
-    evil.start()
+    evil.process.start()
     return evil
 
 
@@ -290,17 +301,19 @@ def test_liar_is_found_out_by_an_honest_replica():
     validator = Validator()
 
     def make(cls, number):
-        return cls(world, ReplicaSpec(number), lambda rng: Floodsub(FloodsubParams(), rng), validator, watch, 3)
+        return cls(
+            SimProcess(world, ReplicaSpec(number), lambda rng: Floodsub(FloodsubParams(), rng), 3), ReplicaSpec(number), validator, watch
+        )
 
     honest, liar = make(SimReplica, 0), make(Byzantine, 1)
     watch.correct[honest.id] = honest
     liar.corrupt([Vice.LIE], watch.lied.add)
-    honest.start()
-    liar.start()
+    honest.process.start()
+    liar.process.start()
     for number in range(20):
         liar.append([pcf.encode(number * 20 + index) for index in range(20)])
     world.run(1.0)
-    world.link(honest, liar, (PeerKind.MESH, PeerKind.MESH))
+    world.link(honest.process, liar.process, (PeerKind.MESH, PeerKind.MESH))
     world.run(5.0)
     assert watch.lied
     assert honest.machine.state().sizes["offenders"] == 1

@@ -13,7 +13,7 @@ from gossiplog.sim.check.invariants import Invariants, Violation
 from gossiplog.sim.check.law import Role, role_of
 from gossiplog.sim.check.log_on_disk import Validator
 from gossiplog.sim.check.plan import ReplicaSpec
-from gossiplog.sim.check.replica import SimReplica
+from gossiplog.sim.check.replica import SimProcess, SimReplica
 from gossiplog.sim.check.world import LinkFaults, SimWorld
 
 
@@ -25,14 +25,14 @@ class Network:
 
         def make(number: int) -> SimReplica:
             spec = ReplicaSpec(number, is_shared=is_shared)
-            return SimReplica(self.world, spec, lambda rng: Floodsub(FloodsubParams(), rng), validator, self.watch, 1)
+            return SimReplica(SimProcess(self.world, spec, lambda rng: Floodsub(FloodsubParams(), rng), 1), spec, validator, self.watch)
 
         self.first = next(replica for replica in map(make, range(100)) if role_of(replica.signer.did) is Role.WHOLE)
         self.second = make(100)
         for replica in (self.first, self.second):
             self.watch.correct[replica.id] = replica
-            replica.start()
-        self.world.link(self.second, self.first, kinds)
+            replica.process.start()
+        self.world.link(self.second.process, self.first.process, kinds)
         self.run(5)
 
     def run(self, seconds: int) -> None:

@@ -17,13 +17,13 @@ from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.sim.check.invariants import Invariants
 from gossiplog.sim.check.log_on_disk import Validator
 from gossiplog.sim.check.plan import TOPIC, ReplicaSpec
-from gossiplog.sim.check.replica import SimReplica
+from gossiplog.sim.check.replica import SimProcess, SimReplica
 from gossiplog.sim.check.world import LinkFaults, SimWorld
 
 
 def witness(replica: SimReplica, world: SimWorld, ring: Ring, router: str) -> None:
     """Have a replica's facts told to a ring."""
-    replica.see = Witness(ring, replica.id, TOPIC, router, lambda: world.now).on_event
+    replica.process.see = Witness(ring, replica.id, TOPIC, router, lambda: world.now).on_event
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,14 @@ def witness(replica: SimReplica, world: SimWorld, ring: Ring, router: str) -> No
 )
 def test_facts_of_simulated_replicas_tell_each_entrys_way(router, make) -> None:
     world, watch, validator, ring = SimWorld(3, LinkFaults()), Invariants(), Validator(), Ring()
-    replicas = [SimReplica(world, ReplicaSpec(number), make, validator, watch, 3) for number in range(4)]
+    replicas = [SimReplica(SimProcess(world, ReplicaSpec(number), make, 3), ReplicaSpec(number), validator, watch) for number in range(4)]
     watch.correct.update({replica.id: replica for replica in replicas})
     for replica in replicas:
         witness(replica, world, ring, router)
-        replica.start()
+        replica.process.start()
     # A chain: what the first appends crosses all links.
     for left, right in pairwise(replicas):
-        world.link(left, right, (PeerKind.MESH, PeerKind.MESH))
+        world.link(left.process, right.process, (PeerKind.MESH, PeerKind.MESH))
     world.run(15.0)
     for number in range(5):
         replicas[0].append([pcf.encode(number)])

@@ -19,7 +19,7 @@ from gossiplog.sim.check.invariants import Invariants, Violation
 from gossiplog.sim.check.law import Role, role_of
 from gossiplog.sim.check.log_on_disk import Validator
 from gossiplog.sim.check.plan import ReplicaSpec
-from gossiplog.sim.check.replica import SimReplica
+from gossiplog.sim.check.replica import SimProcess, SimReplica
 from gossiplog.sim.check.tables import WriteRow
 from gossiplog.sim.check.world import LinkFaults, SimWorld
 
@@ -32,7 +32,7 @@ class Network:
 
         def make(kind: type[SimReplica], number: int, has_rule: bool) -> SimReplica:
             spec = ReplicaSpec(number, has_rule=has_rule)
-            return kind(self.world, spec, lambda rng: Gossipsub(GossipsubParams(), rng), validator, self.watch, 1)
+            return kind(SimProcess(self.world, spec, lambda rng: Gossipsub(GossipsubParams(), rng), 1), spec, validator, self.watch)
 
         self.by_role: dict[Role, SimReplica] = {}
         for number in range(100):
@@ -45,9 +45,9 @@ class Network:
         self.stranger.until_s = 12.0 if has_rule else -1.0
         nodes = [*self.replicas, self.stranger]
         for node in nodes:
-            node.start()
+            node.process.start()
         for one, other in pairwise(nodes):
-            self.world.link(one, other, (PeerKind.MESH, PeerKind.MESH))
+            self.world.link(one.process, other.process, (PeerKind.MESH, PeerKind.MESH))
         self.world.run(5.0)
 
     def append(self, role: Role, payload: object) -> None:
@@ -86,11 +86,11 @@ def test_replica_that_was_without_its_application_catches_up() -> None:
     changing = network.by_role[Role.CHANGING]
     network.append(Role.WHOLE, {"n": 1})
     for n in (2, 3):
-        changing.crash(Crash.KILL, random.Random(1))
-        changing.start()
+        changing.process.crash(Crash.KILL, random.Random(1))
+        changing.process.start()
         for other in network.replicas:
             if other is not changing:
-                network.world.link(changing, other, (PeerKind.MESH, PeerKind.MESH))
+                network.world.link(changing.process, other.process, (PeerKind.MESH, PeerKind.MESH))
         network.append(Role.WHOLE, {"n": n})
         network.append(Role.ABSENT, {"poison": n})
         assert (changing.log.application is None) is (n == 2)

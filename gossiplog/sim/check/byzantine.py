@@ -113,11 +113,11 @@ class Byzantine(SimReplica):
         """Set its vices. To be called before `start`."""
         self.vices = vices
         self.on_lie = on_lie
-        self._evil = random.Random(f"evil {self._seed} {self.spec.number}")
+        self._evil = random.Random(f"evil {self.process.seed} {self.spec.number}")
         self._heard: list[bytes] = []
         self._met: deque[MessageId] = deque(maxlen=HEARD_MAX)
         # In a log with members it has another key, which nobody else has let in.
-        self._keys = (self.signer, Ed25519Signer(random.Random(f"second key {self._seed} {self.spec.number}").randbytes(32)))
+        self._keys = (self.signer, Ed25519Signer(random.Random(f"second key {self.process.seed} {self.spec.number}").randbytes(32)))
 
     def start(self) -> None:
         """Start, and begin to misbehave."""
@@ -134,8 +134,8 @@ class Byzantine(SimReplica):
         if not peers:
             return
         if self.log.membership is not None and self._evil.random() < CHEAT_SHARE:
-            entry = cheat(self._evil, self._keys, self.spec.topic, self.state)
-            self._observer.on_signed(self, [entry])
+            entry = cheat(self._evil, self._keys, self.topic, self.state)
+            self.observer.on_signed(self, [entry])
             self._inject(self._evil.sample(peers, self._evil.randint(1, len(peers))), _insert(entry))
             if self._evil.random() < ECHO_SHARE:
                 # Its own log may refuse it; and from then on it is told of, and synced.
@@ -164,7 +164,7 @@ class Byzantine(SimReplica):
                 self._spam([peer for peer in peers if self.wires[peer].kind_for(self) is PeerKind.MESH])
             case Vice.FICKLE:
                 for wire in [wire for wire in self.wires.values() if wire.kind_for(self) is PeerKind.MESH]:
-                    self.world.send_rpc(wire, self, Rpc(control=Control(prune=(Prune(Topic(self.spec.topic), (), 1),))))
+                    self.world.send_rpc(wire, self, Rpc(control=Control(prune=(Prune(Topic(self.topic), (), 1),))))
             case Vice.ECHO | Vice.CENSOR | Vice.LIE | Vice.GAPS | Vice.MUTE:
                 pass
 
@@ -172,12 +172,12 @@ class Byzantine(SimReplica):
         has_overlay = self.shared.router.state().router == "episub"
         for peer in peers:
             for _ in range(self._evil.randint(1, SPAM_MAX)):
-                rpc = spam(self._evil, Topic(self.spec.topic), peers, self._met, has_overlay=has_overlay)
+                rpc = spam(self._evil, Topic(self.topic), peers, self._met, has_overlay=has_overlay)
                 self.world.send_rpc(self.wires[peer], self, rpc)
 
-    def on_rpc(self, wire: SimWire, rpc: Rpc) -> None:
+    def on_rpc_handled(self, rpc: Rpc) -> None:
         """Take part in the protocol, and spread received messages as its own."""
-        super().on_rpc(wire, rpc)
+        super().on_rpc_handled(rpc)
         if not rpc.messages:
             return
         self._met.extend(message.id for message in rpc.messages)
@@ -191,10 +191,11 @@ class Byzantine(SimReplica):
             heads = [bytes([1 + self._evil.randrange(40)]) + self._evil.randbytes(19) for _ in range(self._evil.randint(1, 5))]
             self._push_raw(peer, encode_event(Update(heads)))
 
-    def _act(self, action: Action) -> None:
+    def act(self, action: Action) -> None:
+        """Take part in the protocol, and overhear what the others say."""
         if isinstance(action, InsertEntry):
             self._overhear(action)
-        super()._act(action)
+        super().act(action)
 
     def _overhear(self, action: InsertEntry) -> None:
         if Vice.REPLAY in self.vices and len(self._heard) < REPLAYS_MAX:
@@ -205,7 +206,7 @@ class Byzantine(SimReplica):
 
     def _inject(self, peers: Sequence[PeerId], data: bytes) -> None:
         """Send a message without its own machine: by pubsub to servers, by push to others."""
-        message = Message.of(Topic(self.spec.topic), data)
+        message = Message.of(Topic(self.topic), data)
         for peer in peers:
             wire = self.wires[peer]
             if wire.kind_for(self) is PeerKind.MESH and self._evil.random() < 0.8:
@@ -222,8 +223,8 @@ class Byzantine(SimReplica):
         """Make a genuine entry without storing or sending it."""
         if parents is None:
             parents = self.state.answer(ReadHeads(8))
-        entry = sign_entry(self.signer, self.spec.topic, next_clock(parents), parents, pcf.encode(payload))
-        self._observer.on_signed(self, [entry])
+        entry = sign_entry(self.signer, self.topic, next_clock(parents), parents, pcf.encode(payload))
+        self.observer.on_signed(self, [entry])
         return entry
 
     def _forge(self) -> bytes:
@@ -232,7 +233,7 @@ class Byzantine(SimReplica):
         parents: list[bytes] = self.state.answer(ReadHeads(3))
         clock, payload = next_clock(parents), pcf.encode(evil.randbytes(6))
         flavour = evil.randrange(7)
-        codec, topic, key = "dag-cbor", self.spec.topic, None
+        codec, topic, key = "dag-cbor", self.topic, None
         if flavour == 0:
             clock += 1 + evil.randrange(3)
         elif flavour == 1:
@@ -386,7 +387,7 @@ class Stranger(SimReplica):
     def start(self) -> None:
         """Start, and begin to write."""
         super().start()
-        self._whim = random.Random(f"stranger {self._seed} {self.spec.number}")
+        self._whim = random.Random(f"stranger {self.process.seed} {self.spec.number}")
         self._lawful_s = self.until_s * (0.2 + 0.6 * self._whim.random())
         self.world.after(WRITE_PERIOD_S, self._write)
 
@@ -412,8 +413,8 @@ class Stranger(SimReplica):
             return
         low, high = sorted(self._whim.sample(range(len(keys)), 2))
         payload = pcf.encode({"re": encode_id(keys[high])})
-        entry = sign_entry(self.signer, self.spec.topic, next_clock([keys[low]]), [keys[low]], payload)
-        self._observer.on_signed(self, [entry])
+        entry = sign_entry(self.signer, self.topic, next_clock([keys[low]]), [keys[low]], payload)
+        self.observer.on_signed(self, [entry])
         self.log.insert([entry], lambda _: None)
 
 

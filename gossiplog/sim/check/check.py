@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ...broadcast.events import PeerKind
 from ...codec import pcf
@@ -29,9 +29,11 @@ from .invariants import Invariants
 from .log_on_disk import Validator
 from .observer import Violation
 from .plan import TOPIC, ReplicaSpec, draw_params, draw_plan, draw_spec
-from .replica import SimReplica, signer_of
-from .rooms import APART_S, FAN_OUT_SHARE, IN_A_ROW, LATEST_S, ROOMS_FIRST, ROOMS_ONE_IN, Rooms
+from .replica import SimProcess, SimReplica, signer_of
+from .rooms import APART_S, FAN_OUT_SHARE, IN_A_ROW, ROOMS_FIRST, ROOMS_ONE_IN, Rooms
 from .world import LinkFaults, SimWorld
+
+R = TypeVar("R", bound=SimReplica)
 
 CALM_S = 30.0
 """Without faults, replicas must agree within this time after the last append, without a new connection."""
@@ -170,27 +172,34 @@ class _Run:
         self.founders = (0, 1, correct) if random.Random(f"founders {seed}").random() < FOUNDERS_SHARE else (0,)
         founding = tuple(found(TOPIC, signers, "admin", self.founders)) if plan.has_members else ()
         self.watch.genuine.update({entry.key: entry.value for entry in founding})
-        validator = Validator(founding[0].topic if founding else TOPIC)
+        topic = founding[0].topic if founding else TOPIC
+        validator = Validator(topic)
         params = draw_params(plan, rng)
         if isinstance(params, pubsub_params.MeshsubParams):
             self.watch.routers.mesh = params
-        rooms_rng = random.Random(f"rooms {seed}")
+        self._rooms_rng = random.Random(f"rooms {seed}")
+        self.rooms: Rooms | None = None
         has_rooms = plan.servers > 1 and seed % ROOMS_ONE_IN == ROOMS_FIRST
-        if has_rooms and isinstance(params, pubsub_params.GossipsubParams) and rooms_rng.random() < FAN_OUT_SHARE:
+        if has_rooms and isinstance(params, pubsub_params.GossipsubParams) and self._rooms_rng.random() < FAN_OUT_SHARE:
             params = replace(params, flood_publish=False)
+        self._params, self._has_rooms = params, has_rooms
         new_router = partial(make_router, plan.router, params)
+
+        def make(kind: type[R], spec: ReplicaSpec) -> R:
+            return kind(SimProcess(self.world, spec, new_router, seed), spec, validator, self.watch)
+
         self.byzantine: list[Byzantine] = []
         self.replicas: list[SimReplica] = []
         self.guests: list[SimReplica] = []
         self.strangers: list[Stranger] = []
         for number in range(total + plan.has_guest):
-            spec = replace(draw_spec(plan, number, rng), founding=founding)
+            spec = replace(draw_spec(plan, number, rng), founding=founding, topic=topic)
             if number < correct:
-                replica = SimReplica(self.world, spec, new_router, validator, self.watch, seed)
+                replica = make(SimReplica, spec)
                 self.replicas.append(replica)
                 self.watch.correct[replica.id] = replica
             elif number < total:
-                evil = Byzantine(self.world, spec, new_router, validator, self.watch, seed)
+                evil = make(Byzantine, spec)
                 vices = rng.sample(DRAWN, rng.randint(1, 3))
                 if plan.is_long and not self.byzantine:
                     vices = [Vice.REPLAY, Vice.FICKLE]
@@ -198,24 +207,24 @@ class _Run:
                 plan.notes.append("+".join(vice.value for vice in vices))
                 self.byzantine.append(evil)
             else:
-                self.guests.append(SimReplica(self.world, spec, new_router, validator, self.watch, seed))
+                self.guests.append(make(SimReplica, spec))
         if plan.has_stranger:
-            stranger = Stranger(self.world, ReplicaSpec(total + plan.has_guest), new_router, validator, self.watch, seed)
+            stranger = make(Stranger, ReplicaSpec(total + plan.has_guest))
             stranger.until_s = plan.active_s
             self.strangers.append(stranger)
             self.watch.strangers.add(stranger.id)
 
-        self.rooms = Rooms(self.replicas[: plan.servers], rooms_rng) if has_rooms else None
         plan.notes.extend(["rooms"] * has_rooms)
 
     def work(self) -> CheckReport:
         """Run the seed to its end."""
         plan, world = self.plan, self.world
-        if self.rooms is not None:
-            self.rooms.plan(plan.active_s)
         for replica in (*self.replicas, *self.byzantine, *self.strangers):
-            replica.start()
+            replica.process.start()
         self._link()
+        if self._has_rooms:
+            self.rooms = Rooms(self.replicas[: plan.servers], self._params, self._rooms_rng)
+            self.rooms.plan(plan.active_s)
         self._plan_appends()
         self._plan_answers()
         self._plan_faults()
@@ -231,7 +240,7 @@ class _Run:
         limit_s = world.now + (CALM_S if "calm" in plan.notes else HEALED_S)
         while not self._is_over() and world.now < limit_s:
             self._step()
-        self.watch.check_end()
+        self._check_end()
         self._probe()
         entries = len(self.replicas[0].state.values)
         nodes = len(self.replicas) + len(self.byzantine) + len(self.guests)
@@ -251,14 +260,13 @@ class _Run:
         if self.plan.router in GRAFTING:
             world.after(PROBES_WITHIN_S + GRAFTED_S, world.redial_grafted, world.now - HEARTBEAT_S)
         limit_s = world.now + (QUOTA_PROBES_S if self.plan.has_quotas else PROBES_S)
+        if self.rooms is not None:
+            self.rooms.probe()
+            self._run_for(IN_A_ROW * APART_S)
         self._run_for(PROBES_WITHIN_S)
         while not self._is_over() and world.now < limit_s:
             self._step()
-        self.watch.check_end()
-        if self.rooms is not None:
-            check = self.rooms.probe()
-            self._run_for(IN_A_ROW * APART_S + LATEST_S)
-            check()
+        self._check_end()
 
     def _run_for(self, seconds: float) -> None:
         until_s = self.world.now + seconds
@@ -271,10 +279,17 @@ class _Run:
         replica = self.rng.choice(self.replicas)
         if replica.is_up:
             self.watch.check_limits(replica)
+        if self.rooms is not None:
+            self.rooms.sample()
+
+    def _check_end(self) -> None:
+        self.watch.check_end()
+        if self.rooms is not None:
+            self.rooms.check_end()
 
     def _is_over(self) -> bool:
         is_quiet = all(replica.log.is_idle for replica in self.replicas) and not any(guest.is_up for guest in self.guests)
-        return is_quiet and self.watch.has_converged()
+        return is_quiet and self.watch.has_converged() and (self.rooms is None or self.rooms.is_over())
 
     # The network
 
@@ -289,7 +304,7 @@ class _Run:
         def link(a: SimReplica, b: SimReplica, kinds: tuple[PeerKind, PeerKind]) -> None:
             if a is not b and frozenset((a.id, b.id)) not in known:
                 known.add(frozenset((a.id, b.id)))
-                world.link(a, b, kinds)
+                world.link(a.process, b.process, kinds)
 
         is_line = rng.random() < 0.2
         for index in range(1, len(servers)):
@@ -301,7 +316,7 @@ class _Run:
             for hub in rng.sample(servers, min(len(servers), 1 + (rng.random() < 0.2))):
                 if plan.has_quotas and (late := random.Random(f"late {self.seed} {client.id}")).random() < LATE_CLIENTS:
                     # It and its hub have much to tell each other by then.
-                    world.at(plan.active_s * (0.5 + 0.5 * late.random()), world.link, client, hub, spoke)
+                    world.at(plan.active_s * (0.5 + 0.5 * late.random()), world.link, client.process, hub.process, spoke)
                 else:
                     link(client, hub, spoke)
         for evil in self.byzantine:
@@ -329,7 +344,7 @@ class _Run:
         for stranger in self.strangers:
             rng, until_s = random.Random(f"answers {self.seed}"), stranger.until_s
             for server in rng.sample(self.replicas[: self.plan.servers], min(self.plan.servers, rng.randint(1, 3))):
-                self.world.link(stranger, server, (PeerKind.MESH, PeerKind.MESH))
+                self.world.link(stranger.process, server.process, (PeerKind.MESH, PeerKind.MESH))
             for _ in range(rng.randint(10, ANSWERS_MAX)):
                 answer = partial(append_answer, rng.choice(self.replicas), rng, is_poison=rng.random() < POISON_SHARE)
                 self.world.at(0.5 + (until_s - 0.5) * rng.random(), answer)
@@ -429,23 +444,23 @@ class _Run:
 
     def _crash(self, replica: SimReplica, kind: Crash, downtime_s: float) -> None:
         if replica.is_up:
-            replica.crash(kind, self.rng)
+            replica.process.crash(kind, self.rng)
             self.world.after(downtime_s, self._restart, replica)
 
     def _restart(self, replica: SimReplica) -> None:
         if not replica.is_up:
-            replica.start()
+            replica.process.start()
 
     def _invite(self, guest: SimReplica) -> None:
         """Let a replica with a history of its own join briefly. It leaves for good, most likely while others pull from it."""
         rng, world = self.rng, self.world
-        guest.start()
+        guest.process.start()
         for index in range(rng.randint(5, 20)):
             guest.append([pcf.encode({"guest": index * 10 + number}) for number in range(10)])
         host = rng.choice(self.replicas[: self.plan.servers])
         kinds = (PeerKind.MESH, PeerKind.MESH) if rng.random() < 0.5 else (PeerKind.HUB, PeerKind.CLIENT)
-        world.after(VISIT_S, world.link, guest, host, kinds)
-        world.after(VISIT_S + 0.2 + 1.2 * rng.random(), guest.leave)
+        world.after(VISIT_S, world.link, guest.process, host.process, kinds)
+        world.after(VISIT_S + 0.2 + 1.2 * rng.random(), guest.process.leave)
         if random.Random(f"spreading {self.seed}").random() < 0.7:
             world.after(VISIT_S, self._spoil_links, SPREADING)
             world.after(VISIT_S + SPREADING_S, self._spoil_links, LinkFaults())
@@ -462,10 +477,12 @@ class _Run:
         for replica in self.replicas:
             self._trouble(replica, Trouble())
         for evil in self.byzantine:
-            evil.leave()
+            evil.process.leave()
         for replica in self.replicas:
             replica.spec = replace(replica.spec, cuts=min(replica.spec.cuts, CUTS_HEALED_MAX))
             self._restart(replica)
+        if self.rooms is not None:
+            self.rooms.heal()
         if self.plan.router in PROMISING:
             world.redial_lossy()
             if self.plan.router in GRAFTING:

@@ -116,8 +116,9 @@ class Invariants:
         self._parts: tuple[PerReplica[Any], ...] = (*spreading, self._reputation, self._pulling, self._quotas, self.routers)
         # Events at which only the parts look.
         self.on_refused_entries = self._passed_on(self._law.on_refused, self._waiting.on_refused)
-        self.on_connected = self._passed_on(self._reputation.on_connected, self._quotas.on_connected, self.routers.on_connected)
+        self.on_connected = self._passed_on(self._quotas.on_connected, self.routers.on_connected)
         self.on_rpc = self._passed_on(lambda replica, peer, rpc: self._reputation.on_heard(replica, peer), self.routers.on_rpc)
+        self.on_leaving = self._passed_on(self.routers.on_leaving)
         self.on_refused = self._passed_on(self.routers.on_refused)
         self.on_rpc_handled = self._passed_on(self.routers.on_rpc_handled)
         self.on_push_opened = self._passed_on(self._telling.on_push_opened, self._spreading.on_push_opened)
@@ -140,7 +141,8 @@ class Invariants:
         return handle
 
     def _fail(self, invariant: str, replica: SimReplica, detail: str) -> NoReturn:
-        raise Violation(invariant, replica.id, replica.world.now, detail)
+        is_first = replica.topic == next(iter(replica.process.logs))
+        raise Violation(invariant, replica.id if is_first else f"{replica.id}, {replica.topic},", replica.world.now, detail)
 
     # Commits
 

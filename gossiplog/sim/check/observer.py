@@ -14,8 +14,8 @@ from ...pubsub.types import PeerId
 from ...reconcile import Reconciled
 from ...sync.result import SyncResult
 
-Stream: TypeAlias = tuple[str, PeerId, int]
-"""A stream's purpose, its opener, and its number among the opener's streams."""
+Stream: TypeAlias = tuple[str, PeerId, int, str]
+"""A stream's purpose, its opener, its number among the opener's streams, and the topic of its log."""
 
 
 NO_TOKEN = -1
@@ -59,6 +59,9 @@ class ReplicaObserver(Protocol[R_contra]):
 
     def on_recovered(self, replica: R_contra) -> None:
         """The replica has started again from its disk."""
+
+    def on_leaving(self, replica: R_contra) -> None:
+        """The replica is about to close its log."""
 
     def on_foreseen(self, replica: R_contra, source: PeerId, entry: Entry) -> None:
         """The replica is about to forward an entry that it has not stored yet."""

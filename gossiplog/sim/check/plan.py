@@ -54,11 +54,7 @@ class ReplicaSpec:
     resumes: bool = True
     hangs_up: bool = True
     founding: tuple[Entry, ...] = ()
-
-    @property
-    def topic(self) -> str:
-        """Its log's."""
-        return self.founding[0].topic if self.founding else TOPIC
+    topic: str = TOPIC
 
 
 ANSWER_S, ENDING_S, TIMER_S = 0.3, 4.0, 0.2

@@ -1,12 +1,15 @@
-"""A simulated replica: the broadcast machine of the live service over a real log, in memory and on a disk that forgets."""
+"""Simulated replicas: processes with connections and one router, and the logs that each holds, one or several.
+
+A log is the broadcast machine of the live service over a real log, in memory and on a disk that forgets.
+"""
 
 from __future__ import annotations
 
 import math
 import random
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -36,17 +39,16 @@ from ...limits import TokenBucket
 from ...log.requests import ReadLeaves
 from ...plan import Plan, Request
 from ...pubsub.actions import AnotherSource, Connect, Deliver, Probe, Published, SendRpc, SetTimer, Validate
-from ...pubsub.events import ConnectFailed, Outcome, Probed, RpcReceived, SendFailed, Start, TimerFired, Validated
+from ...pubsub.events import ConnectFailed, Probed, RpcReceived, SendFailed, Start, TimerFired
 from ...pubsub.router import Router
-from ...pubsub.rpc import Rpc
-from ...pubsub.types import PeerId, TimerToken
+from ...pubsub.rpc import Control, Rpc
+from ...pubsub.types import MessageId, PeerId, TimerToken
 from ...store.memory.state import MemoryState
 from .disk import Crash, Disk
 from .law import RULE, make_application
 from .log_on_disk import LogOnDisk, Validator
 from .observer import ReplicaObserver, Stream
 from .plan import ReplicaSpec
-from .rooms import ROOMS, Rooms
 from .sessions import Server
 from .syncs import Syncs
 from .world import SimWire, SimWorld
@@ -59,6 +61,8 @@ HEARD_OF_S = 0.3
 VERIFY_S, VERIFY_SHARE = 0.05, 0.3
 """The largest delay of a verification, and the share of replicas that verify with a delay."""
 ADDRESSES = 3
+HELD: Stream = ("held", PeerId(""), 0, "")
+"""The stream on which peers tell each other that they have opened a log, or closed it."""
 
 
 def address_of(peer: PeerId) -> str:
@@ -91,45 +95,292 @@ class _QuotaAlone:
         return _NOBODY
 
 
-class SimReplica:
-    """One replica. In a crash it loses everything that is not on its disk."""
+class SimProcess:
+    """One process: its clock, its connections, the router that all its logs share, and the logs, in a crash of which only disks survive.
 
-    def __init__(
-        self,
-        world: SimWorld,
-        spec: ReplicaSpec,
-        make_router: Callable[[random.Random], Router],
-        validator: Validator,
-        observer: ReplicaObserver[SimReplica],
-        seed: int,
-    ) -> None:
+    Attributes:
+        logs: The logs by topic, open or closed. The first is open while the process runs, and all processes hold it; of the others, the
+            ends of a connection tell each other which they hold.
+        wires: The connection with each peer.
+        met: How often it was connected with each peer, earlier starts included.
+        see: Called with each event given to a machine and the actions it returned.
+    """
+
+    def __init__(self, world: SimWorld, spec: ReplicaSpec, make_router: Callable[[random.Random], Router], seed: int) -> None:
         self.id = PeerId(f"n{spec.number}")
         self.world = world
         self.spec = spec
-        self.signer = signer_of(seed, spec.number)
-        self.disk = Disk()
+        self.seed = seed
         self.is_up = False
+        self.epoch = 0
+        self.shared: SharedRouter
+        self.logs: dict[str, SimReplica] = {}
+        self.wires: dict[PeerId, SimWire] = {}
+        self.met = Counter[PeerId]()
+        self.see: Callable[[events.Event | SharedEvent, Sequence[Action]], None] | None = None
+        self._make_router = make_router
+        self._streams = 0
+
+    # Life
+
+    def start(self) -> None:
+        """Start, and open the logs that were open."""
+        self.epoch += 1
+        self.is_up = True
+        name = f"{self.seed} {self.spec.number} {self.epoch}"
+        self.rng, self.late = random.Random(f"replica {name}"), random.Random(f"late {name}")
+        self.shared = SharedRouter(self._make_router(self.rng))
+        self.wires = {}
+        self._held: dict[PeerId, set[str]] = {}
+        self._todo: deque[tuple[SimReplica | None, Action]] = deque()
+        self._is_acting = False
+        self._timers: dict[TimerToken, float] = {}
+        self.tell(Start(self.id))
+        for log in self.logs.values():
+            if log.is_wanted:
+                log.start()
+
+    def crash(self, kind: Crash, rng: random.Random) -> None:
+        """Crash."""
+        self.is_up = False
+        self.epoch += 1
+        for log in self._open():
+            log.stop()
+        for log in self.logs.values():
+            log.disk.crash(kind, rng)
+        self.world.drop_all(self)
+
+    def leave(self) -> None:
+        """Leave for good, and answer to what happens when connections close."""
+        self.is_up = False
+        self.epoch += 1
+        logs = self._open()
+        for log in logs:
+            log.epoch += 1
+        self.world.unlink(self)
+        for log in logs:
+            log.is_up = False
+
+    def open(self, log: SimReplica) -> None:
+        """Open a log that was closed, and tell peers so."""
+        self._say_held(log.topic, is_held=True)
+        log.start()
+        for peer, wire in self.wires.items():
+            if log.topic in self._held[peer]:
+                log.on_connected(wire)
+
+    def close(self, log: SimReplica) -> None:
+        """Close a log while the others go on."""
+        log.observer.on_leaving(log)
+        log.stop()
+        log.disk.crash(Crash.KILL, self.late)
+        self.tell(events.StopBroadcast(), log)
+        self._say_held(log.topic, is_held=False)
+
+    def _say_held(self, topic: str, *, is_held: bool) -> None:
+        for wire in self.wires.values():
+            self.world.tell(wire, self, HELD, (topic, is_held))
+
+    def _open(self) -> list[SimReplica]:
+        return [log for log in self.logs.values() if log.is_up]
+
+    def local_now(self) -> float:
+        """Return the time on its clock."""
+        return self.spec.offset_s + self.world.now * self.spec.rate
+
+    def at_local(self, local_s: float, call: Callable[..., None], *arguments: Any) -> None:
+        """Call at a time on its clock."""
+        # An inexact clock causes rounding errors; a nanosecond later the time has certainly come.
+        self.world.at((local_s - self.spec.offset_s) / self.spec.rate + 1e-9, call, *arguments)
+
+    def new_stream(self, purpose: str, topic: str) -> Stream:
+        """Name a stream of its own."""
+        self._streams += 1
+        return purpose, self.id, self._streams, topic
+
+    # The machines
+
+    def tell(self, event: events.Event | SharedEvent, log: SimReplica | None = None) -> None:
+        """Hand an event to a log's machine, or to the router, and carry out what follows in order."""
+        todo = self._ask(event, log)
+        for shown in todo:
+            # At once, while its view is current: an earlier action of this turn may close a connection that a later one sends on.
+            self._show(*shown)
+        self._todo.extend(todo)
+        if self._is_acting:
+            return
+        self._is_acting = True
+        while self._todo:
+            asked, action = self._todo.popleft()
+            (self if asked is None or not asked.is_up else asked).act(action)
+        self._is_acting = False
+
+    def _ask(self, event: Any, log: SimReplica | None) -> list[tuple[SimReplica | None, Action]]:
+        """Return what an event leads to, with the logs' answers in the places of what the router asks of them."""
+        actions = (self.shared if log is None else log.machine).handle(event, self.local_now())
+        if self.see is not None:
+            self.see(event, actions)
+        out: list[tuple[SimReplica | None, Action]] = []
+        for action in actions:
+            if isinstance(action, Validate | AnotherSource):
+                asked = self.logs[action.message.topic if isinstance(action, Validate) else action.topic]
+                if asked.is_up:
+                    out += self._ask(action, asked)
+            else:
+                out.append((log, action))
+        return out
+
+    def _show(self, of: SimReplica | None, action: Action) -> None:
+        """Show an action to the checkers: what the router says and does, to those of the log that it is about."""
+        match action:
+            case SendRpc(peers, rpc, is_urgent):
+                for log, part in self._parts(rpc):
+                    log.show(action if part is rpc else SendRpc(peers, part, is_urgent))
+            case Deliver() | Published():
+                held = self.logs.get(action.topic if isinstance(action, Published) else action.message.topic)
+                if held is not None and held.is_up:
+                    held.show(action)
+            case _ if of is not None and of.is_up:
+                of.show(action)
+            case _:
+                pass
+
+    def _parts(self, rpc: Rpc) -> Iterable[tuple[SimReplica, Rpc]]:
+        """Cut an RPC into those about each open log."""
+        if self.world.topics is None:
+            return [(log, rpc) for log in self._open()]
+        self.world.topics.update((message.id, message.topic) for message in rpc.messages)
+        for ihave in () if rpc.control is None else rpc.control.ihave:
+            self.world.topics.update(dict.fromkeys(ihave.ids, ihave.topic))
+        first = next(iter(self.logs))
+        parts = [(log, _part_of(rpc, log.topic, self.world.topics, first)) for log in self._open()]
+        return [(log, part) for log, part in parts if part is not None]
+
+    def act(self, action: Action) -> None:
+        """Carry out what the router asks for."""
+        match action:
+            case SendRpc(peers, rpc, _):
+                for peer in peers:
+                    self.send_rpc(peer, rpc)
+            case SetTimer(token, at):
+                self._timers[token] = at
+                at_s = at + self.spec.timer_s * self.late.random()
+                self.at_local(at_s, self._on_timer, self.epoch, token, at)
+            case Ban(peer):
+                if peer in self.wires:
+                    self.world.close(self.wires[peer])
+            case Connect(peer):
+                if peer not in self.wires:
+                    self.tell(ConnectFailed(peer))
+            case Probe(peer):
+                wire = self.wires.get(peer)
+                self.tell(Probed(peer, None if wire is None else 2 * wire.latency_s))
+            case _:
+                # Deliveries are in a log already. The other facts are for observers.
+                pass
+
+    def send_rpc(self, peer: PeerId, rpc: Rpc) -> None:
+        """Send an RPC, or tell the router that it could not be sent."""
+        wire = self.wires.get(peer)
+        if wire is not None and self.world.send_rpc(wire, self, rpc):
+            return
+        if wire is not None:
+            for log, part in self._parts(rpc):
+                log.observer.on_refused(log, peer, part)
+        self.tell(SendFailed(peer, rpc))
+
+    def _on_timer(self, epoch: int, token: TimerToken, at: float) -> None:
+        if epoch == self.epoch and self._timers.get(token) == at:
+            del self._timers[token]
+            self.tell(TimerFired(token))
+
+    # The world
+
+    def on_connected(self, wire: SimWire) -> None:
+        """See `Inhabitant`."""
+        peer = wire.other(self).id
+        self.wires[peer], self._held[peer] = wire, set()
+        self.met[peer] += 1
+        first, *others = self._open()
+        first.on_connected(wire)
+        for log in others:
+            self.world.tell(wire, self, HELD, (log.topic, True))
+
+    def on_closed(self, wire: SimWire) -> None:
+        """See `Inhabitant`."""
+        peer = wire.other(self).id
+        if self.wires.get(peer) is wire:
+            del self.wires[peer]
+            logs = [log for log in self._open() if peer in log.wires]
+            for log in logs:
+                log.on_closed(wire)
+            for log in logs:
+                log.on_parted(wire)
+
+    def on_rpc(self, wire: SimWire, rpc: Rpc) -> None:
+        """See `Inhabitant`."""
+        peer, parts = wire.other(self).id, self._parts(rpc)
+        for log, part in parts:
+            log.observer.on_rpc(log, peer, part)
+        self.tell(RpcReceived(peer, rpc))
+        for log, part in parts:
+            if log.is_up:
+                log.on_rpc_handled(part)
+
+    def on_stream(self, wire: SimWire, stream: Stream, message: Any) -> None:
+        """See `Inhabitant`."""
+        if stream is HELD:
+            topic, is_held = message
+            self._on_held(wire, topic, is_held=is_held)
+        elif self.logs[stream[3]].is_up:
+            self.logs[stream[3]].on_stream(wire, stream, message)
+
+    def _on_held(self, wire: SimWire, topic: str, *, is_held: bool) -> None:
+        """A peer says that it has opened a log or closed it."""
+        peer, log = wire.other(self).id, self.logs.get(topic)
+        (self._held[peer].add if is_held else self._held[peer].discard)(topic)
+        if log is not None and log.is_up:
+            if is_held:
+                log.on_connected(wire)
+            elif peer in log.wires:
+                log.on_closed(wire)
+                log.on_parted(wire)
+
+
+class SimReplica:
+    """One log of a process.
+
+    Attributes:
+        wires: The connections on which the peer holds the log as well.
+        is_up: The log is open.
+        is_wanted: It is opened when its process starts.
+    """
+
+    def __init__(self, process: SimProcess, spec: ReplicaSpec, validator: Validator, observer: ReplicaObserver[SimReplica]) -> None:
+        self.id = process.id
+        self.process = process
+        self.world = process.world
+        self.spec = spec
+        self.topic = spec.topic
+        self.signer = signer_of(process.seed, spec.number)
+        self.disk = Disk()
+        self.is_up, self.is_wanted = False, True
         self.epoch = 0
         self.log: LogOnDisk
         self.shared: SharedRouter
         self.machine: Broadcast
         self.wires: dict[PeerId, SimWire] = {}
-        # Called with each event given to a machine and the actions it returned.
-        self.see: Callable[[events.Event | SharedEvent, Sequence[Action]], None] | None = None
-        # What goes on in other topics on its router; None in seeds without any.
-        self.rooms: Rooms | None = None
+        self.observer = observer
+        self.local_now = process.local_now
         self._validator = validator
-        self._observer = observer
-        self._seed = seed
-        self._make_router = make_router
-        self._streams = 0
-        slow = random.Random(f"verify {seed} {spec.number}")
+        slow = random.Random(f"verify {process.seed} {spec.number}")
         self._verify_s = VERIFY_S * slow.random() if slow.random() < VERIFY_SHARE else 0.0
+        process.logs[spec.topic] = self
 
     # Life
 
     def start(self) -> None:
-        """Start from the disk's contents."""
+        """Open the log from the disk's contents."""
         self.epoch += 1
         self.is_up = True
         self.log = LogOnDisk(
@@ -137,25 +388,20 @@ class SimReplica:
             self.spec.commit_s,
             is_durable=self.spec.is_durable,
             later=lambda wait_s, call: self.world.after(wait_s, self._wake, self.epoch, call),
-            on_signed=lambda entries: self._observer.on_signed(self, entries),
+            on_signed=lambda entries: self.observer.on_signed(self, entries),
             on_commit=self._on_commit,
-            on_refused=lambda entries: self._observer.on_refused_entries(self, entries),
-            on_writing=lambda step: self._observer.on_writing(self, step),
-            late=random.Random(f"disk {self._seed} {self.spec.number} {self.epoch}"),
+            on_refused=lambda entries: self.observer.on_refused_entries(self, entries),
+            on_writing=lambda step: self.observer.on_writing(self, step),
+            late=random.Random(f"disk {self.process.seed} {self.spec.number} {self.epoch}"),
             application=make_application(self.signer.did, self.epoch),
             rule=RULE if self.spec.has_rule else None,
-            topic=self.spec.topic,
+            topic=self.topic,
             founding=self.spec.founding,
         )
-        rng = random.Random(f"replica {self._seed} {self.spec.number} {self.epoch}")
+        self.shared, self._late = self.process.shared, self.process.late
         # No entry may depend on heads being told again merely because time has passed.
-        self.shared = SharedRouter(self._make_router(rng))
-        self.machine = Broadcast(self.shared, self.spec.topic, rng, tell_again_s=math.inf)
+        self.machine = Broadcast(self.shared, self.topic, self.process.rng, tell_again_s=math.inf)
         self.wires = {}
-        self.rng = rng
-        self._late = random.Random(f"late {self._seed} {self.spec.number} {self.epoch}")
-        self._todo: deque[Action] = deque()
-        self._is_acting = False
         self._timers: dict[TimerToken, float] = {}
         self._verifying = 0
         self._is_elsewhere = False
@@ -165,27 +411,16 @@ class SimReplica:
         # The rules under which each peer brings entries.
         self._bringers: dict[PeerId, Bringer] = {}
         self._push_streams: dict[PeerId, Stream] = {}
-        self.syncs = Syncs(self, self._late, self.make_server, self._observer)
-        self._observer.on_recovered(self)
-        self.tell_router(Start(self.id))
+        self.syncs = Syncs(self, self._late, self.make_server, self.observer)
+        self.observer.on_recovered(self)
         self.tell(events.StartBroadcast(may_foresee=not (self.spec.has_rule or self.spec.is_shared or self.spec.founding)))
-        if self.rooms is not None:
-            self.rooms.on_started(self)
         if not self.spec.is_durable:
             self._sync_disk()
 
-    def crash(self, kind: Crash, rng: random.Random) -> None:
-        """Crash."""
+    def stop(self) -> None:
+        """Let nothing that was begun go on: the log is closed, or its process has ended."""
         self.is_up = False
         self.epoch += 1
-        self.disk.crash(kind, rng)
-        self.world.drop_all(self)
-
-    def leave(self) -> None:
-        """Leave for good."""
-        self.is_up = False
-        self.epoch += 1
-        self.world.unlink(self)
 
     def append(self, payloads: Sequence[bytes]) -> None:
         """Append payloads in PCF. They are acknowledged and published after the commit."""
@@ -214,14 +449,9 @@ class SimReplica:
         """Return whether nothing is being verified, written or read."""
         return self.log.is_idle and not self._verifying and not self.spec.answer_s
 
-    def local_now(self) -> float:
-        """Return the time on its clock."""
-        return self.spec.offset_s + self.world.now * self.spec.rate
-
     def wake_at(self, local_s: float, call: Callable[[], None]) -> None:
-        """Call at a time on its clock, unless it has crashed by then."""
-        # An inexact clock causes rounding errors; a nanosecond later the time has certainly come.
-        self.world.at((local_s - self.spec.offset_s) / self.spec.rate + 1e-9, self._wake, self.epoch, call)
+        """Call at a time on the process's clock, unless the log has been closed by then."""
+        self.process.at_local(local_s, self._wake, self.epoch, call)
 
     def _wake(self, epoch: int, call: Callable[[], None]) -> None:
         if epoch == self.epoch:
@@ -229,61 +459,15 @@ class SimReplica:
 
     def tell(self, event: events.Event) -> None:
         """Hand an event to the log's machine and carry out its actions in order."""
-        self._carry_out(self._all(event, self.machine.handle(event, self.local_now())))
+        self.process.tell(event, self)
 
-    def tell_router(self, event: SharedEvent) -> None:
-        """Hand an event to the router and carry out its actions in order."""
-        self._carry_out(self._all(event, self.shared.handle(event, self.local_now())))
-
-    def _all(self, event: events.Event | SharedEvent, actions: Sequence[Action]) -> list[Action]:
-        """Return what an event leads to, with the log's answers in the places of what the router asks of it."""
-        if self.see is not None:
-            self.see(event, actions)
-        out: list[Action] = []
-        for action in actions:
-            if self.rooms is not None and isinstance(action, Validate) and action.message.topic in ROOMS:
-                accepted = Validated(action.message.id, Outcome.ACCEPT)
-                out += self._all(accepted, self.shared.handle(accepted, self.local_now()))
-            elif isinstance(action, Validate | AnotherSource):
-                out += self._all(action, self.machine.handle(action, self.local_now()))
-            else:
-                out.append(action)
-        return out
-
-    def _carry_out(self, actions: Sequence[Action]) -> None:
-        for action in actions:
-            # At once, while its view is current: an earlier action of this turn may close a connection that a later one sends on.
-            match action:
-                case EntryForeseen(entry, found):
-                    self._observer.on_foreseen(self, entry.source, found)
-                case EntryDecided(entry, verdict):
-                    self._observer.on_verdict(self, entry.source, entry.key, verdict)
-                case EntriesAppended(entries):
-                    self._observer.on_appended(self, entries)
-                case SendRpc(peers, rpc, is_urgent) if self.rooms is not None:
-                    self.rooms.on_sent(self, action)
-                    self._observer.on_action(self, SendRpc(peers, self.rooms.apart(rpc), is_urgent))
-                case Deliver(message) if self.rooms is not None and message.topic in ROOMS:
-                    self.rooms.on_delivered(self, action)
-                case Published(_, topic) if topic in ROOMS:
-                    pass
-                case _:
-                    self._observer.on_action(self, action)
-        self._todo.extend(actions)
-        if self._is_acting:
-            return
-        self._is_acting = True
-        while self._todo:
-            self._act(self._todo.popleft())
-        self._is_acting = False
-
-    # The world
+    # What the process tells
 
     def on_connected(self, wire: SimWire) -> None:
-        """See `Inhabitant`."""
+        """A peer that holds the log is connected."""
         peer, kind = wire.other(self).id, wire.kind_for(self)
         self.wires[peer] = wire
-        self._observer.on_connected(self, peer)
+        self.observer.on_connected(self, peer)
         protocol = self.shared.protocols[0] if kind is events.PeerKind.MESH else None
         bringer = Bringer()
         if self.allowance is not None and kind is events.PeerKind.CLIENT:
@@ -292,58 +476,67 @@ class SimReplica:
         self.tell(events.Connected(peer, kind, wire.side(self) == 0, protocol, bringer=bringer))
 
     def on_closed(self, wire: SimWire) -> None:
-        """See `Inhabitant`."""
+        """A peer has gone, or has closed the log."""
         peer = wire.other(self).id
-        if self.wires.get(peer) is not wire:
-            return
         del self.wires[peer]
-        self._observer.on_closed(self, peer)
+        self.observer.on_closed(self, peer)
         self._push_streams.pop(peer, None)
         self.tell(events.Disconnected(peer))
-        self._observer.on_parted(self, peer)
+
+    def on_parted(self, wire: SimWire) -> None:
+        """All logs of the process that it is about have been told of that."""
+        peer = wire.other(self).id
+        self.observer.on_parted(self, peer)
         self.syncs.on_closed(wire, peer)
 
-    def on_rpc(self, wire: SimWire, rpc: Rpc) -> None:
-        """See `Inhabitant`."""
-        peer = wire.other(self).id
-        self._observer.on_rpc(self, peer, rpc if self.rooms is None else self.rooms.apart(rpc))
-        self.tell_router(RpcReceived(peer, rpc))
-        self._observer.on_rpc_handled(self)
+    def on_rpc_handled(self, rpc: Rpc) -> None:
+        """What is about the log in an RPC has been handled, with all immediate consequences."""
+        self.observer.on_rpc_handled(self)
 
     def on_stream(self, wire: SimWire, stream: Stream, message: Any) -> None:
-        """See `Inhabitant`."""
+        """A message arrived on one of the log's streams."""
         peer = wire.other(self).id
         if stream[0] == "push":
             self._on_push(wire, peer, stream, message)
         else:
             self.syncs.receive(wire, peer, stream, message, is_ours=stream[1] == self.id)
 
+    def show(self, action: Action) -> None:
+        """Show an action to the checkers."""
+        match action:
+            case EntryForeseen(entry, found):
+                self.observer.on_foreseen(self, entry.source, found)
+            case EntryDecided(entry, verdict):
+                self.observer.on_verdict(self, entry.source, entry.key, verdict)
+            case EntriesAppended(entries):
+                self.observer.on_appended(self, entries)
+            case _:
+                self.observer.on_action(self, action)
+
     def _on_push(self, wire: SimWire, peer: PeerId, stream: Stream, message: Any) -> None:
         if message == "open":
             self._push_streams[peer] = stream
             self.world.send(wire, self, stream, "opened")
-            self._observer.on_push_opened(self, peer)
+            self.observer.on_push_opened(self, peer)
             self.tell(events.PushOpened(peer))
         elif self._push_streams.get(peer) != stream:
             return
         elif message == "opened":
-            self._observer.on_push_opened(self, peer)
+            self.observer.on_push_opened(self, peer)
             self.tell(events.PushOpened(peer))
         elif message is None:
             del self._push_streams[peer]
-            self._observer.on_push_closed(self, peer)
+            self.observer.on_push_closed(self, peer)
             self.tell(events.PushClosed(peer))
         else:
-            self._observer.on_pushed(self, peer, message)
+            self.observer.on_pushed(self, peer, message)
             self.tell(events.PushReceived(peer, message))
 
     # The machine's actions
 
-    def _act(self, action: Action) -> None:
+    def act(self, action: Action) -> None:
+        """Carry out what the machine asks for."""
         match action:
-            case SendRpc(peers, rpc, _):
-                for peer in peers:
-                    self.send_rpc(peer, rpc)
             case VerifyBatch():
                 self._verify(action)
             case InsertBatch(batch, verdicts):
@@ -353,7 +546,7 @@ class SimReplica:
                 self._tickets[ticket](list(verdicts))
             case AskLog():
                 self._on_ask(action)
-            case SetTimer(token, at):
+            case SetTimer(token, at) if token in LOG_TIMERS:
                 self._timers[token] = at
                 self.wake_at(at + self.spec.timer_s * self._late.random(), lambda: self._on_timer(token, at))
             case Push(peers, data):
@@ -368,27 +561,8 @@ class SimReplica:
                     self.world.break_stream(self.wires[peer], self._push_streams[peer])
             case StartSync():
                 self.syncs.start(action)
-            case Ban(peer):
-                if peer in self.wires:
-                    self.world.close(self.wires[peer])
-            case Connect(peer):
-                if peer not in self.wires:
-                    self.tell_router(ConnectFailed(peer))
-            case Probe(peer):
-                wire = self.wires.get(peer)
-                self.tell_router(Probed(peer, None if wire is None else 2 * wire.latency_s))
             case _:
-                # Deliveries are in the log already. The other facts are for observers.
-                pass
-
-    def send_rpc(self, peer: PeerId, rpc: Rpc) -> None:
-        """Send an RPC, or tell the machine that it could not be sent."""
-        wire = self.wires.get(peer)
-        if wire is not None and self.world.send_rpc(wire, self, rpc):
-            return
-        if wire is not None:
-            self._observer.on_refused(self, peer, rpc if self.rooms is None else self.rooms.apart(rpc))
-        self.tell_router(SendFailed(peer, rpc))
+                self.process.act(action)
 
     def _push(self, peer: PeerId, data: bytes) -> None:
         wire, stream = self.wires.get(peer), self._push_streams.get(peer)
@@ -402,12 +576,11 @@ class SimReplica:
     def _on_timer(self, token: TimerToken, at: float) -> None:
         if self._timers.get(token) == at:
             del self._timers[token]
-            (self.tell if token in LOG_TIMERS else self.tell_router)(TimerFired(token))
+            self.tell(TimerFired(token))
 
     def new_stream(self, purpose: str) -> Stream:
         """Name a stream of its own."""
-        self._streams += 1
-        return purpose, self.id, self._streams
+        return self.process.new_stream(purpose, self.topic)
 
     # The log
 
@@ -426,7 +599,7 @@ class SimReplica:
 
     def _look_up(self, request: Request[Any]) -> Any:
         if isinstance(request, ReadLeaves):
-            self._observer.on_looked_up(self, request.keys)
+            self.observer.on_looked_up(self, request.keys)
         return self.state.answer(request)
 
     def _verify(self, action: VerifyBatch) -> None:
@@ -447,7 +620,7 @@ class SimReplica:
         self.tell(events.BatchInserted(batch, events.NotStored.because(outcome) if isinstance(outcome, Exception) else outcome))
 
     def _on_commit(self, entries: Sequence[tuple[int, Entry]]) -> None:
-        self._observer.on_commit(self, entries)
+        self.observer.on_commit(self, entries)
         if self.allowance is not None:
             self.allowance.on_commit([entry for _, entry in entries])
         if entries and not self._is_elsewhere:
@@ -461,7 +634,7 @@ class SimReplica:
         """Insert entries from a sync, and pass on the verdicts."""
 
         def decided(verdicts: list[Verdict]) -> None:
-            self._observer.on_let_in(self, peer, verdicts)
+            self.observer.on_let_in(self, peer, verdicts)
             then(verdicts)
 
         self._tickets.append(decided)
@@ -469,14 +642,14 @@ class SimReplica:
 
     def _count(self) -> Allowance:
         """Count the log's entries, as a listener does when it starts."""
-        allowance = Allowance(self.spec.topic, _QuotaAlone(self.spec.quota or Quota()))
+        allowance = Allowance(self.topic, _QuotaAlone(self.spec.quota or Quota()))
         allowance.on_read([Entry.stored(value) for value in self.state.values])
         allowance.on_all_read()
         return allowance
 
     def _on_appended(self, verdicts: list[Verdict]) -> None:
         entries = [verdict.entry for verdict in verdicts if verdict.entry is not None]
-        self._observer.on_acknowledged(self, entries)
+        self.observer.on_acknowledged(self, entries)
 
     def _sync_disk(self) -> None:
         self.disk.sync()
@@ -485,3 +658,27 @@ class SimReplica:
     def make_server(self, wire: SimWire, stream: Stream, bucket: TokenBucket) -> Server:
         """Serve a peer that pulls from us."""
         return self.syncs.make_server(wire, stream, bucket)
+
+
+def _part_of(rpc: Rpc, topic: str, topics: Mapping[MessageId, str], first: str) -> Rpc | None:
+    """Return what is about one log in an RPC; None if nothing is. Ids that are in no message, as those of spam, are about the first."""
+
+    def is_own(id: MessageId) -> bool:
+        return topics.get(id, first) == topic
+
+    control = rpc.control
+    if control is not None:
+        control = Control(
+            tuple(each for each in control.ihave if each.topic == topic),
+            tuple(filter(is_own, control.iwant)),
+            tuple(each for each in control.graft if each == topic),
+            tuple(each for each in control.prune if each.topic == topic),
+            tuple(filter(is_own, control.idontwant)),
+            tuple(each for each in control.choke if each == topic),
+            tuple(each for each in control.unchoke if each == topic),
+        )
+    messages = tuple(message for message in rpc.messages if message.topic == topic)
+    overlay = tuple(each for each in rpc.overlay if each.topic == topic)
+    if not messages and not overlay and control in (None, Control()):
+        return None
+    return replace(rpc, messages=messages, control=control, overlay=overlay)

@@ -35,12 +35,6 @@ class ReputationInvariants(PerReplica[_Node]):
     def __init__(self, is_blameless: Callable[[PeerId], bool], fail: Fail) -> None:
         super().__init__(fail)
         self._is_blameless = is_blameless
-        # How often each replica and each of its peers were connected, earlier starts included.
-        self._met: Counter[tuple[PeerId, PeerId]] = Counter()
-
-    def on_connected(self, replica: SimReplica, peer: PeerId) -> None:
-        """A connection stands."""
-        self._met[replica.id, peer] += 1
 
     def on_rejected(self, replica: SimReplica, source: PeerId, number: int = 1) -> None:
         """Entries from a peer were rejected, and the machine is about to be told."""
@@ -74,7 +68,7 @@ class ReputationInvariants(PerReplica[_Node]):
             if state.score is not None and self._is_blameless(state.peer) and state.peer in replica.wires:
                 wire = replica.wires[state.peer]
                 # It may fail to heed an RPC because that was lost on an earlier connection or with a restart.
-                is_first = self._met[replica.id, state.peer] == 1
+                is_first = replica.process.met[state.peer] == 1
                 if state.score.total < 0 and is_first and not (wire.has_lost or wire.has_dropped or wire.has_doubled):
                     self._fail("no correct peer has a bad score", replica, f"{state.peer}: {state.score}")
 

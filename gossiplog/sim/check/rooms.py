@@ -1,13 +1,7 @@
-"""Rooms: topics beside the log's on the same routers and connections, which some servers follow for a while and others only publish to.
+"""Rooms: further logs of some servers, beside the log that all replicas hold, on the same routers and connections.
 
-The invariants of everything else are about the log's topic. What belongs to a room is kept from them by `apart`, and checked here:
-
-| invariant | when |
-|---|---|
-| a message goes only to peers that are known to follow its topic, on connections that have lost nothing | every RPC |
-| it is delivered once, to those who follow its topic | every delivery |
-| whoever has left a topic has no part in it | every LEAVE |
-| of several messages in a row one comes to each follower that a path of followers leads to | at the end |
+The members of a room open it, close it and open it again while others go on, and append to it. A room has checkers of its own, so all
+that must hold of a log must hold of each. Servers that are no members publish into it: such an entry comes to all members as well.
 
 Source: docs/spec/simulator.md, "The whole log under faults".
 """
@@ -15,164 +9,191 @@ Source: docs/spec/simulator.md, "The whole log under faults".
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NoReturn, Protocol
+from functools import partial
 
-from ...broadcast.events import PeerKind
-from ...broadcast.shared_router import SharedEvent, SharedRouter
-from ...pubsub.actions import Deliver, SendRpc
-from ...pubsub.events import Publish, Subscribe, Unsubscribe
-from ...pubsub.rpc import Message, Rpc
-from ...pubsub.types import MessageId, PeerId, Topic
+from ...codec import pcf
+from ...entry.rules import next_clock
+from ...entry.signing import sign_entry
+from ...pubsub.events import Publish
+from ...pubsub.params import CommonParams, MeshsubParams
+from ...pubsub.rpc import Message
+from ...pubsub.types import Topic
+from ...sync.rpc import Insert
+from ...sync.wire import encode_event
+from .invariants import Invariants
+from .log_on_disk import Validator
 from .observer import Violation
-from .world import Inhabitant, SimWire, SimWorld
+from .replica import SimReplica
+from .world import SimWire
 
-ROOMS = tuple(Topic(f"room-{number}.example.com") for number in range(3))
 ROOMS_ONE_IN, ROOMS_FIRST = 8, 6
 """Seeds 6, 14, 22, … have rooms, if they have two servers."""
+ROOMS_MAX = 2
+MEMBERS_MAX = 5
 FAN_OUT_SHARE = 0.5
-"""The share of those in which gossipsub publishes to its mesh or its fan-out peers, and not to all."""
-TURNS_MAX = 12
-"""The most that one server does about rooms: it joins one, leaves one, or publishes to one."""
-IN_A_ROW, APART_S = 5, 1.5
-LATEST_S = 8.0
-"""A message comes within this time: gossip over several hops, each at a heartbeat."""
+"""The share of those seeds in which gossipsub publishes to its mesh or its fan-out peers, and not to all."""
+ENTRIES_MIN, ENTRIES_MAX = 10, 30
+OUTSIDE_SHARE = 0.2
+"""The share of a room's entries that somebody publishes who is no member."""
+OPEN_S, CLOSED_S = 6.0, 2.0
+"""How long a room is open or closed at one of its members, at most, and a second longer: by then nothing is on its way to it."""
+CLOSING_SHARE = 0.6
+IN_A_ROW, APART_S = 3, 1.5
 
 
-class RoomGuest(Inhabitant, Protocol):
-    """A replica with a router, as far as rooms are concerned."""
+class RoomLogs:
+    """One room: the logs of its members.
 
-    rooms: Rooms | None
-    world: SimWorld
-    shared: SharedRouter
-    wires: dict[PeerId, SimWire]
+    Attributes:
+        logs: The logs of its members.
+        outside: Servers that are no members.
+        last: The keys of the entries that were published last, in a row, by one of those.
+    """
 
-    def tell_router(self, event: SharedEvent) -> None:
-        """Hand an event to the router."""
+    def __init__(self, topic: str, members: Sequence[SimReplica], outside: Sequence[SimReplica], params: CommonParams) -> None:
+        self.topic = topic
+        self.watch = Invariants()
+        if isinstance(params, MeshsubParams):
+            self.watch.routers.mesh = params
+        self.outside = outside
+        self.last: list[bytes] = []
+        validator = Validator(topic)
+        self.logs: list[SimReplica] = []
+        for member in members:
+            spec = replace(member.spec, topic=topic, founding=(), has_rule=False, is_shared=False, quota=None, cuts=0.0)
+            log = SimReplica(member.process, spec, validator, self.watch)
+            log.is_wanted = False
+            self.logs.append(log)
+            self.watch.correct[log.id] = log
+
+    def open(self) -> list[SimReplica]:
+        """Return the members' logs that are open."""
+        return [log for log in self.logs if log.is_up]
 
 
 class Rooms:
-    """What the servers of one seed do about rooms, and what becomes of it.
+    """The rooms of one seed.
 
     Args:
-        servers: Correct replicas with a router.
+        servers: Correct replicas with a router, all of them linked with each other over one another.
     """
 
-    def __init__(self, servers: Sequence[RoomGuest], rng: random.Random) -> None:
-        self._rng = rng
+    def __init__(self, servers: Sequence[SimReplica], params: CommonParams, rng: random.Random) -> None:
         self._servers = servers
-        # The messages of rooms: those who have them.
-        self._delivered: dict[MessageId, set[PeerId]] = {}
-        self._numbers = iter(range(1_000_000))
-        # Who follows which rooms, also while it is down.
-        self._followed: dict[PeerId, dict[Topic, None]] = {server.id: {} for server in servers}
+        self._rng = rng
+        self._world = world = servers[0].world
+        self._until_s = 0.0
+        self._numbers: Iterator[int] = iter(range(1_000_000))
+        world.topics = {}
+        self.rooms: list[RoomLogs] = []
+        for number in range(rng.randint(1, ROOMS_MAX)):
+            members = self._choose()
+            outside = [server for server in servers if server not in members]
+            self.rooms.append(RoomLogs(f"room-{number}.example.com", members, outside, params))
+
+    def _choose(self) -> list[SimReplica]:
+        """Choose members such that each is linked with another."""
+        rng = self._rng
+        members = [rng.choice(self._servers)]
+        for _ in range(rng.randint(1, min(len(self._servers), MEMBERS_MAX) - 1)):
+            linked = {id for member in members for id in self._world.linked_with(member.id)}
+            members.append(rng.choice([server for server in self._servers if server.id in linked and server not in members]))
+        return members
 
     def plan(self, until_s: float) -> None:
         """Draw what happens up to a time."""
-        for server in self._servers:
-            server.rooms = self
-            for _ in range(self._rng.randint(1, TURNS_MAX)):
-                server.world.at(until_s * self._rng.random(), self._turn, server)
+        rng, self._until_s = self._rng, until_s
+        for room in self.rooms:
+            for log in room.logs:
+                self._world.at(until_s * rng.random() / 3, self._turn, log)
+            for _ in range(rng.randint(ENTRIES_MIN, ENTRIES_MAX)):
+                publish = self._publish if room.outside and rng.random() < OUTSIDE_SHARE else self._append
+                self._world.at(until_s * (0.1 + 0.9 * rng.random()), publish, room)
 
-    def on_started(self, server: RoomGuest) -> None:
-        """Have a server follow its rooms after a crash."""
-        for topic in self._followed[server.id]:
-            server.tell_router(Subscribe(topic))
-
-    def _turn(self, server: RoomGuest) -> None:
-        rng, topic, followed = self._rng, self._rng.choice(ROOMS), self._followed[server.id]
-        does = rng.random()
-        if not server.is_up:
-            return
-        if does < 0.5:
-            self._publish(server, topic)
-        elif topic not in followed:
-            followed[topic] = None
-            server.tell_router(Subscribe(topic))
+    def _turn(self, log: SimReplica) -> None:
+        if not log.is_wanted:
+            self._open(log)
+            wait_s = 1.0 + OPEN_S * self._rng.random()
+        elif self._rng.random() < CLOSING_SHARE:
+            self._close(log)
+            wait_s = 1.0 + CLOSED_S * self._rng.random()
         else:
-            del followed[topic]
-            server.tell_router(Unsubscribe(topic))
-            if any(state.topic == topic and state.is_joined for state in server.shared.router.state().topics):
-                self._fail("whoever has left a topic has no part in it", server, topic)
-
-    def _publish(self, server: RoomGuest, topic: Topic) -> MessageId:
-        message = Message.of(topic, f"{topic} {next(self._numbers)}".encode())
-        self._delivered[message.id] = {server.id}
-        server.tell_router(Publish(message))
-        return message.id
-
-    def apart(self, rpc: Rpc) -> Rpc:
-        """Return an RPC without what is about rooms."""
-        control, rooms = rpc.control, self._delivered
-        if control is not None:
-            control = replace(
-                control,
-                ihave=tuple(each for each in control.ihave if each.topic not in ROOMS),
-                iwant=tuple(id for id in control.iwant if id not in rooms),
-                graft=tuple(topic for topic in control.graft if topic not in ROOMS),
-                prune=tuple(each for each in control.prune if each.topic not in ROOMS),
-                idontwant=tuple(id for id in control.idontwant if id not in rooms),
-                choke=tuple(topic for topic in control.choke if topic not in ROOMS),
-                unchoke=tuple(topic for topic in control.unchoke if topic not in ROOMS),
-            )
-        messages = tuple(message for message in rpc.messages if message.topic not in ROOMS)
-        overlay = tuple(each for each in rpc.overlay if each.topic not in ROOMS)
-        return replace(rpc, messages=messages, control=control, overlay=overlay)
-
-    def on_sent(self, server: RoomGuest, action: SendRpc) -> None:
-        """Look at an RPC that a server sends."""
-        topics = {message.topic for message in action.rpc.messages if message.topic in ROOMS}
-        if topics:
-            known = {peer.peer: peer.topics for peer in server.shared.router.state().peers}
-            for peer in action.peers:
-                wire = server.wires.get(peer)
-                if wire is None or wire.has_lost or wire.has_dropped:
-                    continue  # what it said of its topics may be lost
-                if peer in known and not topics.issubset(known[peer]):
-                    self._fail("a message goes to those who follow its topic", server, f"{sorted(topics)} to {peer}")
-
-    def on_delivered(self, server: RoomGuest, action: Deliver) -> None:
-        """Look at a message that a server got."""
-        message, followed = action.message, self._followed[server.id]
-        if message.topic not in followed:
-            self._fail("a message is delivered to those who follow its topic", server, f"{message.topic} from {action.source}")
-        self._delivered[message.id].add(server.id)
-
-    def probe(self) -> Callable[[], None]:
-        """Publish several messages in a row to each room, and return what checks, `LATEST_S` after the last, that they came."""
-        probes = []
-        for topic in ROOMS:
-            server = self._rng.choice([server for server in self._servers if server.is_up])
-            ids: list[MessageId] = []
-            for number in range(IN_A_ROW):
-                server.world.after(number * APART_S, lambda server=server, topic=topic, ids=ids: ids.append(self._publish(server, topic)))
-            probes.append((server, topic, ids))
-
-        def check() -> None:
-            for server, topic, ids in probes:
-                came = set[PeerId]().union(*(self._delivered[id] for id in ids))
-                for other in self._reached(server, topic):
-                    if other.id not in came:
-                        self._fail("what is published comes to all followers", other, f"none of {len(ids)} from {server.id} in {topic}")
-
-        return check
+            return
+        if self._world.now + wait_s < self._until_s:
+            self._world.after(wait_s, self._turn, log)
 
     @staticmethod
-    def _fail(invariant: str, server: RoomGuest, detail: str) -> NoReturn:
-        raise Violation(invariant, server.id, server.world.now, detail)
+    def _open(log: SimReplica) -> None:
+        log.is_wanted = True
+        if log.process.is_up:
+            log.process.open(log)
 
-    def _reached(self, source: RoomGuest, topic: Topic) -> list[RoomGuest]:
-        """Return the followers that a path of followers leads to, on connections that have lost nothing."""
-        servers = {server.id: server for server in self._servers}
-        reached: dict[PeerId, RoomGuest] = {}
-        left = [source]
-        while left:
-            for peer, wire in left.pop().wires.items():
-                other = servers.get(peer)
-                if other is None or peer in reached or topic not in self._followed[peer] or wire.kind_for(other) is not PeerKind.MESH:
-                    continue
-                if all(wire.is_open) and not (wire.is_cut or wire.has_lost or wire.has_dropped):
-                    reached[peer] = other
-                    left.append(other)
-        return list(reached.values())
+    @staticmethod
+    def _close(log: SimReplica) -> None:
+        log.is_wanted = False
+        if log.is_up:
+            log.process.close(log)
+
+    def _append(self, room: RoomLogs) -> None:
+        logs = room.open()
+        if logs:
+            self._rng.choice(logs).append([pcf.encode({"room": next(self._numbers)})])
+
+    def _publish(self, room: RoomLogs, *, is_last: bool = False) -> None:
+        """Have somebody publish an entry who does not hold the room."""
+        up = [server for server in room.outside if server.is_up]
+        if not up:
+            return
+        server = self._rng.choice(up)
+        entry = sign_entry(server.signer, room.topic, next_clock([]), [], pcf.encode({"outside": next(self._numbers)}))
+        room.watch.on_signed(server, [entry])
+        server.process.tell(Publish(Message.of(Topic(room.topic), encode_event(Insert(entry.key, entry.value)))))
+        if is_last:
+            room.last.append(entry.key)
+
+    # Checks
+
+    def sample(self) -> None:
+        """Check all rooms while nobody is in the middle of an event."""
+        for room in self.rooms:
+            room.watch.sample()
+            for log in self._rng.sample(room.open(), min(1, len(room.open()))):
+                room.watch.check_limits(log)
+
+    def heal(self) -> None:
+        """Have all members open their rooms, for good."""
+        for room in self.rooms:
+            for log in room.logs:
+                if not log.is_up:
+                    self._open(log)
+
+    def is_over(self) -> bool:
+        """Return whether nothing is under way in any room, and its members agree."""
+        return all(log.log.is_idle for room in self.rooms for log in room.logs) and all(room.watch.has_converged() for room in self.rooms)
+
+    def check_end(self) -> None:
+        """Check the invariants of the end."""
+        for room in self.rooms:
+            room.watch.check_end()
+            log = room.logs[0]
+            held = {leaf.key for leaf in log.state.tree.leaves()}
+            if room.last and held.isdisjoint(room.last):
+                detail = f"none of {len(room.last)} in {room.topic}"
+                raise Violation("what is published comes to all members", log.id, log.world.now, detail)
+
+    def probe(self) -> None:
+        """Append to each room once more, and publish into it several times in a row from a neighbour that is no member."""
+        for room in self.rooms:
+            self._append(room)
+            members = {log.id for log in room.logs}
+            near = [server for server in room.outside if any(_is_sound(wire) for id, wire in server.wires.items() if id in members)]
+            if near:
+                room.outside = [self._rng.choice(near)]
+                for number in range(IN_A_ROW):
+                    self._world.after(number * APART_S, partial(self._publish, room, is_last=True))
+
+
+def _is_sound(wire: SimWire) -> bool:
+    return all(wire.is_open) and not (wire.is_cut or wire.has_lost or wire.has_dropped)

@@ -21,6 +21,7 @@ Source: docs/spec/pubsub.md; docs/spec/episub.md, "Broadcast"; docs/spec/simulat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NoReturn, TypeAlias, TypeVar
@@ -52,6 +53,8 @@ OVERLAY_LASTS_S = 12.0
 """The same time for an overlay's links; neighbours tell each other about them every 5 heartbeats."""
 REPEATED_S = 2.5
 """It is repeated within this time: a second on a clock that may be inexact, the delay of a timer, and the wait for the next sample."""
+LEFT_S = 1.0
+"""A peer that closes the log says so within this time."""
 REMEMBERED_S = 100.0
 """A router certainly remembers a message for this long."""
 FORWARDED_ONE_IN = 8
@@ -82,6 +85,7 @@ class _Talk:
     """
 
     wire: SimWire
+    since: float
     asked: dict[MessageId, int]
     copied: set[MessageId]
     announced: dict[MessageId, float] = field(default_factory=dict)
@@ -122,6 +126,7 @@ class _Node:
     tree: tuple[PeerId, ...] | None = None
     forwarding: MessageId | None = None
     owing: set[PeerId] = field(default_factory=set)
+    left: dict[PeerId, float] = field(default_factory=dict)
 
 
 class RouterInvariants(PerReplica[_Node]):
@@ -136,14 +141,28 @@ class RouterInvariants(PerReplica[_Node]):
     def __init__(self, correct: Mapping[PeerId, SimReplica], fail: Fail) -> None:
         super().__init__(fail)
         self._correct = correct
+        # What the routers of replicas that have closed the log remember, and the start of the process in which they do.
+        self._kept: dict[PeerId, tuple[_Node, int]] = {}
         self.mesh: MeshsubParams = _GOSSIPSUB
+
+    def on_leaving(self, replica: SimReplica) -> None:
+        """A replica is about to close its log, and to end its links."""
+        node, until = self._nodes[replica.id], replica.local_now() + self.mesh.unsubscribe_backoff_s
+        backoffs = node.backoffs | dict.fromkeys(_joined(replica).full_message, until)
+        kept = _Node(asked=node.asked, copied=node.copied, known=node.known, delivered=node.delivered, backoffs=backoffs)
+        self._kept[replica.id] = kept, replica.process.epoch
+
+    def on_recovered(self, replica: SimReplica) -> None:
+        """A replica has started. Nothing is known of it, unless its process has gone on."""
+        kept, epoch = self._kept.pop(replica.id, (_Node(), 0))
+        self._nodes[replica.id] = kept if epoch == replica.process.epoch else _Node()
 
     def on_connected(self, replica: SimReplica, peer: PeerId) -> None:
         """A connection has opened."""
         wire = replica.wires[peer]
         if wire.kind_for(replica) is PeerKind.MESH:
             node = self._nodes[replica.id]
-            node.talks[peer] = _Talk(wire, node.asked.setdefault(peer, {}), node.copied.setdefault(peer, set()))
+            node.talks[peer] = _Talk(wire, replica.world.now, node.asked.setdefault(peer, {}), node.copied.setdefault(peer, set()))
 
     def on_closed(self, replica: SimReplica, peer: PeerId) -> None:
         """A connection has closed; the machine does not know yet."""
@@ -152,14 +171,16 @@ class RouterInvariants(PerReplica[_Node]):
         # What lasts and what was announced is timed anew on the next connection: a peer that leaves between two samples is seen by neither.
         node.lasting = {about: since for about, since in node.lasting.items() if about[1] != peer}
         node.wanted = {about: until for about, until in node.wanted.items() if about[1] != peer}
+        node.left[peer] = replica.world.now
         state = replica.shared.router.state()
-        node.tree = _only(state).full_message if state.router == "episub" and peer in _only(state).full_message else None
+        tree = _topic_of(replica, state).full_message if state.router == "episub" else ()
+        node.tree = tree if peer in tree else None
 
     def on_parted(self, replica: SimReplica, peer: PeerId) -> None:
         """The machine has been told that a connection has closed."""
         node = self._nodes[replica.id]
-        if node.tree is not None:
-            after = _only(replica.shared.router.state())
+        if node.tree is not None and peer not in replica.process.wires:
+            after = _joined(replica)
             if after.metadata_only:
                 detail = f"{peer} was in its tree and left; {after.metadata_only[0]} is still told of messages only"
                 self._fail("a tree that loses a link is mended", replica, detail)
@@ -171,7 +192,10 @@ class RouterInvariants(PerReplica[_Node]):
         """An RPC arrived."""
         node = self._nodes[replica.id]
         talk = node.talks.get(peer)
-        if talk is None:
+        if talk is None:  # it has left the log, comes into it, or publishes from outside
+            node.known.update(message.id for message in rpc.messages)
+            for prune in () if rpc.control is None else rpc.control.prune:
+                self._back_off(replica, node, peer, prune.backoff_s)
             return
         for message in rpc.messages:
             if message.id in node.known:
@@ -212,7 +236,7 @@ class RouterInvariants(PerReplica[_Node]):
 
     @staticmethod
     def _is_neighbour(replica: SimReplica, peer: PeerId) -> bool:
-        topic = _only(replica.shared.router.state())
+        topic = _joined(replica)
         return peer in topic.full_message or peer in topic.metadata_only
 
     @staticmethod
@@ -240,7 +264,7 @@ class RouterInvariants(PerReplica[_Node]):
             self._fail("what is announced is asked for", replica, f"{peer} announced {next(iter(turn.unknown)).hex()}")
         if not (turn.is_graft or turn.is_prune or turn.is_tree_graft or turn.is_tree_prune):
             return
-        state = _only(replica.shared.router.state())
+        state = _joined(replica)
         is_linked = peer in state.full_message
         if turn.is_graft and not is_linked and not turn.pruned:
             self._fail("GRAFT is answered", replica, f"{peer} is not in the mesh and was not told so")
@@ -261,7 +285,8 @@ class RouterInvariants(PerReplica[_Node]):
             for peer in action.peers:
                 talk = node.talks.get(peer)
                 if talk is None:
-                    self._fail("RPCs go to connected peers", replica, f"{peer} is not connected")
+                    self._check_outsider(replica, node, peer, action.rpc)
+                    continue
                 self._check_messages(replica, node, talk, peer, action.rpc)
                 if action.rpc.control is not None:
                     self._check_control(replica, node, talk, peer, action.rpc.control)
@@ -271,6 +296,15 @@ class RouterInvariants(PerReplica[_Node]):
             node.known.add(action.message_id)
         elif isinstance(action, Deliver):
             self._check_delivery(replica, node, action)
+
+    def _check_outsider(self, replica: SimReplica, node: _Node, peer: PeerId, rpc: Rpc) -> None:
+        """Check an RPC to a peer that does not hold the log. It may have left a moment ago."""
+        wire = replica.process.wires.get(peer)
+        if wire is None:
+            self._fail("RPCs go to connected peers", replica, f"{peer} is not connected")
+        has_left = replica.world.now - node.left.get(peer, -math.inf) > LEFT_S
+        if rpc.messages and has_left and not (wire.has_lost or wire.has_dropped):
+            self._fail("messages go to those who hold the log", replica, f"{peer} does not")
 
     def _check_messages(self, replica: SimReplica, node: _Node, talk: _Talk, peer: PeerId, rpc: Rpc) -> None:
         turn, now = node.turn, replica.world.now
@@ -304,7 +338,7 @@ class RouterInvariants(PerReplica[_Node]):
         if control.graft or control.prune:
             talk.unsaid = None
         if control.graft or control.prune or control.choke:
-            state = _only(replica.shared.router.state())
+            state = _joined(replica)
             is_linked = peer in state.full_message
             if (control.graft and not is_linked) or (control.prune and is_linked) or (control.choke and peer not in state.choked_by_us):
                 what = "GRAFT" if control.graft else "PRUNE" if control.prune else "CHOKE"
@@ -350,7 +384,7 @@ class RouterInvariants(PerReplica[_Node]):
         state = replica.shared.router.state()
         if state.router == "randomsub":
             return
-        topic = _only(state)
+        topic = _topic_of(replica, state)
         node.forwarding = message_id
         node.owing = {
             peer
@@ -373,7 +407,7 @@ class RouterInvariants(PerReplica[_Node]):
         up = {id: replica.shared.router.state() for id, replica in self._correct.items() if replica.is_up}
         for id, state in up.items():
             replica = self._correct[id]
-            node, topic = self._nodes[id], _only(state)
+            node, topic = self._nodes[id], _topic_of(replica, state)
             self._check_forwarded(replica, node)
             self._check_routes(replica, node, state, topic)
             if state.router in MESH_ROUTERS:
@@ -396,14 +430,18 @@ class RouterInvariants(PerReplica[_Node]):
         known = {peer.peer for peer in state.peers}
         for name in ("full_message", "metadata_only", "fan_out", "choked", "choked_by_us"):
             for peer in getattr(topic, name):
-                if peer not in node.talks or peer not in known:
+                wire = replica.process.wires.get(peer)
+                if wire is None or peer not in known:
                     self._fail("routes lead to connected peers", replica, f"{peer} in {name} is not connected")
+                if peer not in node.talks and self._lasts(replica, node, "outside", peer, not wire.has_lost):
+                    self._fail("routes lead to those who hold the log", replica, f"{peer} in {name} does not")
         if not set(topic.full_message).isdisjoint(topic.metadata_only):
             self._fail("a peer is pushed to or told, not both", replica, str(sorted(set(topic.full_message) & set(topic.metadata_only))))
         for peer, talk in node.talks.items():
-            is_due = peer in self._correct and not talk.wire.has_lost and replica.world.now - talk.wire.opened_at > LASTS_S
+            lasted_s = replica.world.now - max(talk.since, talk.wire.opened_at)
+            is_due = peer in self._correct and not talk.wire.has_lost and lasted_s > LASTS_S
             if is_due and not any(peer == other.peer and topic.topic in other.topics for other in state.peers):
-                self._fail("subscriptions are known", replica, f"of {peer}, connected for {replica.world.now - talk.wire.opened_at:.1f} s")
+                self._fail("subscriptions are known", replica, f"of {peer}, connected for {lasted_s:.1f} s")
 
     def _check_mesh(self, replica: SimReplica, node: _Node, state: RouterState, topic: TopicState) -> None:
         links, now = topic.full_message, replica.local_now()
@@ -439,7 +477,7 @@ class RouterInvariants(PerReplica[_Node]):
         for peer, talk in node.talks.items():
             if peer not in up:
                 continue
-            mine, other = _only(up[replica.id]), _only(up[peer])
+            mine, other = _topic_of(replica, up[replica.id]), _topic_of(replica, up[peer])
             theirs = other.full_message + other.metadata_only if up[peer].router == "episub" else other.full_message
             is_odd = peer in links and replica.id not in theirs and not talk.wire.has_lost
             limit_s = OVERLAY_LASTS_S if up[peer].router == "episub" else LASTS_S
@@ -462,6 +500,10 @@ class RouterInvariants(PerReplica[_Node]):
                 self._fail("nobody is alone", replica, f"it has no neighbour, and {peer} is there")
 
 
-def _only(state: RouterState) -> TopicState:
-    """Return the state of the only topic in use here."""
-    return next(topic for topic in state.topics if topic.is_joined)
+def _joined(replica: SimReplica) -> TopicState:
+    """Return the state of a replica's topic."""
+    return _topic_of(replica, replica.shared.router.state())
+
+
+def _topic_of(replica: SimReplica, state: RouterState) -> TopicState:
+    return next(topic for topic in state.topics if topic.topic == replica.topic and topic.is_joined)

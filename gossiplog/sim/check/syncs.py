@@ -28,7 +28,7 @@ from ...sync.server import SyncServer
 from .observer import NO_TOKEN, ReplicaObserver, Stream
 from .plan import ReplicaSpec
 from .sessions import END, Server, SessionHost, SimulatedSession
-from .world import Inhabitant, SimWire, SimWorld
+from .world import Named, SimWire, SimWorld
 
 CUT_SHORT_S = 0.6
 """A sync that is cut short breaks within this time."""
@@ -43,7 +43,7 @@ PHANTOM = b"phantom" + bytes(13)
 MakeServer: TypeAlias = Callable[[SimWire, Stream, TokenBucket], Server]
 
 
-class Owner(SessionHost, Inhabitant, Protocol):
+class Owner(SessionHost, Named, Protocol):
     """The part of a replica that its syncs use."""
 
     world: SimWorld
@@ -163,7 +163,7 @@ class Syncs:
                 raise AssertionError("the schedule resumes")
             case machine.Pulled():
                 assert stream is not None or not pull.is_begun
-                self._finish(action, pull, stream or (MERKLE, owner.id, 0))
+                self._finish(action, pull, stream or (MERKLE, owner.id, 0, ""))
                 return
             case _:
                 assert_never(step)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ...broadcast.events import PeerKind
 from ...pubsub.rpc import Rpc
-from ...pubsub.types import PeerId
+from ...pubsub.types import MessageId, PeerId
 from ..link import Uniform
 from ..queue import CalendarQueue
 
@@ -44,10 +44,15 @@ class LinkFaults:
     stall: float = 0.0
 
 
-class Inhabitant(Protocol):
-    """A participant at one end of a wire. All times are the world's."""
+class Named(Protocol):
+    """A participant at one end of a wire, or a part of it: the same id says which end."""
 
     id: PeerId
+
+
+class Inhabitant(Named, Protocol):
+    """A participant at one end of a wire. All times are the world's."""
+
     is_up: bool
 
     def on_connected(self, wire: SimWire) -> None:
@@ -94,15 +99,15 @@ class SimWire:
         self.last_rpc_s = [0.0, 0.0]
         self._last_s = [0.0, 0.0]
 
-    def side(self, who: Inhabitant) -> int:
+    def side(self, who: Named) -> int:
         """Return 0 for the end that dialled, 1 for the other."""
-        return 0 if who is self.ends[0] else 1
+        return 0 if who.id == self.ends[0].id else 1
 
-    def other(self, who: Inhabitant) -> Inhabitant:
+    def other(self, who: Named) -> Inhabitant:
         """Return the other end."""
         return self.ends[1 - self.side(who)]
 
-    def kind_for(self, who: Inhabitant) -> PeerKind:
+    def kind_for(self, who: Named) -> PeerKind:
         """Return the kind of peer that the other end is to this one."""
         return self.kinds[self.side(who)]
 
@@ -113,7 +118,11 @@ class SimWire:
 
 
 class SimWorld:
-    """Time, wires and faults. A closed link is dialled again while both ends are up and no partition lies between them."""
+    """Time, wires and faults. A closed link is dialled again while both ends are up and no partition lies between them.
+
+    Attributes:
+        topics: The topics of the messages of further logs; None if every process has one log.
+    """
 
     def __init__(self, seed: int, faults: LinkFaults) -> None:
         self.now = 0.0
@@ -122,6 +131,7 @@ class SimWorld:
         self.rng = random.Random(f"world {seed}")
         self.wires: dict[tuple[PeerId, PeerId], SimWire] = {}
         self.sides: dict[PeerId, int] = {}
+        self.topics: dict[MessageId, str] | None = None
         self._links: dict[tuple[PeerId, PeerId], tuple[Inhabitant, Inhabitant, tuple[PeerKind, PeerKind]]] = {}
         self._latency = Uniform(seed, 0.010, 0.120)
         self._numbers: dict[PeerId, int] = {}
@@ -155,6 +165,10 @@ class SimWorld:
             self._numbers.setdefault(who.id, len(self._numbers))
         self._links[a.id, b.id] = (a, b, kinds)
         self._dial(a, b)
+
+    def linked_with(self, id: PeerId) -> list[PeerId]:
+        """Return who dials a participant, or is dialled by it."""
+        return [b if a == id else a for a, b in self._links if id in (a, b)]
 
     def unlink(self, who: Inhabitant) -> None:
         """Remove a participant for good."""
@@ -245,7 +259,7 @@ class SimWorld:
 
     # Messages
 
-    def send_rpc(self, wire: SimWire, sender: Inhabitant, rpc: Rpc) -> bool:
+    def send_rpc(self, wire: SimWire, sender: Named, rpc: Rpc) -> bool:
         """Send an RPC, which may be lost, doubled or overtaken. Return False if the sender's queue was full."""
         faults, rng = self.faults, self.rng
         if faults.full and rng.random() < faults.full:
@@ -274,7 +288,7 @@ class SimWorld:
         elif wire.is_open[side]:
             wire.ends[side].on_rpc(wire, rpc)
 
-    def send(self, wire: SimWire, sender: Inhabitant, stream: Any, message: Any) -> None:
+    def send(self, wire: SimWire, sender: Named, stream: Any, message: Any) -> None:
         """Send a message on a stream of the wire. It arrives in order, or the stream breaks."""
         if wire.is_cut:
             wire.has_lost = True
@@ -287,6 +301,10 @@ class SimWorld:
         if self.faults.hang_up and self.rng.random() < self.faults.hang_up:
             self.after(0.0, self.close, wire)
             return
+        self.tell(wire, sender, stream, message)
+
+    def tell(self, wire: SimWire, sender: Named, stream: Any, message: Any) -> None:
+        """Send a message that arrives in order, or not at all if a partition begins meanwhile."""
         side = 1 - wire.side(sender)
         self.at(wire.in_order(side, self.now + wire.latency_s), self._deliver, wire, side, stream, message)
 
