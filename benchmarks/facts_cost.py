@@ -65,10 +65,10 @@ async def _serve(path: str) -> None:
         async for line in trio.lowlevel.FdStream(0):
             for word in line.decode().split():
                 running.cancel()
-                service.driver.observer = None if word == "off" else observer
+                service.observer = None if word == "off" else observer
                 # The host notes whose facts are wanted when a log joins.
-                service.host.leave(service.driver)
-                service.host.join(service.driver)
+                service.host.leave(service)
+                service.host.join(service)
                 if word != "off":
                     running = trio.CancelScope()
                     nursery.start_soon(observe, running)

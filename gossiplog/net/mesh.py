@@ -258,7 +258,7 @@ class Mesh:
         served = self._served.get(peering.connection)
         for topic, service in self.services.items():
             service.tell(PushChanged(peering.connection.peer, push_protocol(topic) in peering.identity.protocols))
-            link = service.driver.links.get(peering.connection)
+            link = service.connections.get(peering.connection)
             if served is not None and link is not None:
                 self._join_presence(served, service, link)
 

@@ -38,6 +38,7 @@ class LogDriver:
         tell: Hands an event to the machine, in its turn among those of other logs and of the router.
 
     Attributes:
+        machine: The log's protocol. Others may look at it, and hand it nothing.
         observer: Makes facts of all that happens; None where nobody wants any.
         now: Says what time it is, in seconds of the event loop.
         has_ended: Nothing is handed to the machine any more.
@@ -54,7 +55,7 @@ class LogDriver:
         self.observer: Observer | None = None
         self.now = trio.lowlevel.current_clock().current_time  # two calls less than `trio.current_time`
         self.has_ended = False
-        self.links = Attached[PeerConnection]()
+        self.connections = Attached[PeerConnection]()
         self._tell = tell
 
     # The machine
@@ -107,7 +108,7 @@ class LogDriver:
 
     def on_detached(self, link: PeerConnection) -> None:
         """Serve a connection no longer."""
-        self.links.remove(link.connection)
+        self.connections.remove(link.connection)
         self.figures.on_detached(link.connection)
 
     async def open_stream(

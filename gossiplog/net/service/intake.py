@@ -64,7 +64,7 @@ class IntakeWork:
     async def insert_synced(self, peer: ServedPeer, way: str, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
         """Take in the `(key, VALUE)` that a sync with a peer brought, by which way it was; return their verdicts.
 
-        The caller compares the keys. Cancelled, the entries are taken in all the same.
+        The caller compares the keys. Cancelled, as `take_in`.
         """
         driver = self._driver
         await driver.wait_turn(peer, 1 + len(entries) // SLOWED_SYNCED)
@@ -77,30 +77,18 @@ class IntakeWork:
         return verdicts
 
     async def take_in(self, way: str, entries: Sequence[tuple[bytes, bytes]], bringer: Bringer) -> list[Verdict]:
-        """Take in entries that somebody waits for; return their verdicts. Cancelled, the entries are taken in all the same.
+        """Take in entries that somebody waits for; return their verdicts. Cancelled, the piece that is under way is taken in all the same.
 
         Args:
             way: `sync`, `reconcile` or `post`.
             entries: The key under which each came, for those who ask, and its VALUE.
         """
-        piece = self._piece_max()
-        if piece is None or len(entries) <= piece or self._nursery is None:
-            return await self._take_piece(way, entries, bringer)
-        waiter = _Waiter()
-        self._nursery.start_soon(self._take_pieces, way, entries, bringer, waiter)
-        await waiter.is_decided.wait()
-        return list(waiter.verdicts or ())
-
-    async def _take_pieces(self, way: str, entries: Sequence[tuple[bytes, bytes]], bringer: Bringer, waiter: _Waiter) -> None:
-        """Take in what is more than a turn, one piece after the other: each may build upon those before."""
+        # What is more than a turn goes in one piece after the other: each may build upon those before.
         verdicts: list[Verdict] = []
-        try:
-            while len(verdicts) < len(entries):
-                piece = self._piece_max() or len(entries)
-                verdicts += await self._take_piece(way, entries[len(verdicts) : len(verdicts) + piece], bringer)
-        finally:
-            waiter.verdicts = verdicts + [_closing()] * (len(entries) - len(verdicts))
-            waiter.is_decided.set()
+        while len(verdicts) < len(entries):
+            piece = self._piece_max() or len(entries)
+            verdicts += await self._take_piece(way, entries[len(verdicts) : len(verdicts) + piece], bringer)
+        return verdicts
 
     async def _take_piece(self, way: str, entries: Sequence[tuple[bytes, bytes]], bringer: Bringer) -> list[Verdict]:
         self._tickets += 1

@@ -36,7 +36,7 @@ class PresenceStreams:
 
     def handlers(self) -> dict[str, Handler]:
         """Return what a connection serves, by protocol id."""
-        return {self._protocol: self._driver.links.handler(self._serve, may_end=True)}
+        return {self._protocol: self._driver.connections.handler(self._serve, may_end=True)}
 
     async def join(self, link: PeerConnection) -> None:
         """Speak presence with a hub, or with a peer of a mesh that says it does, as soon as it is in use."""

@@ -27,7 +27,6 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import trio
@@ -55,7 +54,6 @@ from ...broadcast.broadcast import LOG_TIMERS, Broadcast
 from ...broadcast.events import (
     Connected,
     Disconnected,
-    Event,
     LogAnswered,
     PeerKind,
     PushDropped,
@@ -94,53 +92,34 @@ CAUGHT_UP_S = 2.0
 _LOOK_S = 0.02
 
 
-class Service:
+class Service(LogDriver):
     """The service of one log; see the module's docstring. Made by `open_service`.
 
     Attributes:
-        machine: The log's protocol. Others may look at it, and hand it nothing.
         handlers: What a connection serves for this log, by protocol id.
         users: Blocks of `open_service` that are open.
         hubs: URLs of the hubs that it is kept connected to.
     """
 
     def __init__(self, log: Replica, host: PubsubHost) -> None:
-        self.log = log
+        machine = Broadcast(host.shared, log.topic, random.Random(secrets.randbits(128)))
+        super().__init__(log, machine, self._act, host.tell)
         self.me = host.me
-        self.topic = log.topic
         self.host = host
-        self.machine = Broadcast(host.shared, log.topic, random.Random(secrets.randbits(128)))
-        self.driver = LogDriver(log, self.machine, self._act, host.tell)
-        self.peers: Mapping[PeerId, ServedPeer] = self.driver.peers
-        self.counts: Mapping[str, int] = self.driver.counts
-        self.figures = self.driver.figures
         self.users = 0
         self.hubs: set[str] = set()
         self.health = Health(log)
         self.failed_dials = host.failed_dials
         self.allowances = Allowances(log)
-        self.intake = IntakeWork(self.driver)
-        self._streams = Streams(self.driver)
-        self._syncs = SyncStreams(self.driver, self.intake.insert_synced)
-        self.presence = PresenceStreams(self.driver)
+        self.intake = IntakeWork(self)
+        self._streams = Streams(self)
+        self._syncs = SyncStreams(self, self.intake.insert_synced)
+        self.presence = PresenceStreams(self)
         self.handlers: Mapping[str, Handler] = {**self._streams.handlers(), **self._syncs.handlers(), **self.presence.handlers()}
         self._timers = Timers(lambda token: self.tell(TimerFired(token)))
         self._has_caught_up = False
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery
-
-    @property
-    def observer(self) -> Observer | None:
-        """Makes facts of all that happens; None where nobody wants any."""
-        return self.driver.observer
-
-    def tell(self, event: Event) -> None:
-        """Hand an event to the machine, and carry out what it asks for. Returns at once, raises nothing; of no effect after the end."""
-        self.driver.tell(event)
-
-    def observed(self, kind: str, peer: str | None = None, **columns: Any) -> None:
-        """Have the observer take a fact, if there is one. See `Witness.tell`."""
-        self.driver.observed(kind, peer, **columns)
 
     # For those who bring connections
 
@@ -175,12 +154,12 @@ class Service:
                 address = origin if is_counted else None
                 peer.rights = rights
                 peer.bringer = Bringer(allowance, address, may_push="push" in rights, is_client=kind is PeerKind.CLIENT)
-                self.driver.peers[peer.id] = peer
+                self.peers[peer.id] = peer
             if kind is not PeerKind.CLIENT:
                 self.host.remember_said(peer)
             link = PeerConnection(connection, peer, nursery, time.time())
             peer.links.append(link)
-            self.driver.links.add(connection, link)
+            self.connections.add(connection, link)
             if kind is PeerKind.MESH:
                 self.host.attach(connection, pubsub_protocol)
             try:
@@ -194,11 +173,11 @@ class Service:
             finally:
                 peer.links.remove(link)
                 if not peer.links:
-                    del self.driver.peers[peer.id]
+                    del self.peers[peer.id]
                     self.tell(Disconnected(peer.id))
                 if kind is PeerKind.MESH:
                     self.host.detach(connection)
-                self.driver.on_detached(link)
+                self.on_detached(link)
                 nursery.cancel_scope.cancel()
 
     # For those who watch
@@ -256,9 +235,9 @@ class Service:
                 await self._nursery.start(self.intake.run)
                 self._nursery.start_soon(self._timers.run)
                 self._nursery.start_soon(self.health.run)
-                if self.driver.observer is not None:
-                    self._nursery.start_soon(self.driver.observer.run, self.log, self.health.full)
-                self.host.join(self.driver)
+                if self.observer is not None:
+                    self._nursery.start_soon(self.observer.run, self.log, self.health.full)
+                self.host.join(self)
                 self.tell(StartBroadcast(may_foresee=not (self.log.is_shared or self.log.has_rules)))
                 task_status.started()
                 try:
@@ -268,10 +247,10 @@ class Service:
 
     def stop(self) -> None:
         """Stop; nothing may be attached any more. The next service of the log may begin at once."""
-        if not self.driver.has_ended:
+        if not self.has_ended:
             self.tell(StopBroadcast())
-            self.host.leave(self.driver)
-            self.driver.has_ended = True
+            self.host.leave(self)
+            self.has_ended = True
             self._scope.cancel()
 
     # What the machine asks for
@@ -291,7 +270,7 @@ class Service:
             case BatchDecided():
                 self.intake.on_batch_decided(action)
             case EntriesAppended(entries):
-                self.driver.count("entries appended", len(entries))
+                self.count("entries appended", len(entries))
             case EntryForeseen():
                 pass
             case SetTimer(token, at) if token in LOG_TIMERS:
@@ -313,7 +292,7 @@ class Service:
             case Unwelcome(id, reason, is_blamed):
                 peer = self.peers.get(id)
                 if peer is not None and is_blamed:
-                    self.driver.on_refusals(peer, [reason])
+                    self.on_refusals(peer, [reason])
                 elif peer is not None:
                     peer.note_once("protocol", "message not understood", reason=reason)
             case PushRefused(id, keys):
@@ -344,7 +323,7 @@ class Service:
                 peer.count("pushed")
             else:
                 peer.count("dropped")
-                self.driver.count("pushes dropped")
+                self.count("pushes dropped")
                 self.tell(PushDropped(id))
             if push.queued_bytes and push.is_stalled():
                 self.observed("slow", id, size=push.queued_bytes)
@@ -359,7 +338,7 @@ class Service:
         seconds = round(action.until - trio.current_time())
         note("peer banned", level=logging.WARNING, peer=action.peer, seconds=seconds, reason=action.reason, address=action.origin)
         self.figures.bans += 1
-        self.host.on_banned(action, self.driver)
+        self.host.on_banned(action, self)
         if action.peer in self.peers:
             for link in self.peers[action.peer].links:
                 self._nursery.start_soon(link.connection.aclose)
@@ -417,7 +396,7 @@ async def open_service(log: Replica, *, host: PubsubHost | None = None) -> Async
         if together is not log:
             _HOSTS.setdefault(together, service.host)
         if log in _OBSERVED:
-            service.driver.observer = Observer(service.me, service.topic, service.state().router.router, _OBSERVED[log])
+            service.observer = Observer(service.me, service.topic, service.state().router.router, _OBSERVED[log])
         _SERVICES[log] = service
         await log.tasks.start(service.run)
     elif (host or service.host) is not service.host:

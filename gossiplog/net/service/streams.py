@@ -30,7 +30,7 @@ class Streams:
 
     def handlers(self) -> dict[str, Handler]:
         """Return what a connection serves, by protocol id."""
-        serve = partial(self._driver.links.handler, may_end=True)
+        serve = partial(self._driver.connections.handler, may_end=True)
         refusals = PromptHandler(serve(self._serve_refusals), is_deliberate=True)
         return {self._push_protocol: serve(self._serve_push), refusals_protocol(self._driver.topic): refusals}
 

@@ -52,7 +52,7 @@ class SyncStreams:
 
     def handlers(self) -> dict[str, Handler]:
         """Return what a connection serves, by protocol id."""
-        handler, topic = self._driver.links.handler, self._driver.topic
+        handler, topic = self._driver.connections.handler, self._driver.topic
         reconciliation = PromptHandler(handler(partial(self._serve, self._serve_reconciliation)))
         merkle = handler(partial(self._serve, self._serve_merkle))
         return {reconcile_protocol(topic): reconciliation, **dict.fromkeys(sync_protocols(topic), merkle)}
