@@ -31,36 +31,10 @@ from weakref import WeakKeyDictionary
 
 import trio
 
-from ...broadcast.actions import (
-    Action,
-    AskLog,
-    Ban,
-    BatchDecided,
-    ClosePush,
-    EntriesAppended,
-    EntryDecided,
-    EntryForeseen,
-    InsertBatch,
-    InsertEntry,
-    OpenPush,
-    Push,
-    PushRefused,
-    StartSync,
-    Unwelcome,
-    VerifyBatch,
-)
+from ...broadcast import actions, events
 from ...broadcast.allowance import MAY_NOT_PUSH, Allowance, Bringer
 from ...broadcast.broadcast import LOG_TIMERS, Broadcast
-from ...broadcast.events import (
-    Connected,
-    Disconnected,
-    LogAnswered,
-    PeerKind,
-    PushDropped,
-    StartBroadcast,
-    StopBroadcast,
-    SyncFinished,
-)
+from ...broadcast.events import PeerKind
 from ...broadcast.spreading import BroadcastState
 from ...codec.framing import encode_frame
 from ...errors import LocalProtocolError
@@ -165,7 +139,7 @@ class Service(LogDriver):
             try:
                 if is_first:
                     address = connection.address if is_counted else None
-                    connected = Connected(peer.id, kind, connection.is_outbound, pubsub_protocol, address, has_push)
+                    connected = events.Connected(peer.id, kind, connection.is_outbound, pubsub_protocol, address, has_push)
                     self.tell(replace(connected, origin=peer.origin, is_origin_shared=not is_counted, bringer=peer.bringer))
                 elif pubsub_protocol is not None:
                     self.host.set_pubsub(peer.id, pubsub_protocol)
@@ -174,7 +148,7 @@ class Service(LogDriver):
                 peer.links.remove(link)
                 if not peer.links:
                     del self.peers[peer.id]
-                    self.tell(Disconnected(peer.id))
+                    self.tell(events.Disconnected(peer.id))
                 if kind is PeerKind.MESH:
                     self.host.detach(connection)
                 self.on_detached(link)
@@ -238,7 +212,7 @@ class Service(LogDriver):
                 if self.observer is not None:
                     self._nursery.start_soon(self.observer.run, self.log, self.health.full)
                 self.host.join(self)
-                self.tell(StartBroadcast(may_foresee=not (self.log.is_shared or self.log.has_rules)))
+                self.tell(events.StartBroadcast(may_foresee=not (self.log.is_shared or self.log.has_rules)))
                 task_status.started()
                 try:
                     await trio.sleep_forever()
@@ -248,54 +222,54 @@ class Service(LogDriver):
     def stop(self) -> None:
         """Stop; nothing may be attached any more. The next service of the log may begin at once."""
         if not self.has_ended:
-            self.tell(StopBroadcast())
+            self.tell(events.StopBroadcast())
             self.host.leave(self)
             self.has_ended = True
             self._scope.cancel()
 
     # What the machine asks for
 
-    def _act(self, action: Action) -> None:
+    def _act(self, action: actions.Action) -> None:
         match action:
-            case Push(peers, data):
+            case actions.Push(peers, data):
                 self._push(peers, encode_frame(data))
-            case InsertEntry():
+            case actions.InsertEntry():
                 self.intake.on_under_way(action)
-            case VerifyBatch():
+            case actions.VerifyBatch():
                 self.intake.verify(action)
-            case InsertBatch():
+            case actions.InsertBatch():
                 self.intake.insert(action)
-            case EntryDecided():
+            case actions.EntryDecided():
                 self.intake.on_decided(action)
-            case BatchDecided():
+            case actions.BatchDecided():
                 self.intake.on_batch_decided(action)
-            case EntriesAppended(entries):
+            case actions.EntriesAppended(entries):
                 self.count("entries appended", len(entries))
-            case EntryForeseen():
+            case actions.EntryForeseen():
                 pass
             case SetTimer(token, at) if token in LOG_TIMERS:
                 self._timers.set(token, at)
-            case AskLog():
+            case actions.AskLog():
                 self._nursery.start_soon(self._ask, action)
-            case StartSync(id):
+            case actions.StartSync(id):
                 if not self._start_with(id, partial(self._syncs.pull, action)):
-                    self.tell(SyncFinished(id, SyncResult(reason="the peer has gone"), action.token))
-            case OpenPush(id):
+                    self.tell(events.SyncFinished(id, SyncResult(reason="the peer has gone"), action.token))
+            case actions.OpenPush(id):
                 self._start_with(id, self._streams.open_push)
-            case ClosePush(id, reason):
+            case actions.ClosePush(id, reason):
                 peer = self.peers.get(id)
                 if peer is not None and peer.push is not None:
                     note("push stream closed", level=logging.WARNING, peer=id, reason=reason)
                     peer.push.stream.reset()
-            case Ban():
+            case actions.Ban():
                 self._ban(action)
-            case Unwelcome(id, reason, is_blamed):
+            case actions.Unwelcome(id, reason, is_blamed):
                 peer = self.peers.get(id)
                 if peer is not None and is_blamed:
                     self.on_refusals(peer, [reason])
                 elif peer is not None:
                     peer.note_once("protocol", "message not understood", reason=reason)
-            case PushRefused(id, keys):
+            case actions.PushRefused(id, keys):
                 peer = self.peers.get(id)
                 if peer is not None:
                     peer.note_once("push", "client may not push")
@@ -324,7 +298,7 @@ class Service(LogDriver):
             else:
                 peer.count("dropped")
                 self.count("pushes dropped")
-                self.tell(PushDropped(id))
+                self.tell(events.PushDropped(id))
             if push.queued_bytes and push.is_stalled():
                 self.observed("slow", id, size=push.queued_bytes)
                 note("slow reader dropped", level=logging.WARNING, peer=id, queued_bytes=push.queued_bytes)
@@ -334,7 +308,7 @@ class Service(LogDriver):
                 else:
                     _give_up(peer)
 
-    def _ban(self, action: Ban) -> None:
+    def _ban(self, action: actions.Ban) -> None:
         seconds = round(action.until - trio.current_time())
         note("peer banned", level=logging.WARNING, peer=action.peer, seconds=seconds, reason=action.reason, address=action.origin)
         self.figures.bans += 1
@@ -343,8 +317,8 @@ class Service(LogDriver):
             for link in self.peers[action.peer].links:
                 self._nursery.start_soon(link.connection.aclose)
 
-    async def _ask(self, action: AskLog) -> None:
-        self.tell(LogAnswered(action.token, await read_patiently(self.log, action.plan)))
+    async def _ask(self, action: actions.AskLog) -> None:
+        self.tell(events.LogAnswered(action.token, await read_patiently(self.log, action.plan)))
 
 
 def _give_up(peer: ServedPeer) -> None:

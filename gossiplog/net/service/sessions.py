@@ -38,25 +38,7 @@ from ...reconcile import Reconciliation, Served
 from ...replica.log import Replica
 from ...replica.sketching import SketchView
 from ...store.base import Reader
-from ...sync.events import (
-    Answered,
-    Ask,
-    Closed,
-    Done,
-    EntriesStored,
-    Failed,
-    Finish,
-    Pause,
-    Received,
-    Reset,
-    Resumed,
-    Send,
-    Sent,
-    Session,
-    SessionAction,
-    SessionEvent,
-    StoreEntries,
-)
+from ...sync import events
 from ...sync.schedule import SessionSlots
 from ...sync.server import SyncServer
 from ...tasks.nursery import open_service_nursery
@@ -99,19 +81,19 @@ async def close_in_peace(stream: Stream) -> None:
         stream.reset()
 
 
-async def _handle(session: Session, event: SessionEvent) -> list[SessionAction]:
+async def _handle(session: events.Session, event: events.SessionEvent) -> list[events.SessionAction]:
     """Have a session take an event, in a thread where that takes long: a frame may have 91,000 nodes."""
     if session.takes_long(event):
         return await trio.to_thread.run_sync(session.handle, event, trio.current_time())
     return session.handle(event, trio.current_time())
 
 
-async def _take(insert: Insert, entries: Sequence[tuple[bytes, bytes]]) -> EntriesStored:
+async def _take(insert: Insert, entries: Sequence[tuple[bytes, bytes]]) -> events.EntriesStored:
     """Insert entries: what has begun is finished and counted, cancelled or not; what has not is left to the next session."""
     await trio.lowlevel.checkpoint_if_cancelled()
     with trio.CancelScope(shield=True):
         verdicts = await insert(entries)
-    return EntriesStored(verdicts)
+    return events.EntriesStored(verdicts)
 
 
 class Puller:
@@ -187,7 +169,7 @@ class Puller:
         self._way = ways[ids.index(self._stream.protocol)]
         return self._way
 
-    async def _run_session(self, session: Session) -> Over:
+    async def _run_session(self, session: events.Session) -> Over:
         stream, self._stream = self._stream, None
         assert stream is not None
         try:
@@ -203,13 +185,13 @@ class PullSession:
     What a session waits for without reading is done in place; the rest has a task of its own.
     """
 
-    def __init__(self, log: Replica, connection: Connection, stream: Stream, session: Session, insert: Insert) -> None:
+    def __init__(self, log: Replica, connection: Connection, stream: Stream, session: events.Session, insert: Insert) -> None:
         self._log = log
         self._connection = connection
         self._stream = stream
         self._session = session
         self._insert = insert
-        self._todo: deque[Send | Ask | StoreEntries] = deque()
+        self._todo: deque[events.Send | events.Ask | events.StoreEntries] = deque()
         # Bytes that nobody waits for, written by a task of their own that is started with the first of them.
         self._outgoing: deque[bytes] = deque()
         self._is_writing = False
@@ -230,27 +212,27 @@ class PullSession:
             await self._read()
             self._nursery.cancel_scope.cancel()
 
-    async def _give(self, event: SessionEvent) -> None:
+    async def _give(self, event: events.SessionEvent) -> None:
         async with self._turn:
             self._perform(await _handle(self._session, event))
 
-    def _perform(self, actions: Sequence[SessionAction]) -> None:
+    def _perform(self, actions: Sequence[events.SessionAction]) -> None:
         for action in actions:
             match action:
-                case Send(data, None):
+                case events.Send(data, None):
                     self._outgoing.append(data)
                     if not self._is_writing:
                         self._is_writing = True
                         self._nursery.start_soon(self._write)
-                case Send() | Ask() | StoreEntries():
+                case events.Send() | events.Ask() | events.StoreEntries():
                     self._todo.append(action)
-                case Finish():
+                case events.Finish():
                     self._is_finishing = True
                     if not self._is_writing:
                         self._stream.close_sending()
-                case Done():
+                case events.Done():
                     self._is_done = True
-                case Pause() | Reset():
+                case events.Pause() | events.Reset():
                     raise AssertionError(action)
                 case _:
                     assert_never(action)
@@ -273,7 +255,7 @@ class PullSession:
             if self._is_done:
                 return
             if is_wanted:
-                event: SessionEvent = Resumed()
+                event: events.SessionEvent = events.Resumed()
                 with trio.CancelScope(deadline=float("inf") if deadline is None else deadline) as self._reading:
                     event = await self._receive()
                 self._reading = None
@@ -283,12 +265,12 @@ class PullSession:
             else:
                 await moved.wait()
 
-    async def _receive(self) -> Received | Closed:
+    async def _receive(self) -> events.Received | events.Closed:
         try:
             data = await self._stream.receive_some()
         except GossipLogError as error:
-            return Closed(str(error), self._connection.is_over)
-        return Received(data) if data else Closed("the stream ended")
+            return events.Closed(str(error), self._connection.is_over)
+        return events.Received(data) if data else events.Closed("the stream ended")
 
     async def _write(self) -> None:
         # The reader learns of a stream that is broken.
@@ -301,21 +283,21 @@ class PullSession:
                     return
                 await self._moved.wait()
 
-    async def _carry_out(self, action: Send | Ask | StoreEntries) -> None:
+    async def _carry_out(self, action: events.Send | events.Ask | events.StoreEntries) -> None:
         match action:
-            case Send(data, token):
+            case events.Send(data, token):
                 assert token is not None
                 del action
                 await self._send(data)
-                await self._give(Sent(token))
-            case Ask(plan, _, token):
+                await self._give(events.Sent(token))
+            case events.Ask(plan, _, token):
                 try:
-                    answer = Answered(await self._log.run(plan), token)
+                    answer = events.Answered(await self._log.run(plan), token)
                 except StoreError as error:
-                    await self._give(Failed(str(error)))
+                    await self._give(events.Failed(str(error)))
                     return
                 await self._give(answer)
-            case StoreEntries(entries):
+            case events.StoreEntries(entries):
                 taken = await _take(self._insert, entries)
                 with trio.CancelScope(shield=True):
                     await self._give(taken)
@@ -433,44 +415,44 @@ class ServeSession:
                 await self._do(self._session.abort())
                 return
 
-    async def _receive(self) -> SessionEvent:
+    async def _receive(self) -> events.SessionEvent:
         ends_at, deadline = self._started + SESSION_S, self._session.deadline
         with self._turns.limit(self._started, ends_at if deadline is None else min(deadline, ends_at)):
             try:
                 data = await self._stream.receive_some()
             except (StreamReset, ClosedError) as error:
-                return Closed(str(error))
-            return Received(data) if data else Closed("the client is done")
-        return Resumed()
+                return events.Closed(str(error))
+            return events.Received(data) if data else events.Closed("the client is done")
+        return events.Resumed()
 
-    async def _do(self, actions: Iterable[SessionAction]) -> None:
+    async def _do(self, actions: Iterable[events.SessionAction]) -> None:
         todo = deque(actions)
         while todo:
             match action := todo.popleft():
-                case Ask(plan, of_snapshot, token):
+                case events.Ask(plan, of_snapshot, token):
                     # Not by a name, which would keep the answer's parts for as long as the whole of it is being sent.
                     todo.extend(
-                        await _handle(self._session, Answered(await (self._snapshot if of_snapshot else self._log).run(plan), token))
+                        await _handle(self._session, events.Answered(await (self._snapshot if of_snapshot else self._log).run(plan), token))
                     )
-                case Send(data, token):
+                case events.Send(data, token):
                     await self._send(data)
                     if token is not None:
                         # Nor these.
                         del action, data
-                        todo.extend(await _handle(self._session, Sent(token)))
-                case StoreEntries(entries):
+                        todo.extend(await _handle(self._session, events.Sent(token)))
+                case events.StoreEntries(entries):
                     assert self._insert is not None
                     todo.extend(await _handle(self._session, await _take(self._insert, entries)))
-                case Pause(until):
+                case events.Pause(until):
                     await trio.sleep_until(until)
-                    todo.extend(await _handle(self._session, Resumed()))
-                case Finish():
+                    todo.extend(await _handle(self._session, events.Resumed()))
+                case events.Finish():
                     self._stream.close_sending()
-                case Reset(reason, is_violation):
+                case events.Reset(reason, is_violation):
                     self._stream.reset()
                     if is_violation:
                         raise RemoteProtocolError(reason)
-                case Done():
+                case events.Done():
                     pass
                 case _:
                     assert_never(action)
