@@ -72,13 +72,13 @@ def fuzz_identify(data: bytes) -> None:
 
 
 def fuzz_kademlia(data: bytes) -> None:
-    from gossiplog.net.discovery.kademlia import Answerer, read_answer
+    from gossiplog.net.discovery.kademlia import answer_to, read_answer
 
     with contextlib.suppress(DecodeError):
         for peer, addresses in read_answer(data).items():
             assert all(address.peer == peer for address in addresses)
     with contextlib.suppress(DecodeError):
-        Answerer(lambda key: []).answer(PEER, data)
+        answer_to(data, PEER, lambda key: [])
 
 
 class Given:

@@ -34,7 +34,7 @@ from ..libp2p.records import open_record
 from ..service.pubsub_host import PubsubHost
 from ..transport.stream import Handler
 from .book import KNOWN_MAX, AddressBook, load_known, save_known
-from .kademlia import Answerer, ask_closer
+from .kademlia import answer_closer, ask_closer
 from .table import BUCKET_SIZE, RoutingTable, Walk
 
 _TICK_S = 1.0
@@ -107,7 +107,7 @@ class Discovery:
         protocol = kad_protocol(topic)
         self._protocols.append(protocol)
         self._wake()
-        return {protocol: Answerer(partial(self._closest, protocol)).serve}
+        return {protocol: partial(answer_closer, partial(self._closest, protocol))}
 
     def leave(self, topic: str) -> None:
         """Look for peers of a topic no longer."""

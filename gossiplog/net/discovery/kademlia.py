@@ -6,6 +6,7 @@ Source: libp2p specifications, "kad-dht", RPC messages.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 import trio
 
@@ -15,7 +16,7 @@ from ...errors import DecodeError, RemoteProtocolError
 from ...pubsub.types import PeerId, peer_id_bytes, peer_id_text
 from ..libp2p.addresses import Address
 from ..libp2p.records import read_addresses
-from ..transport.stream import Connection, Stream
+from ..transport.stream import Connection, Stream, opened_stream
 from .table import BUCKET_SIZE
 
 _FIND_NODE, _PING = 4, 5
@@ -26,6 +27,9 @@ _ANSWER_S = 5.0
 _REQUESTS_MAX = 256
 """Questions on one stream."""
 _CONNECTED = 1
+
+Closest: TypeAlias = Callable[[bytes], Iterable[tuple[PeerId, tuple[Address, ...]]]]
+"""Returns the peers we know that are closest to a key, with their addresses, ascending, at most 20."""
 
 _PEER = Schema(
     "Peer",
@@ -50,70 +54,51 @@ async def ask_closer(connection: Connection, protocol: str, key: bytes) -> Mappi
         TooSlowError: None came within 5 s.
         GossipLogError: As `Connection.open_stream` raises.
     """
-    with trio.fail_after(_ANSWER_S):
-        stream = await connection.open_stream([protocol])
-        try:
-            await stream.send_all(encode_frame(_MESSAGE.encode({"type": _FIND_NODE, "key": key, "clusterLevelRaw": 0})))
-            answer = await _read(stream, FrameDecoder(_MESSAGE_BYTES_MAX))
-            if answer is None:
-                raise DecodeError("the stream ended before the answer")
-            peers = read_answer(answer)
-        except DecodeError as error:
-            stream.reset()
-            raise RemoteProtocolError(f"kademlia: {error}", peer=connection.peer) from None
-        except BaseException:
-            stream.reset()
-            raise
-        stream.close_sending()
-        return peers
+    try:
+        with trio.fail_after(_ANSWER_S):
+            async with opened_stream(connection, [protocol]) as stream:
+                await stream.send_all(encode_frame(_MESSAGE.encode({"type": _FIND_NODE, "key": key, "clusterLevelRaw": 0})))
+                answer = await _read(stream, FrameDecoder(_MESSAGE_BYTES_MAX))
+                if answer is None:
+                    raise DecodeError("the stream ended before the answer")
+                return read_answer(answer)
+    except DecodeError as error:
+        raise RemoteProtocolError(f"kademlia: {error}", peer=connection.peer) from None
 
 
-class Answerer:
-    """Serves the streams on which others ask us.
+async def answer_closer(closest: Closest, connection: Connection, stream: Stream) -> None:
+    """Answer one question after the other until the other side closes, says nothing for 10 s, or has asked 256 times.
 
-    Args:
-        closest: Returns the peers we know that are closest to a key, with their addresses, ascending, at most 20.
+    Raises:
+        DecodeError: A question made no sense.
     """
+    frames = FrameDecoder(_MESSAGE_BYTES_MAX)
+    for _ in range(_REQUESTS_MAX):
+        with trio.move_on_after(_IDLE_S) as idle:
+            message = await _read(stream, frames)
+        if idle.cancelled_caught or message is None:
+            return
+        await stream.send_all(encode_frame(answer_to(message, connection.peer, closest)))
 
-    def __init__(self, closest: Callable[[bytes], Iterable[tuple[PeerId, tuple[Address, ...]]]]) -> None:
-        self._closest = closest
 
-    async def serve(self, connection: Connection, stream: Stream) -> None:
-        """Answer one question after the other until the other side closes, says nothing for 10 s, or has asked 256 times.
+def answer_to(question: bytes, asker: PeerId, closest: Closest) -> bytes:
+    """Return the answer to one question; a ping is sent back as it came.
 
-        Raises:
-            DecodeError: A question made no sense.
-        """
-        frames = FrameDecoder(_MESSAGE_BYTES_MAX)
-        for _ in range(_REQUESTS_MAX):
-            with trio.move_on_after(_IDLE_S) as idle:
-                message = await _read(stream, frames)
-            if idle.cancelled_caught or message is None:
-                return
-            await stream.send_all(encode_frame(self.answer(connection.peer, message)))
-
-    def answer(self, asker: PeerId, question: bytes) -> bytes:
-        """Return the answer to one question; a ping is sent back as it came.
-
-        Raises:
-            DecodeError: The question made no sense.
-        """
-        values = _MESSAGE.decode(question)
-        if values["type"] == _PING:
-            return question
-        key = values["key"]
-        if values["type"] != _FIND_NODE or key is None or len(key) > _KEY_BYTES_MAX:
-            raise DecodeError(f"a message of type {values['type']}, where only peers can be found")
-        closer = [
-            {
-                "id": peer_id_bytes(peer),
-                "multiaddrs": [address.of(None).to_bytes() for address in addresses],
-                "connection": _CONNECTED,
-            }
-            for peer, addresses in self._closest(key)
-            if peer != asker and addresses
-        ]
-        return _MESSAGE.encode({"type": _FIND_NODE, "clusterLevelRaw": 0, "closerPeers": closer[:BUCKET_SIZE]})
+    Raises:
+        DecodeError: The question made no sense.
+    """
+    values = _MESSAGE.decode(question)
+    if values["type"] == _PING:
+        return question
+    key = values["key"]
+    if values["type"] != _FIND_NODE or key is None or len(key) > _KEY_BYTES_MAX:
+        raise DecodeError(f"a message of type {values['type']}, where only peers can be found")
+    closer = [
+        {"id": peer_id_bytes(peer), "multiaddrs": [address.of(None).to_bytes() for address in addresses], "connection": _CONNECTED}
+        for peer, addresses in closest(key)
+        if peer != asker and addresses
+    ]
+    return _MESSAGE.encode({"type": _FIND_NODE, "clusterLevelRaw": 0, "closerPeers": closer[:BUCKET_SIZE]})
 
 
 async def _read(stream: Stream, frames: FrameDecoder) -> bytes | None:

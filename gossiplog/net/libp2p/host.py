@@ -28,7 +28,7 @@ from ..ground.journal import note
 from ..ground.protocol_ids import IDENTIFY_PROTOCOLS, IDENTIFY_PUSH_PROTOCOLS, PING_PROTOCOLS
 from ..transport.flushes import Flushes
 from ..transport.muxed import MuxedConnection, open_muxed
-from ..transport.stream import Connection, Handler, Stream
+from ..transport.stream import Connection, Handler, Stream, opened_stream
 from ..transport.tcp import TcpStream
 from .addresses import Address
 from .dials import DialGuard, check_reach
@@ -226,13 +226,8 @@ class Host:
     async def _push_identity(self, connection: Connection) -> None:
         try:
             with trio.move_on_after(INTRODUCTION_S):
-                stream = await connection.open_stream(IDENTIFY_PUSH_PROTOCOLS)
-                try:
+                async with opened_stream(connection, IDENTIFY_PUSH_PROTOCOLS) as stream:
                     await self._answer_identify(connection, stream)
-                    stream.close_sending()
-                except BaseException:
-                    stream.reset()
-                    raise
         except GossipLogError as error:
             note("a peer does not hear what is new", level=logging.DEBUG, peer=connection.peer, reason=str(error))
 

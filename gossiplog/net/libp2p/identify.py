@@ -18,7 +18,7 @@ from ...errors import DecodeError, RemoteProtocolError
 from ...pubsub.types import PeerId
 from ...version import VERSION
 from ..ground.protocol_ids import IDENTIFY_PROTOCOLS, PING_PROTOCOLS
-from ..transport.stream import Connection, Stream
+from ..transport.stream import Connection, Stream, opened_stream
 from .addresses import Address
 from .identity import PeerKey, peer_of
 from .records import open_record, read_addresses
@@ -109,14 +109,8 @@ async def ask_identity(connection: Connection) -> Identity:
         RemoteProtocolError: It said nothing that makes sense, or that it is somebody else.
         GossipLogError: As `Connection.open_stream` raises.
     """
-    stream = await connection.open_stream(IDENTIFY_PROTOCOLS)
-    try:
-        identity = await read_identity(stream, connection.peer)
-        stream.close_sending()
-    except BaseException:
-        stream.reset()
-        raise
-    return identity
+    async with opened_stream(connection, IDENTIFY_PROTOCOLS) as stream:
+        return await read_identity(stream, connection.peer)
 
 
 async def read_identity(stream: Stream, peer: PeerId, before: Identity = UNKNOWN) -> Identity:
@@ -196,8 +190,7 @@ async def measure_ping(connection: Connection) -> float:
         GossipLogError: As `Connection.open_stream` raises.
     """
     with trio.fail_after(_ANSWER_S):
-        stream = await connection.open_stream(PING_PROTOCOLS)
-        try:
+        async with opened_stream(connection, PING_PROTOCOLS) as stream:
             sent, received = secrets.token_bytes(_PING_BYTES), bytearray()
             started = trio.current_time()
             await stream.send_all(sent)
@@ -206,8 +199,4 @@ async def measure_ping(connection: Connection) -> float:
             elapsed = trio.current_time() - started
             if received != sent:
                 raise RemoteProtocolError("ping: the answer is not what was sent", peer=connection.peer)
-        except BaseException:
-            stream.reset()
-            raise
-        stream.close_sending()
-        return elapsed
+            return elapsed

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -169,6 +170,22 @@ class Connection(Protocol):
 
     async def aclose(self) -> None:
         """Close the connection, with a deadline of its own; closing twice does nothing."""
+
+
+@asynccontextmanager
+async def opened_stream(connection: Connection, protocols: Sequence[str]) -> AsyncIterator[Stream]:
+    """Open a stream for the length of a block, at whose end our side is closed. A block that raises or is cancelled resets it.
+
+    Raises:
+        GossipLogError: As `Connection.open_stream`.
+    """
+    stream = await connection.open_stream(protocols)
+    try:
+        yield stream
+    except BaseException:
+        stream.reset()
+        raise
+    stream.close_sending()
 
 
 Handler: TypeAlias = Callable[[Connection, Stream], Awaitable[None]]

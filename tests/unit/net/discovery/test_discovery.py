@@ -1,3 +1,4 @@
+from functools import partial
 from hashlib import sha256
 from random import Random
 
@@ -11,7 +12,7 @@ from gossiplog.codec.framing import encode_frame
 from gossiplog.errors import RemoteProtocolError
 from gossiplog.net.discovery import AddressBook, RoutingTable, Walk
 from gossiplog.net.discovery import book as book_module
-from gossiplog.net.discovery.kademlia import Answerer, ask_closer
+from gossiplog.net.discovery.kademlia import answer_closer, ask_closer
 from gossiplog.net.discovery.table import ALPHA, BUCKET_SIZE, place_of
 from gossiplog.net.ground.protocol_ids import kad_protocol
 from gossiplog.net.libp2p import Address, PeerKey
@@ -176,7 +177,7 @@ async def test_a_question_is_answered_with_those_that_are_closest():
     def closest(key):
         return [(peer, (PLACE.of(peer),)) for peer in known]
 
-    async with a_host(TCP, handlers={KAD: Answerer(closest).serve}) as host, a_host() as other:
+    async with a_host(TCP, handlers={KAD: partial(answer_closer, closest)}) as host, a_host() as other:
         connection = await other.connect(host.id, host.announced)
         assert await ask_closer(connection, KAD, b"key") == {peer: (PLACE.of(peer),) for peer in known}
 
@@ -185,7 +186,7 @@ async def test_a_question_is_answered_with_those_that_are_closest():
     "question", [b"\xff" * 10, encode_frame(b"\xff" * 10), encode_frame(b""), encode_frame(b"\x08\x00"), b"\xff\xff\x7f"]
 )
 async def test_a_question_that_makes_no_sense_ends_its_stream(question):
-    async with a_host(TCP, handlers={KAD: Answerer(lambda key: []).serve}) as host, a_host() as other:
+    async with a_host(TCP, handlers={KAD: partial(answer_closer, lambda key: [])}) as host, a_host() as other:
         connection = await other.connect(host.id, host.announced)
         stream = await connection.open_stream([KAD])
         await stream.send_all(question)

@@ -9,7 +9,7 @@ from mesh_support import TOPIC, a_host, a_peer, eventually
 
 from gossiplog.errors import CannotConnect
 from gossiplog.net.discovery import AddressBook
-from gossiplog.net.discovery.kademlia import Answerer
+from gossiplog.net.discovery.kademlia import answer_closer
 from gossiplog.net.ground.protocol_ids import kad_protocol
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.libp2p.addresses import Reach, Teller, reach_of
@@ -116,8 +116,7 @@ async def test_a_liar_has_us_dial_a_stranger_a_few_times_only(is_identify, monke
     async with trio.open_nursery() as nursery, a_peer(target=16, walk_s=0.05) as attacked:
         (listener,) = await nursery.start(partial(trio.serve_tcp, count, 0, host="127.0.0.1"))
         stranger = Address("ip4", "127.0.0.1", listener.socket.getsockname()[1])
-        answerer = Answerer(lambda key: [(PeerKey.generate().id, (stranger,)) for _ in range(20)])
-        handlers = {kad_protocol(TOPIC): answerer.serve}
+        handlers = {kad_protocol(TOPIC): partial(answer_closer, lambda key: [(PeerKey.generate().id, (stranger,)) for _ in range(20)])}
         announced = [stranger] if is_identify else []
         async with a_host(handlers=handlers) as liar:
             liar._announced = tuple(announced)
