@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any
 
 from ..errors import DecodeError, EncodeError
-from .varint import encode_varint
+from .varint import decode_padded_varint, encode_varint
 
 REPEATED_MAX_DEFAULT = 1024
 
@@ -215,14 +215,10 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """
     if position < len(data) and data[position] < _ONE_BYTE:
         return data[position], position + 1  # nearly always
-    value = 0
-    for index, byte in enumerate(data[position : position + _VARINT_BYTES_MAX]):
-        value |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            if value >> 64:
-                break
-            return value, position + index + 1
-    raise DecodeError(f"at byte {position}: the varint is cut short or has more than 64 bits")
+    value, end = decode_padded_varint(data, position, _VARINT_BYTES_MAX)
+    if value >> 64:
+        raise DecodeError(f"at byte {position}: the varint has more than 64 bits")
+    return value, end
 
 
 def _read_more(data: bytes, position: int, tag: int, items: list[Any], items_max: int) -> int:

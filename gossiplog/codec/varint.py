@@ -31,28 +31,24 @@ def decode_varint(data: bytes, start: int = 0) -> tuple[int, int]:
     Raises:
         DecodeError: `data` ends within it, it has more than 9 bytes, or a shorter form exists.
     """
-    value = 0
-    for index in range(VARINT_BYTES_MAX):
-        if start + index >= len(data):
-            raise DecodeError("the varint is cut short")
-        byte = data[start + index]
-        value |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            if byte == 0 and index > 0:
-                raise DecodeError(f"the varint of {value} is longer than it needs to be")
-            return value, start + index + 1
-    raise DecodeError(f"the varint has more than {VARINT_BYTES_MAX} bytes")
+    value, end = decode_padded_varint(data, start, VARINT_BYTES_MAX)
+    if data[end - 1] == 0 and end - start > 1:
+        raise DecodeError(f"the varint of {value} is longer than it needs to be")
+    return value, end
 
 
-def decode_padded_varint(data: bytes, start: int = 0) -> tuple[int, int]:
-    """Decode the varint at `start` like the reference's reader, which accepts padding up to 147 bytes; return it and the offset after it.
+def decode_padded_varint(data: bytes, start: int = 0, bytes_max: int = _PADDED_BYTES_MAX) -> tuple[int, int]:
+    """Decode the varint at `start`, which may be longer than it needs to be; return it and the offset after it.
+
+    Args:
+        bytes_max: How long it may be; by default as the reference's reader takes it.
 
     Raises:
         DecodeError: `data` ends within it, or it has more bytes.
     """
     value = 0
-    for index, byte in enumerate(data[start : start + _PADDED_BYTES_MAX]):
+    for index, byte in enumerate(data[start : start + bytes_max]):
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             return value, start + index + 1
-    raise DecodeError("the varint is cut short")
+    raise DecodeError("the varint is cut short" if len(data) - start < bytes_max else f"the varint has more than {bytes_max} bytes")
