@@ -1,7 +1,7 @@
 """Plans: code that needs stored data, written as generators that yield requests and receive the answers.
 
-A plan knows nothing of files, sockets or tasks. Whoever runs it (the memory store, a SQLite thread, a Postgres connection, a
-test) answers all its requests from one snapshot, or inside one transaction:
+A plan knows nothing of files, sockets or tasks. Its driver (the memory store, a SQLite thread, a Postgres connection, a test) answers all
+its requests from one snapshot, or inside one transaction:
 
     def has(key: bytes) -> Plan[bool]:
         leaves = yield from ask(ReadLeaves([key]))
@@ -29,7 +29,7 @@ class Call(Request[T]):
     """A function to be called between two answers of a transaction, in whichever thread that is; what it returns is the answer.
 
     So a function of somebody else's, which is no plan, can ask and write within the transaction: it gets a `SyncTransaction`. Only a
-    transaction answers it; what it raises is raised to whoever runs the plan.
+    transaction answers it; what it raises is raised to the driver of the plan.
     """
 
     __slots__ = ("function",)

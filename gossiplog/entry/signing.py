@@ -176,7 +176,7 @@ def _read_private_file(path: Path) -> bytes:
                 mode = stat.S_IMODE(status.st_mode)
                 raise KeyFileError(f"{path} has mode {mode:04o}, others may read it", hint=f"chmod 600 {path}")
             if os.name == "posix" and status.st_uid != os.geteuid():
-                # Whoever owns it can have another key there tomorrow.
+                # Its owner can put another key there tomorrow.
                 raise KeyFileError(f"{path} belongs to another user, with the id {status.st_uid}", hint=f"chown it if it is yours: {path}")
             data = file.read(_KEY_FILE_BYTES_MAX + 1)
     except OSError as error:

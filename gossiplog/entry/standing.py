@@ -1,4 +1,4 @@
-"""What membership says of one entry, in a log that decides by its own contents who may write."""
+"""The standing of one entry in a log whose own contents decide who may write."""
 
 from __future__ import annotations
 

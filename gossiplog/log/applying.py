@@ -1,4 +1,4 @@
-"""Applications and the log: what is applied when, and what becomes of entries that cannot be applied.
+"""Applications and the log: when entries are applied, and what happens to entries that cannot be.
 
 Source: docs/spec/applications.md.
 """

@@ -88,7 +88,7 @@ def commit(
         work: In the order it is to be done; later pieces build on earlier ones.
         now: Unix time in seconds, for the quarantine's records.
         rule: The access rule; None allows everything.
-        void: What was refused before; what is refused now is added.
+        void: Entries that were refused before. Entries that this refuses are added.
         membership: Of a log with a policy. It is asked before the rule.
         failed: Pieces of work that `apply` raised about on an earlier attempt at this batch, by index; their outcome is the error.
     """
@@ -124,7 +124,7 @@ def restore(rows: Sequence[tuple[int, Entry]], *, topic: str, now: float, member
 
 
 class _Batch:
-    """One transaction in the making: what was read, and what has been added since."""
+    """One transaction in the making: what was read from the store, and what has been added since."""
 
     def __init__(
         self, topic: str, now: float, rule: AccessRule | None, void: Void, value_bytes_max: int, membership: Membership | None

@@ -1,4 +1,4 @@
-"""What is checked of a stored log: plans that look at it a page at a time and note what they find.
+"""The checks of a stored log: plans that read it a page at a time and note what they find.
 
 Everything but the entries follows from them, so each check goes from the entries to what must be there, and rows that nothing leads to
 give themselves away by their number. Only if a table's number of rows is not the expected one is it read through for the foreign ones.

@@ -167,7 +167,7 @@ class ReadLeaves(Request[dict[bytes, Leaf]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadValues(Request[dict[bytes, bytes]]):
-    """VALUE for each of these keys that is in the log, up to the one with which they reach 8 MiB: whoever wants the others asks again.
+    """VALUE for each of these keys that is in the log, up to the one with which they reach 8 MiB; ask again for the others.
 
     The answer is empty only if none of the keys is in the log.
     """
@@ -336,7 +336,7 @@ class ReadApplications(Request[list[Applied]]):
 
 @dataclass(frozen=True, slots=True)
 class WriteApplication(Request[None]):
-    """Put what is known of an application in the place of what was."""
+    """Replace what is stored about an application."""
 
     applied: Applied
 

@@ -1,7 +1,7 @@
 """What every store's answer must be, whatever the database holds: rows that go on in their order, and parts of the right form.
 
-A damaged index gives rows twice, or goes back to where it was, and whoever reads page after page would never end. Keys, hashes and
-numbers of another form would end the plan that reads them with an error that speaks of our code, not of the file.
+A damaged index gives rows twice, or goes back to where it was, so that reading page after page would never end. Keys, hashes and numbers of
+another form would end the plan that reads them with an error about our code, not about the file.
 """
 
 from __future__ import annotations

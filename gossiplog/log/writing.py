@@ -140,7 +140,7 @@ class Write:
 
 
 class Tell(NamedTuple):
-    """Tell those who watch the log about a commit."""
+    """Tell the log's listeners about a commit."""
 
     committed: Committed
 

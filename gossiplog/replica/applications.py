@@ -68,7 +68,7 @@ def check_not_applying() -> None:
 
 
 class _CallAsync(Request[T]):
-    """An application's coroutine function, called by whoever runs the plan in the event loop."""
+    """An application's coroutine function, called where the plan is run, in the event loop."""
 
     __slots__ = ("function",)
 
@@ -77,7 +77,7 @@ class _CallAsync(Request[T]):
 
 
 class Applications:
-    """All applications of one open log, or of a simulated one: what belongs to a commit is a plan, whoever runs it.
+    """All applications of one open log, or of a simulated one: what belongs to a commit is a plan, for any driver.
 
     Args:
         membership: Of a log with a policy: applications get what counts, and control entries never.
@@ -351,7 +351,7 @@ def _applying() -> Iterator[None]:
 
 
 def _describe(error: Exception) -> str:
-    """Return an exception with its traceback, without what is ours above the application's code, and what no terminal should get.
+    """Return an exception with its traceback, without our own frames above the application's code and without control characters.
 
     A `Reject` is no mistake, so its reason is enough.
     """

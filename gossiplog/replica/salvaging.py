@@ -131,7 +131,7 @@ class _Salvage:
                 self.report.invalid += len(rows) - await self.take([as_bytes(value) for _, value in rows])
 
     async def take(self, values: Sequence[bytes]) -> int:
-        """Insert what is new and valid, and set aside what of it has lost an ancestor; return how many are valid."""
+        """Insert the values that are new and valid, and set aside those that have lost an ancestor; return how many are valid."""
         entries = [entry for value in values if (entry := _decode(value)) is not None]
         unknown = await self._find_unknown([entry.key for entry in entries])
         fresh = {entry.key: entry.value for entry in entries if entry.key in unknown}

@@ -29,7 +29,7 @@ _BEFORE_START = 2_000
 """So many come first, without a pause, before processes are started, each of which takes 40 ms of CPU time to begin."""
 _PAUSE_S = 2.0
 _PROCESSES_MAX = 4
-"""Whoever inserts what these verify is one thread, and slower than they are."""
+"""What they verify is inserted by one thread, which is slower than they are together."""
 _PIPE_BYTES = 2**20
 _PATIENCE_S = 60.0
 """For room in the pipe and for an answer, which takes 10 ms where the machine has nothing else to do."""

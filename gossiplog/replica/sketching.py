@@ -1,8 +1,8 @@
 """The sketch of a log's keys, brought up to date whenever it is asked for, and kept with the log now and then.
 
-Adding a key costs 9 µs, which an append or an insert would notice, and whoever never reconciles would pay for nothing. So nothing is done
-in a commit: whoever asks has those added that came since, by their insertion numbers. That is right as well where several processes write
-to one database: each has a sketch of its own in memory, and the one that is kept is the latest that any of them wrote, with its number.
+Adding a key costs 9 µs. That would slow down each append and insert, for nothing in a log that never reconciles. So a commit does nothing:
+asking for the sketch adds the entries that came since, by their insertion numbers. This also works if several processes write to one
+database: each has its own sketch in memory, and the stored one is the latest that any of them wrote, with its insertion number.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SketchKeeper:
                 if page:
                     sketch = await self._add(page, sketch)
                 is_last = is_last_page(page, _PAGE)
-                # On the way, too: whoever waits may give up, and the next one goes on.
+                # On the way, too: a waiting caller may give up, and the next one goes on from here.
                 if self._seq - self._kept_seq >= (KEEP_ENTRIES if is_last else _KEEP_ON_THE_WAY) and not self._store.is_read_only:
                     await self._keep(sketch)
                 if is_last:

@@ -1,4 +1,4 @@
-"""The figures of a log and of this machine, taken for whoever examines them. Each takes a bounded time.
+"""Figures of a log and of this machine, for a diagnosis. Taking each is bounded in time.
 
 Source: docs/glass.md, "Doctor".
 """

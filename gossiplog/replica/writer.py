@@ -50,7 +50,7 @@ Then: TypeAlias = Callable[[list[Verdict] | Exception], None]
 
 
 class _Caller:
-    """Whoever submitted a piece of work: a task that waits for the outcome, or a function that is called with it."""
+    """The submitter of a piece of work: a task that waits for the outcome, or a function that is called with it."""
 
     __slots__ = ("_outcome", "_then", "_waiter")
 

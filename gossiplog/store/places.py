@@ -133,7 +133,7 @@ class LogFolder:
                 async with open_store(path, topic=None, create=False, read_only=True, durability=level) as store:
                     topics += [store.topic] * (file_of(store.topic) == name)
             except StoreError:
-                # Whoever opens it is told.
+                # Opening the log raises that.
                 continue
         return sorted(topics)
 

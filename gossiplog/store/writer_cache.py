@@ -27,7 +27,7 @@ WIDE_RUNS_MAX = 4
 
 
 class WriterCache:
-    """Knows the answers to what is asked about the end of the log, as far as it was told them or what was written since."""
+    """Answers requests about the end of the log, from earlier answers and what was written since."""
 
     def __init__(self) -> None:
         self._root: Node | None = None
@@ -102,7 +102,7 @@ class WriterCache:
                 pass
 
     def missing(self, request: Request[Any]) -> requests.ReadHeads | requests.ReadQuarantine | None:
-        """Return what is worth asking before a request, for all that come after it: whoever only receives never asks for heads."""
+        """Return a request to make first, because its answer serves later ones: a log that only receives never asks for heads."""
         if type(request) is requests.ReadLeaves and self._heads is None and not self._has_many_heads:
             return requests.ReadHeads(HEADS_MAX + 1)
         if type(request) is requests.ReadQuarantined and self._has_quarantine is None:

@@ -30,7 +30,7 @@ class MemoryState:
         # For each branch its clocks, ascending, and the keys of its entries.
         self.clocks: dict[int, list[int]] = {}
         self.branch_keys: dict[int, list[bytes]] = {}
-        # (child branch, parent branch) → (child clock, reach), both ascending; and who is linked with whom.
+        # (child branch, parent branch) → (child clock, reach), both ascending; and which branches are linked.
         self._links: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._parents: dict[int, list[int]] = {}
         self._children: dict[int, list[int]] = {}

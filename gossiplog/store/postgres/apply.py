@@ -20,7 +20,7 @@ _REFUSED = frozenset(
         *("set", "reset", "discard", "listen", "unlisten", "deallocate"),
     )
 )
-"""What would end the transaction, or change the connection for whoever has it next."""
+"""First words of statements that would end the transaction, or leave the connection changed for the next user."""
 
 _OF_THE_SERVER = ("40", "42501", "53", "55P03", "57", "58", "XX")
 """Codes of what no other statement would have been spared: a right that is missing, no space, a time-out, a fault of the server's."""

@@ -25,7 +25,7 @@ from .url import PostgresUrl
 _ATTEMPTS = 8
 """To connect for the first time, while the server starts."""
 _GRACE_S = 1.0
-"""What a statement has to end in when whoever has the log open is cancelled, before the server is taken for gone."""
+"""When the task that has the log open is cancelled: how long a statement may still take before the server is taken for gone."""
 
 
 @dataclass(frozen=True, slots=True)

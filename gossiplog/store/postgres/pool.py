@@ -1,7 +1,7 @@
 """Connections to a server: a few of them, opened as they are needed, replaced when they break, and awaited while the server is away.
 
-Everything here runs in the asyncio thread. A connection is opened by a task of the pool's own and handed to whoever waits longest, so a
-caller who gives up waiting leaves nothing behind that could leak.
+Everything here runs in the asyncio thread. A task of the pool opens a connection and hands it to the caller that has
+waited longest, so a caller that gives up waiting leaks nothing.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Pool:
             try:
                 connection = await self._connect()
             except Exception as error:
-                # The edge of this task: whatever it is, those who wait must hear of it.
+                # The edge of this task: the waiting callers must get the error, whatever it is.
                 if may_return(error):
                     await asyncio.sleep(backoff)
                     backoff = min(2 * backoff, _BACKOFF_LAST_S)

@@ -53,7 +53,7 @@ class PostgresSchema:
 
     @property
     def locks(self) -> WriterLocks:
-        """The advisory locks of those who write to the log."""
+        """The advisory locks of the log's writers."""
         return WriterLocks(guests=self._halves(1), queue=self._halves(2), log=self._halves(0), listeners=self._halves(3))
 
     def _halves(self, number: int) -> tuple[int, int]:

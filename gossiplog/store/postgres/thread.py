@@ -127,7 +127,7 @@ class AsyncioThread:
     """The thread. `start` it, `call` it, and `stop` it when nothing is under way any more."""
 
     def __init__(self, name: str) -> None:
-        # Not asyncio.new_event_loop: whoever imports trio-asyncio makes that return something else.
+        # Not asyncio.new_event_loop: importing trio-asyncio makes that return something else.
         self._selector = selectors.DefaultSelector()
         self.loop = asyncio.SelectorEventLoop(self._selector)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

@@ -38,11 +38,11 @@ class WriterLocks:
     """The two halves of each advisory lock that a writer takes, in this order, till the end of its transaction.
 
     Attributes:
-        guests: Shared by those who have not written just before.
-        queue: Of the one who is next, see `begin_turn`.
-        log: Of the one who writes.
-        listeners: Shared by all who listen, for as long as they do. A writer takes it if nobody does, so that nobody begins to before the
-            commit of which none would be told.
+        guests: Shared by processes that have not just written.
+        queue: Held by the process that is next; see `begin_turn`.
+        log: Held by the process that writes.
+        listeners: Shared by all processes that listen. If there are none, a writer takes it, so that no process begins to listen before the
+            commit, of which it would not be told.
     """
 
     guests: tuple[int, int]

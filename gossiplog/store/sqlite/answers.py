@@ -125,7 +125,7 @@ def _place(db: BoundedConnection, request: requests.ReadPlace) -> requests.Place
     try:
         key = Entry.stored(row[0]).key if row is not None and type(row[0]) is bytes else None
     except DecodeError:
-        # Whoever reads the entry hears of that.
+        # Reading the entry raises that.
         key = None
     return requests.Place(generation, db.execute(_LAST).fetchone()[0], key)
 

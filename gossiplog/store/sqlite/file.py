@@ -186,7 +186,7 @@ def place_to_read(path: Path) -> Iterator[Path]:
     """
     with Translating(path), readable(path) as file:
         if file != path:
-            # What else is wrong with it is said by whoever opens it.
+            # Opening it says what else is wrong with it.
             with contextlib.suppress(sqlite3.Error, StoreError), contextlib.closing(connect(file, Durability.OFF, read_only=False)) as db:
                 if 0 < read_version(db) < len(load_migrations("sqlite")):
                     check_log(db, path, None, True)

@@ -1,4 +1,4 @@
-"""A file opened for reading leaves its folder as it was: what is not whole is read in a copy, what SQLite makes beside it is removed."""
+"""Opening a file for reading leaves its folder as it was: one that is not whole is read in a copy, and SQLite's new files are removed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _is_older(path: Path) -> bool:
         with _tidied(path), contextlib.closing(_open(path, "ro")) as db:
             return 0 < int(db.execute("PRAGMA user_version").fetchone()[0]) < latest
     except sqlite3.Error:
-        # Whoever opens it next says what is wrong.
+        # The next step, which opens it, says what is wrong.
         return False
 
 

@@ -29,7 +29,7 @@ class _Object(NamedTuple):
 
 
 def check_schema(db: sqlite3.Connection, path: Path, version: int) -> None:
-    """Compare what is named as ours, or lies on a table of ours, with what the migrations up to `version` make.
+    """Compare all objects that have a name of ours, or belong to a table of ours, with those that the migrations up to `version` make.
 
     The application's own tables, and what it has put on them, are its own affair: nothing of ours ever runs them.
 
