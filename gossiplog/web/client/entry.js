@@ -107,18 +107,9 @@ export function publicKeyOf(did) {
 	const match = did.length <= DID_CHARS_MAX ? DID.exec(did) : null
 	if (match === null) throw new InvalidEntry("scheme", "no did:key in base58btc")
 	const bytes = fromBase58(match[1])
-	const [code, end] = padded(bytes)
+	const [code, end] = decodePaddedVarint(bytes)
 	if (code !== ED25519_CODE) throw new InvalidEntry("scheme", `no Ed25519 key, but one of multicodec 0x${code.toString(16)}`)
 	return bytes.subarray(end)
-}
-
-/** @param {Uint8Array} bytes */
-function padded(bytes) {
-	try {
-		return decodePaddedVarint(bytes)
-	} catch (error) {
-		throw new InvalidEntry("scheme", inWords(error))
-	}
 }
 
 /** Prove that VALUE is well formed, and take it apart. @param {Uint8Array} value @returns {Envelope} */

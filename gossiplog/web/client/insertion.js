@@ -5,6 +5,7 @@ import { toHex } from "./bytes.js"
 import { StorageError, inWords } from "./errors.js"
 
 /** @typedef {import("./entry.js").Entry} Entry */
+/** What `apply` reads and writes: values by their names, kept with the entries. @typedef {import("./client.js").StateWriter} StateWriter */
 /** @typedef {(entry: Entry, state: StateWriter) => void | Promise<void>} Apply */
 /** @typedef {{ seq: number, key: Uint8Array, value: Uint8Array }} Row */
 /** An entry that is in the log since this insertion. @typedef {{ seq: number, entry: Entry }} Stored */
@@ -27,33 +28,6 @@ import { StorageError, inWords } from "./errors.js"
  * @property {Map<string, any>} state Undefined for what is deleted.
  * @property {{ id: string, reason: string }[]} aside Entries at which `apply` raised.
  */
-
-/** What `apply` reads and writes: values by their names, kept with the entries. */
-export class StateWriter {
-	/** @param {Transaction} transaction @param {Map<string, any>} below What earlier entries of this transaction have written. */
-	constructor(transaction, below) {
-		this.transaction = transaction
-		this.below = below
-		/** @type {Map<string, any>} */
-		this.writes = new Map()
-	}
-
-	/** @param {string} key @returns {Promise<any>} Undefined if there is none. */
-	async get(key) {
-		if (this.writes.has(key)) return this.writes.get(key)
-		return this.below.has(key) ? this.below.get(key) : this.transaction.getState(key)
-	}
-
-	/** @param {string} key @param {any} value Anything that can be cloned, but undefined. */
-	set(key, value) {
-		this.writes.set(String(key), structuredClone(value))
-	}
-
-	/** @param {string} key */
-	delete(key) {
-		this.writes.set(String(key), undefined)
-	}
-}
 
 /** Insert valid entries, parents before children. @param {Transaction} transaction @param {Entry[]} entries @param {Apply | undefined} apply @returns {Promise<Insertion>} */
 export async function insert(transaction, entries, apply) {
@@ -91,7 +65,17 @@ export async function insert(transaction, entries, apply) {
 
 /** @param {Transaction} transaction @param {Entry} entry @param {Apply} apply @param {Insertion} insertion */
 async function applyOne(transaction, entry, apply, insertion) {
-	const state = new StateWriter(transaction, insertion.state)
+	/** @type {Map<string, any>} */
+	const writes = new Map()
+	/** @type {StateWriter} */
+	const state = {
+		async get(key) {
+			const written = [writes, insertion.state].find((each) => each.has(key))
+			return written === undefined ? transaction.getState(key) : written.get(key)
+		},
+		set: (key, value) => void writes.set(String(key), structuredClone(value)),
+		delete: (key) => void writes.set(String(key), undefined),
+	}
 	try {
 		await apply(entry, state)
 	} catch (error) {
@@ -99,5 +83,5 @@ async function applyOne(transaction, entry, apply, insertion) {
 		insertion.aside.push({ id: entry.id, reason: inWords(error).slice(0, 512) })
 		return
 	}
-	for (const [key, value] of state.writes) insertion.state.set(key, value)
+	for (const [key, value] of writes) insertion.state.set(key, value)
 }

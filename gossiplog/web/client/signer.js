@@ -5,26 +5,10 @@ import { view } from "./ed25519.js"
 import { GossipLogError, inWords } from "./errors.js"
 import { answered, openDatabase } from "./indexeddb_store.js"
 
-/** @typedef {import("./client.js").Signer} TypedSigner What client.d.ts says of it. */
+/** @typedef {import("./client.js").Signer} Signer */
 
 /** PKCS #8 before an Ed25519 seed. */
 const PKCS8 = Uint8Array.of(0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20)
-
-/** Signs as one did. @implements {TypedSigner} */
-export class Signer {
-	/** @param {CryptoKeyPair} pair @param {string} did @param {"dag-cbor" | "dag-json"} codec How what it signs is encoded. */
-	constructor(pair, did, codec) {
-		this.pair = pair
-		this.did = did
-		this.codec = codec
-		Object.freeze(this)
-	}
-
-	/** @param {Uint8Array} data @returns {Promise<Uint8Array>} The signature, 64 bytes. */
-	async sign(data) {
-		return new Uint8Array(await crypto.subtle.sign("Ed25519", this.pair.privateKey, view(data)))
-	}
-}
 
 /** Make a new key, whose private half cannot be read. @param {{ codec?: "dag-cbor" | "dag-json" }} [options] */
 export async function generateSigner({ codec = "dag-cbor" } = {}) {
@@ -57,9 +41,11 @@ export async function signerFromSeed(seed, { codec = "dag-cbor" } = {}) {
 	return signerOf({ privateKey, publicKey }, codec)
 }
 
-/** @param {CryptoKeyPair} pair @param {"dag-cbor" | "dag-json"} codec */
-export async function signerOf(pair, codec) {
-	return new Signer(pair, didOf(new Uint8Array(await crypto.subtle.exportKey("raw", pair.publicKey))), codec)
+/** Signs as one did. @param {CryptoKeyPair} pair @param {"dag-cbor" | "dag-json"} codec How what it signs is encoded. @returns {Promise<Signer>} */
+async function signerOf(pair, codec) {
+	const did = didOf(new Uint8Array(await crypto.subtle.exportKey("raw", pair.publicKey)))
+	const sign = async (/** @type {Uint8Array} */ data) => new Uint8Array(await crypto.subtle.sign("Ed25519", pair.privateKey, view(data)))
+	return Object.freeze({ pair, did, codec, sign })
 }
 
 /** @template T @param {() => Promise<T>} ask @returns {Promise<T>} */
