@@ -20,7 +20,7 @@ Source: docs/spec/access.md, "Rules".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..entry.message_id import encode_id
@@ -92,14 +92,6 @@ Bars: TypeAlias = tuple[ControlEntry, ...]
 """Why an entry is void: one revocation that counts, or the votes of k founders; empty if it is not."""
 
 
-@dataclass(slots=True)
-class _Targeted:
-    """The revocations of one node: leavings, which touch no leavings of it, and the others."""
-
-    leavings: list[ControlEntry] = field(default_factory=list)
-    others: list[ControlEntry] = field(default_factory=list)
-
-
 class Members:
     """What the control entries of a log, as far as they were added, come to.
 
@@ -120,8 +112,8 @@ class Members:
         self._by_did: dict[str, tuple[MemberNode, ...]] = {did: (node,) for did, node in self.nodes.items()}
         # The number of the grant of each node; a founder's is before everything.
         self._granted = dict.fromkeys(policy.founders, -1)
-        # Revocations by the name of the node that they revoke.
-        self._targeted: dict[str, _Targeted] = {}
+        # For each node that is revoked its removals, and its leavings, which touch no leavings of it.
+        self._revoked: dict[str, tuple[list[ControlEntry], list[ControlEntry]]] = {}
         # Admissions by the data that they name.
         self._admitted: dict[str, list[ControlEntry]] = {}
         # For each of the last sets of revocations: why a control entry, by number, or what a node would sign, by name, is void.
@@ -229,7 +221,7 @@ class Members:
         left = [each for each in touching if not any(_lifts(admit, each) for admit in lifting)]
         first: Bars = ()
         for node in nodes:
-            bars = self._choose(node.path, [each for each in left if _reaches(each, node.path)], now)
+            bars = self._choose([each for each in left if _reaches(each, node.path)], now)
             if not bars:
                 return ()
             first = first or bars
@@ -240,9 +232,8 @@ class Members:
         found: dict[int, ControlEntry] = {}
         for node in nodes:
             for name in node.path:
-                if name in self._targeted:
-                    targeted = self._targeted[name]
-                    found.update((each.index, each) for each in (*targeted.leavings, *targeted.others) if _reaches(each, node.path))
+                for revocations in self._revoked.get(name, ()):
+                    found.update((each.index, each) for each in revocations if _reaches(each, node.path))
         return list(found.values())
 
     def dids_below(self, revocation: ControlEntry) -> set[str]:
@@ -268,8 +259,7 @@ class Members:
                 self._granted[name] = control.index
             case Revoke(name):
                 self.revocations += 1
-                targeted = self._targeted.setdefault(name, _Targeted())
-                (targeted.leavings if leaves else targeted.others).append(control)
+                self._revoked.setdefault(name, ([], []))[leaves].append(control)
             case Admit(ids):
                 for id in ids:
                     self._admitted.setdefault(id, []).append(control)
@@ -286,8 +276,7 @@ class Members:
                 self._by_did[did] = tuple([each for each in self._by_did[did] if each is not node])
             case Revoke(name):
                 self.revocations -= 1
-                targeted = self._targeted[name]
-                (targeted.leavings if control.is_leaving else targeted.others).pop()
+                self._revoked[name][control.is_leaving].pop()
             case Admit(ids):
                 for id in ids:
                     self._admitted[id].pop()
@@ -324,19 +313,17 @@ class Members:
 
     def _search(self, path: tuple[str, ...], among: IndexSet, index: int, *, is_leaving: bool) -> Bars:
         """Find by what is void what is signed at the end of a path; with a control entry's number, unless that is kept."""
+        spared = path[-1] if is_leaving else None
         touching: list[ControlEntry] = []
         for name in path:
-            targeted = self._targeted.get(name)
-            if targeted is not None:
-                spared = is_leaving and name == path[-1]
-                touching += [
-                    each
-                    for each in (targeted.others if spared else (*targeted.others, *targeted.leavings))
-                    if each.rank in among and index not in each.kept.controls and _reaches(each, path)
-                ]
-        return self._choose(path, touching, among)
+            if name in self._revoked:
+                for revocations in self._revoked[name][: 1 if name == spared else 2]:
+                    touching += [
+                        each for each in revocations if each.rank in among and index not in each.kept.controls and _reaches(each, path)
+                    ]
+        return self._choose(touching, among)
 
-    def _choose(self, path: tuple[str, ...], touching: Iterable[ControlEntry], among: IndexSet) -> Bars:
+    def _choose(self, touching: Iterable[ControlEntry], among: IndexSet) -> Bars:
         """Of revocations that touch an entry, find one that counts, or the votes of k founders."""
         votes: dict[str, ControlEntry] = {}
         for each in touching:

@@ -19,7 +19,7 @@ SEEDS = (*range(80), 94, 391)
 SOURCE = Path(room.__file__).read_text("utf-8")
 
 PLANTED = {
-    "a leaving touches leavings of its node": ("spared = is_leaving and name == path[-1]", "spared = False"),
+    "a leaving touches leavings of its node": ("path[-1] if is_leaving else None", "None"),
     "votes can be void": ("if control.is_vote:", "if control.index < 0:"),
     "revocations decide that do not count": ("elif not self._bars_of_control(each, among):", "else:"),
     "nothing is adopted": ("or path[below] not in said.adopt", "or below > 0"),
