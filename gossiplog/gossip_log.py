@@ -26,7 +26,7 @@ from .log.membership import Membership
 from .log.requests import ReadLeaves
 from .plan import ask
 from .replica.log import Replica
-from .replica.members import read_policy
+from .replica.members import known_members
 from .store import Durability, open_store
 from .tasks.block import block
 
@@ -191,7 +191,7 @@ async def _find_policy(location: str | os.PathLike[str], name: str | None, polic
         if location != ":memory:" and not policy.salt:
             async with open_store(location, topic=None, create=False, read_only=True, durability=durability) as store:
                 if has_policy(store.topic):
-                    found = await store.read(read_policy(Membership()))
+                    found = (await store.read(known_members(Membership()))).policy
     if found is not None and (found.founders, found.k) != (policy.founders, policy.k):
         raise LocalProtocolError(f"{location} has other founders or another k", hint="open it without `policy`")
     policy = found or policy

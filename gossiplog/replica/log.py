@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any, assert_never
 
 import trio
 
-from ..access import Said, encode_said, has_policy
+from ..access import Members, Said, encode_said, has_policy
 from ..codec import pcf
 from ..entry.message import Entry
 from ..entry.message_id import decode_id
@@ -175,8 +176,7 @@ class Replica(LogReader):
             NotAuthorised: The rules refuse the grant.
             StoreError: It could not be stored.
         """
-        chosen = self._choose_signer(signer)
-        return await self._say(choose_grant(self._members, did, role, under, device, chosen.did), chosen)
+        return await self._say(partial(choose_grant, did, role, under, device), signer)
 
     async def revoke(
         self,
@@ -202,8 +202,7 @@ class Replica(LogReader):
             NotAuthorised: The rules refuse the revocation.
             StoreError: It could not be stored.
         """
-        chosen = self._choose_signer(signer)
-        return await self._say(choose_revoke(self._members, node, under, keep, adopt, chosen.did), chosen)
+        return await self._say(partial(choose_revoke, node, under, keep, adopt), signer)
 
     async def leave(self, node: str | None = None, *, signer: Signer | None = None) -> Entry:
         """Give up a node of the signer's own, and all nodes below it. Raises as `revoke`.
@@ -211,8 +210,7 @@ class Replica(LogReader):
         Args:
             node: Its name. By default the only node that the signer holds.
         """
-        chosen = self._choose_signer(signer)
-        return await self._say(choose_leave(self._members, node, chosen.did), chosen)
+        return await self._say(partial(choose_leave, node), signer)
 
     async def admit(self, ids: Iterable[str], *, under: str | None = None, signer: Signer | None = None) -> Entry:
         """Let void data count again, if the revocations that made it void were signed at or below the signer's node. Raises as `grant`.
@@ -221,13 +219,12 @@ class Replica(LogReader):
             ids: At most 1,024 data entries of the log.
             under: The signer's node. By default the one closest to a founder that the signer holds as admin.
         """
-        chosen = self._choose_signer(signer)
-        return await self._say(choose_admit(self._members, sorted(set(ids)), under, chosen.did), chosen)
+        return await self._say(partial(choose_admit, sorted(set(ids)), under), signer)
 
-    async def _say(self, choice: Plan[Said], signer: Signer) -> Entry:
-        async with self._members_turn:
-            said = await self.run(choice)
-        return await self.append(encode_said(said), signer=signer)
+    async def _say(self, choose: Callable[[Members, str], Said], signer: Signer | None) -> Entry:
+        chosen = self._choose_signer(signer)
+        said = await self._of_members(lambda members: choose(members, chosen.did))
+        return await self.append(encode_said(said), signer=chosen)
 
     async def insert(self, value: bytes) -> Verdict:
         """Verify one VALUE made elsewhere and insert it; see `insert_many`."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import trio
 
-from ..access import Admit, Grant, MemberNode, Members, Policy, Revoke, Said, find_wrong, is_control
+from ..access import Admit, Grant, MemberNode, Members, Revoke, Said, find_wrong, is_control
 from ..entry.message import Entry
 from ..errors import GossipLogError, LocalProtocolError
 from ..log.membership import Membership
@@ -75,9 +75,8 @@ class AccessRecord:
         return {**record, "of": names, "counts": not self.revoked_by, "revokedBy": revoked_by}
 
 
-def list_controls(membership: Membership | None) -> Plan[list[AccessRecord]]:
+def list_controls(members: Members) -> list[AccessRecord]:
     """List all that was said about members, in the order in which this replica got it."""
-    members = yield from known_members(membership)
     records = []
     for control in members.controls:
         names: tuple[str, ...]
@@ -108,23 +107,16 @@ def known_members(membership: Membership | None) -> Plan[Members]:
     return membership.members
 
 
-def list_members(membership: Membership | None) -> Plan[list[LogMember]]:
+def list_members(members: Members) -> list[LogMember]:
     """List all nodes, in the order in which this replica got them, founders first."""
-    members = yield from known_members(membership)
     return [
         LogMember(node.name, node.did, node.role, node.person, node.path, tuple(each.id for each in members.bars_of_node(node)))
         for node in members.nodes.values()
     ]
 
 
-def read_policy(membership: Membership | None) -> Plan[Policy]:
-    """Read the log's policy."""
-    return (yield from known_members(membership)).policy
-
-
-def choose_grant(membership: Membership | None, did: str, role: str, under: str | None, device: bool, author: str) -> Plan[Said]:
+def choose_grant(did: str, role: str, under: str | None, device: bool, members: Members, author: str) -> Said:
     """Make a grant under a node that the author holds as admin."""
-    members = yield from known_members(membership)
     if (wrong := find_wrong(did, role)) is not None:
         raise LocalProtocolError(wrong, hint="`gossiplog key show` prints the did of a key")
     grant = Grant(did, role, under or _own_admin(members, author).name, device)
@@ -135,11 +127,8 @@ def choose_grant(membership: Membership | None, did: str, role: str, under: str 
     return grant
 
 
-def choose_revoke(
-    membership: Membership | None, node: str, under: str | None, keep: Sequence[str] | None, adopt: Sequence[str], author: str
-) -> Plan[Said]:
+def choose_revoke(node: str, under: str | None, keep: Sequence[str] | None, adopt: Sequence[str], members: Members, author: str) -> Said:
     """Make a revocation of a node, or of the one held node of a did, under a node above it, or as a founder's vote."""
-    members = yield from known_members(membership)
     target = _find_node(members, node)
     own = [each for each in _held(members, author) if each.role == "admin"]
     above = [each for each in own if each.name in target.path[:-1]]
@@ -151,9 +140,8 @@ def choose_revoke(
     return Revoke(target.name, under or above[0].name, None if keep is None else tuple(keep), tuple(adopt))
 
 
-def choose_leave(membership: Membership | None, node: str | None, author: str) -> Plan[Said]:
+def choose_leave(node: str | None, members: Members, author: str) -> Said:
     """Make a leaving of a node of the author's own."""
-    members = yield from known_members(membership)
     own = _held(members, author)
     if node is None and len(own) != 1:
         hint = f"name one of them: {', '.join(each.name for each in own)}" if own else None
@@ -164,9 +152,8 @@ def choose_leave(membership: Membership | None, node: str | None, author: str) -
     return Revoke(name, name)
 
 
-def choose_admit(membership: Membership | None, ids: Sequence[str], under: str | None, author: str) -> Plan[Said]:
+def choose_admit(ids: Sequence[str], under: str | None, members: Members, author: str) -> Said:
     """Make an admission under a node that the author holds as admin."""
-    members = yield from known_members(membership)
     return Admit(tuple(ids), under or _own_admin(members, author).name)
 
 

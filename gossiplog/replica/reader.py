@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import starmap
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from ..access import Policy, has_policy
+from ..access import Members, Policy, has_policy
 from ..entry.message import Entry
 from ..entry.message_id import ID_CHARS, decode_id, encode_id, is_prefix
 from ..entry.rules import next_clock
@@ -40,7 +40,7 @@ from ..tasks.block import Block
 from ..tasks.pages import Pages, paged
 from ..tree.node import Node, ReadRoot, key_before
 from .applications import check_not_applying
-from .members import AccessRecord, LogMember, known_members, list_controls, list_members, read_policy
+from .members import AccessRecord, LogMember, known_members, list_controls, list_members
 from .sketching import SketchKeeper, SketchView
 
 if TYPE_CHECKING:
@@ -281,18 +281,19 @@ class LogReader:
         Raises:
             LocalProtocolError: The log has no members, or its policy is not here yet.
         """
-        async with self._members_turn:
-            return await self.run(list_members(self._members))
+        return await self._of_members(list_members)
 
     async def access_log(self) -> list[AccessRecord]:
         """List grants, revocations and admissions, including void ones, in the order in which they arrived here. Raises as `members`."""
-        async with self._members_turn:
-            return await self.run(list_controls(self._members))
+        return await self._of_members(list_controls)
 
     async def policy(self) -> Policy:
         """Return the policy of a log with members. Raises as `members`."""
+        return await self._of_members(lambda members: members.policy)
+
+    async def _of_members(self, question: Callable[[Members], T]) -> T:
         async with self._members_turn:
-            return await self.run(read_policy(self._members))
+            return await self.run(_ask_members(self._members, question))
 
     async def standing(self, id: str) -> Standing:
         """Say whether an entry counts, which node signed it, and what made it void. Raises as `members`."""
@@ -369,6 +370,10 @@ class LogReader:
 
 def _bound(id: str | None) -> bytes | None:
     return None if id is None else decode_id(id)
+
+
+def _ask_members(membership: Membership | None, question: Callable[[Members], T]) -> Plan[T]:
+    return question((yield from known_members(membership)))
 
 
 def _standing(membership: Membership | None, key: bytes) -> Plan[Standing]:
