@@ -410,6 +410,7 @@ class Yamux:
             return
         if header.flags & _RST:
             self._end(stream)
+            self._on_data_for_nobody(header)
             events.append(StreamEnded(stream))
             return
         is_last = bool(header.flags & _FIN)

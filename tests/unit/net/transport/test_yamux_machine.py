@@ -441,6 +441,19 @@ def test_more_on_a_stream_that_is_gone_than_can_have_been_under_way_breaks_the_p
         server.receive(body(1, b"x"), 0.0)
 
 
+@pytest.mark.parametrize("excess", [0, 1])
+def test_a_reset_with_data_brings_no_more_than_the_window(excess):
+    yamux = Yamux(is_client=False)
+    yamux.receive(encode_header(FrameKind.WINDOW, Flags.SYN, 1, 0), 0)
+    frame = encode_header(FrameKind.DATA, Flags.RST, 1, WINDOW_BYTES + excess)
+    if excess:
+        with pytest.raises(RemoteProtocolError, match="which is not open"):
+            yamux.receive(frame, 0)
+        return
+    (ended,) = yamux.receive(frame + bytes(WINDOW_BYTES), 0)
+    assert isinstance(ended, StreamEnded) and not ended.stream.buffer
+
+
 def test_streams_that_nobody_reads_hold_no_more_together_than_allowed():
     server = Yamux(is_client=False)
     streams = []
