@@ -24,6 +24,7 @@ from ...errors import ClosedError, GossipLogError, ProtocolNotSupported, RemoteP
 from ...pubsub.types import PeerId
 from ...tasks.nursery import open_service_nursery
 from ...tasks.sleeper import Sleeper
+from ..ground.journal import note
 from .flushes import Flushes
 from .multistream import Proposal
 from .muxed_stream import MuxedStream
@@ -50,8 +51,6 @@ NEGOTIATION_S = 20.0
 """For a stream's protocol. A round trip, but of a peer that may be a tab in the background or a machine short of processors; all that one
 who never answers holds is one of its own 128 streams. js-libp2p gives 10 s."""
 
-_LOGGER = logging.getLogger("gossiplog.net")
-
 
 @dataclass(slots=True)
 class MuxerCounters:
@@ -66,7 +65,6 @@ class MuxerCounters:
     bytes_out: int = 0
     streams_opened: int = 0
     streams_accepted: int = 0
-    handlers_failed: int = 0
     traffic: dict[str, Traffic] = field(default_factory=dict)
 
 
@@ -326,7 +324,7 @@ class MuxedConnection:
                     self._take(self.muxer.receive(b"", trio.current_time()), handlers)
             self.finish(EndKind.GONE, "the peer closed it")
         except RemoteProtocolError as error:
-            _LOGGER.warning("%s broke the protocol: %s", self.peer, error, extra={"peer": self.peer, "reason": str(error)})
+            note("peer broke the muxer's protocol", level=logging.WARNING, peer=self.peer, reason=str(error))
             self.finish(EndKind.VIOLATION, str(error))
         except Exception as error:
             self._on_broken(error)
@@ -390,20 +388,18 @@ class MuxedConnection:
 
     def _on_broken(self, error: Exception) -> None:
         if not isinstance(error, (ClosedError, StreamReset)) and self.end is None:
-            _LOGGER.error("the connection with %s broke", self.peer, exc_info=error, extra={"peer": self.peer, "reason": str(error)})
+            note("connection broke", level=logging.ERROR, error=error, peer=self.peer, reason=str(error))
         self.finish(EndKind.LOST, str(error))
 
     def _on_failed(self, stream: MuxedStream, error: Exception) -> None:
-        self.counters.handlers_failed += 1
-        details = {"peer": self.peer, "protocol": stream.protocol, "reason": str(error)}
-        name = stream.protocol or "no protocol yet"
         if isinstance(error, StreamReset):
-            _LOGGER.debug("a stream of %s (%s) ended: %s", self.peer, name, error, extra=details)
+            level = logging.DEBUG
         elif isinstance(error, GossipLogError):
             # A peer that sends one stream of nonsense may send thousands.
             is_known = stream.protocol in self._warned
-            level = logging.DEBUG if is_known else logging.INFO if isinstance(error, ProtocolNotSupported) else logging.WARNING
             self._warned.add(stream.protocol)
-            _LOGGER.log(level, "a stream of %s (%s) failed: %s", self.peer, name, error, extra=details)
+            level = logging.DEBUG if is_known else logging.INFO if isinstance(error, ProtocolNotSupported) else logging.WARNING
         else:
-            _LOGGER.error("a stream of %s (%s) failed: %s", self.peer, name, error, exc_info=error, extra=details)
+            level = logging.ERROR
+        fault = error if level == logging.ERROR else None
+        note("stream failed", level=level, error=fault, peer=self.peer, protocol=stream.protocol or None, reason=str(error))
