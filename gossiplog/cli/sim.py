@@ -199,6 +199,8 @@ def sweep(grid: Path, jobs: int | None, out: Path | None) -> None:
     Example
       gossiplog sim sweep grid.toml --out rows.csv
     """
+    import csv
+
     from ..sim.routing.sweep import load_sweep, run_sweep
 
     loaded = load_sweep(grid)
@@ -208,30 +210,19 @@ def sweep(grid: Path, jobs: int | None, out: Path | None) -> None:
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(Progress("sweep", total, is_told=True))
         file = stack.enter_context(out.open("w", encoding="utf-8", newline="")) if out is not None else None
-        columns: list[str] = []
+        table: csv.DictWriter[str] | None = None
         for row in run_sweep(loaded, jobs or processors(), lambda done: bar.tell("sweep", done, f"{done} of {total} runs")):
-            if out is not None and out.suffix == ".csv":
-                line, columns = _csv_line(row, columns)
+            if file is None:
+                bar.print(json.dumps(row))
+            elif out is None or out.suffix == ".jsonl":
+                file.write(json.dumps(row) + "\n")
             else:
-                line = json.dumps(row) + "\n"
-            if file is not None:
-                file.write(line)
-            else:
-                bar.print(line.rstrip("\n"))
-
-
-def _csv_line(row: dict[str, Any], columns: list[str]) -> tuple[str, list[str]]:
-    """One line of CSV, before the first the header; counters are left to JSON, as they differ between routers."""
-    import csv
-    import io
-
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    if not columns:
-        columns = [name for name in row if name != "counters"]
-        writer.writerow(columns)
-    writer.writerow([row[name] for name in columns])
-    return buffer.getvalue(), columns
+                if table is None:
+                    # Counters are left to JSON, as they differ between routers.
+                    columns = [name for name in row if name != "counters"]
+                    table = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
+                    table.writeheader()
+                table.writerow(row)
 
 
 def _load(name: str, router: str | None, nodes: int | None, settings: tuple[str, ...]) -> Scenario:

@@ -6,7 +6,7 @@ import contextlib
 import gzip
 import os
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ from ..progress import Progress
 from ..session import damage_hint, in_trio, is_in_bucket, opened, resolve, run, waited_for
 
 if TYPE_CHECKING:
-    from ...entry.message import Entry
     from ...gossip_log import GossipLog
     from ...replica.reader import Moment
 
@@ -93,10 +92,9 @@ async def _export_log(log: str, output: str, kind: ArchiveFormat | None, columns
                 is_car = kind is ArchiveFormat.CAR
                 if is_car:
                     file.write(car_header(await _roots(opened_log, moment, low, high)))
-                async with contextlib.aclosing(_entries(opened_log, moment, low, high)) as entries:
-                    async for entry in entries:
-                        file.write(car_block(entry.value) if is_car else entry_to_line(entry) + b"\n")
-                        progress.step()
+                async for entry in opened_log.iterate(after=low, before=high, moment=moment):
+                    file.write(car_block(entry.value) if is_car else entry_to_line(entry) + b"\n")
+                    progress.step()
     if output != "-":
         _tell_written(output, progress.done, out)
 
@@ -128,37 +126,26 @@ def _tell_written(output: str, count: int, out: Output) -> None:
 
 
 async def _bounds(log: GossipLog, text: str | None) -> tuple[str | None, str | None]:
-    """Read `A..B`: both ends as whole ids."""
+    """Read `A..B`: A as a whole id, and the least id that is greater than B."""
     if text is None:
         return None, None
     low, dots, high = text.partition("..")
     if not dots:
         raise click.BadParameter(f"{text!r} is not of the form A..B", param_hint="--range")
-    return (await resolve(log, low) if low else None), (await resolve(log, high) if high else None)
-
-
-async def _entries(log: GossipLog, moment: Moment, low: str | None, high: str | None) -> AsyncGenerator[Entry, None]:
-    """Yield the entries after `low` up to and including `high` that were there at one moment."""
-    if low is not None and high is not None and low >= high:
-        return
-    async for entry in log.iterate(after=low, before=high, moment=moment):
-        yield entry
-    if high is not None:
-        yield await log.get(high)
+    return (await resolve(log, low) if low else None), (_id_after(await resolve(log, high)) if high else None)
 
 
 async def _write_parquet(
     log: GossipLog, moment: Moment, low: str | None, high: str | None, columns: str | None, file: Any, progress: Progress
 ) -> None:
-    """Write the entries after `low` up to and including `high` as a Parquet file."""
+    """Write the entries after `low` and before `high` as a Parquet file."""
     import trio
 
     from ...arrow import ParquetFile, arrow_schema
 
     names = _names(columns)
-    before = None if high is None else _id_after(high)
     with ParquetFile(file, arrow_schema(names)) as parquet:
-        async for batch in log.to_arrow(names, after=low, before=before, moment=moment):
+        async for batch in log.to_arrow(names, after=low, before=high, moment=moment):
             await trio.to_thread.run_sync(parquet.add, batch)
             progress.step(batch.num_rows)
 
@@ -186,7 +173,7 @@ async def _roots(log: GossipLog, moment: Moment, low: str | None, high: str | No
     if low is None and high is None:
         return [hashlib.sha256((await log.get(encode_id(key))).value).digest() for key in moment.heads]
     sinks: dict[bytes, bytes] = {}
-    async for entry in _entries(log, moment, low, high):
+    async for entry in log.iterate(after=low, before=high, moment=moment):
         for parent in entry.parent_keys:
             sinks.pop(parent, None)
         sinks[entry.key] = hashlib.sha256(entry.value).digest()

@@ -24,9 +24,12 @@ from ..options import (
     client_tls,
     durability_option,
     exchange_key_option,
+    option,
     output_options,
     read_identity,
     read_token,
+    shared,
+    takes,
     tls_ca_option,
     token_option,
 )
@@ -185,39 +188,31 @@ def left_out_record(result: SyncResult) -> dict[str, object] | None:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The options of `sync` but for the direction."""
+
+    is_dry: bool = option("--dry-run", is_flag=True, help="Count what would move, and move nothing.")
+    heals: bool = option("--heal", is_flag=True, help="First repair a damaged LOG; fetch its damaged and lost entries from OTHER.")
+    is_all: bool = option("--all", is_flag=True, help="LOG is a folder or a database of logs: sync each of them.")
+    creates: bool = option("--create", is_flag=True, help="With --all: create logs that one side lacks.")
+    follows: bool = option("--follow", is_flag=True, help="With a hub: stay connected, and exchange what is new as it comes, until Ctrl-C.")
+    tls_ca: str | None = shared(tls_ca_option)
+    token_file: str | None = shared(token_option)
+    key_name: str | None = shared(exchange_key_option)
+    log_format: str = option("--log-format", type=click.Choice(LOG_FORMATS), default="text", help="With --follow: how to log, on stderr.")
+    durability: str = shared(durability_option)
+
+
 @click.command()
 @click.argument("log", metavar="LOG", type=LOG_OR_SHELF)
 @click.argument("other", metavar="OTHER", type=LOG_OR_SHELF)
 @click.option("--pull", "direction", flag_value="pull", help="Only take from OTHER what LOG lacks.")
 @click.option("--push", "direction", flag_value="push", help="Only give OTHER what it lacks.")
-@click.option("--dry-run", is_flag=True, help="Count what would move, and move nothing.")
-@click.option("--heal", is_flag=True, help="First repair a damaged LOG; fetch its damaged and lost entries from OTHER.")
-@click.option("--all", "is_all", is_flag=True, help="LOG is a folder or a database of logs: sync each of them.")
-@click.option("--create", "creates", is_flag=True, help="With --all: create logs that one side lacks.")
-@click.option("--follow", is_flag=True, help="With a hub: stay connected, and exchange what is new as it comes, until Ctrl-C.")
-@tls_ca_option
-@token_option
-@exchange_key_option
-@click.option("--log-format", type=click.Choice(LOG_FORMATS), default="text", help="With --follow: how to log, on stderr.")
-@durability_option
+@takes(options=_Options)
 @output_options()
 @in_trio
-async def sync(
-    log: Location,
-    other: Location,
-    direction: str | None,
-    dry_run: bool,
-    heal: bool,
-    is_all: bool,
-    creates: bool,
-    follow: bool,
-    tls_ca: str | None,
-    token_file: str | None,
-    key_name: str | None,
-    log_format: str,
-    durability: str,
-    out: Output,
-) -> int:
+async def sync(log: Location, other: Location, direction: str | None, options: _Options, out: Output) -> int:
     """Make two logs equal.
 
     Two logs of one topic exchange what they lack, and end with equal roots. They compare hashes from the root down, so the cost depends on
@@ -247,31 +242,19 @@ async def sync(
       gossiplog sync --all documents wss://hub.example.com
       gossiplog sync --all documents 's3://bucket/documents/{topic}'
     """
-    if key_name is not None and token_file is not None:
+    if options.key_name is not None and options.token_file is not None:
         raise click.UsageError("either --key or --token-file lets us in")
-    if creates and not is_all:
+    if options.creates and not options.is_all:
         raise click.UsageError("--create goes with --all; `gossiplog copy` makes a copy of one log")
-    wish = _Wish(
-        log,
-        other,
-        pulls=direction != "push",
-        pushes=direction != "pull",
-        is_dry=dry_run,
-        healing=Healing(log, out) if heal else None,
-        durability=durability,
-        out=out,
-        tls_ca=tls_ca,
-        token_file=token_file,
-        key_name=key_name,
-        log_format=log_format if follow else None,
-    )
-    if not is_all:
+    healing = Healing(log, out) if options.heals else None
+    wish = _Wish(log, other, options, out, pulls=direction != "push", pushes=direction != "pull", healing=healing)
+    if not options.is_all:
         if any(each.is_url and each.is_shelf for each in (log, other)):
             raise click.UsageError("a place of many logs: --all syncs each of them, and LOG is one of them")
         return await _with_one(wish)
-    if heal or follow or dry_run:
+    if options.heals or options.follows or options.is_dry:
         raise click.UsageError("--all goes with --pull and --push, but with neither --heal, --follow nor --dry-run")
-    return await _with_all(wish, creates)
+    return await _with_all(wish)
 
 
 @dataclass(frozen=True)
@@ -281,26 +264,18 @@ class _Wish:
     Attributes:
         pulls: Take what `log` lacks.
         pushes: Give what `other` lacks.
-        is_dry: Only count what would be moved.
         healing: How `log` is made whole first, if it is.
-        key_name: The key that lets us in at a hub, or publishes in a bucket.
-        log_format: How to log while we stay connected with a hub; None to exchange once.
         topic: Which both must have; None for whichever.
         connections: With the hub, shared by all logs of a shelf.
     """
 
     log: Location
     other: Location
+    options: _Options
+    out: Output
     pulls: bool
     pushes: bool
-    is_dry: bool
     healing: Healing | None
-    durability: str
-    out: Output
-    tls_ca: str | None
-    token_file: str | None
-    key_name: str | None
-    log_format: str | None
     topic: str | None = None
     connections: HubConnections | None = None
 
@@ -323,30 +298,30 @@ async def _with_one(wish: _Wish) -> int:
     """
     from ...bucket import is_bucket
 
-    log, other, is_dry, follows = wish.log, wish.other, wish.is_dry, wish.log_format is not None
-    wants_hub = follows or wish.tls_ca is not None or wish.token_file is not None
+    log, other, options = wish.log, wish.other, wish.options
+    wants_hub = options.follows or options.tls_ca is not None or options.token_file is not None
     if not other.is_url and is_bucket(other):
-        if is_dry or wish.healing is not None or wants_hub:
+        if options.is_dry or options.heals or wants_hub:
             raise click.UsageError(f"{other} is a bucket: only --pull, --push, --key and --durability go with it")
-        exchange = partial(exchange_with, log, other, key_name=wish.key_name, pulls=wish.pulls, pushes=wish.pushes)
-        return await exchange(topic=wish.topic, durability=wish.durability, out=wish.out)
-    identity = read_identity(wish.key_name)
-    hub = None if other.is_url else hub_url(other, None if identity else read_token(wish.token_file), identity)
+        exchange = partial(exchange_with, log, other, key_name=options.key_name, pulls=wish.pulls, pushes=wish.pushes)
+        return await exchange(topic=wish.topic, durability=options.durability, out=wish.out)
+    identity = read_identity(options.key_name)
+    hub = None if other.is_url else hub_url(other, None if identity else read_token(options.token_file), identity)
     if hub is None and (wants_hub or identity is not None):
         raise click.UsageError(
             f"{other} is no hub, at a ws:// or wss:// URL, as --follow, --tls-ca and --token-file want, and no bucket, as --key may; "
             "the path of a new bucket ends in /"
         )
-    if follows and (is_dry or not (wish.pulls and wish.pushes)):
+    if options.follows and (options.is_dry or not (wish.pulls and wish.pushes)):
         raise click.UsageError("under --follow there is no --dry-run, and no direction")
-    if wish.healing is not None and (is_dry or follows or not wish.pulls):
+    if options.heals and (options.is_dry or options.follows or not wish.pulls):
         raise click.UsageError("--heal pulls, once: it does not go with --dry-run, --push or --follow")
     if hub is None and log.is_same(other):
         raise click.UsageError("LOG and OTHER are the same")
     return await (_with_log(wish) if hub is None else _with_hub(wish, hub))
 
 
-async def _with_all(wish: _Wish, creates: bool) -> int:
+async def _with_all(wish: _Wish) -> int:
     """Exchange each log of a shelf with its counterpart."""
     from ...bucket import in_place
     from ...net.hub.client import at_topic, open_hub_connections
@@ -354,18 +329,18 @@ async def _with_all(wish: _Wish, creates: bool) -> int:
     from ...store.places import open_place
     from .sync_all import sync_all, topics_in_bucket, topics_of_hub
 
-    ours, place, others = open_place(wish.log.full), wish.other.full, None
+    ours, place, others, options = open_place(wish.log.full), wish.other.full, None, wish.options
     place_of: Callable[[str], str | os.PathLike[str]]
     if "{topic}" in place:
         theirs, place_of = await topics_in_bucket(place), partial(in_place, f"{place.rstrip('/')}/")
-    elif (hub := None if wish.other.is_url else hub_url(place, read_token(wish.token_file))) is not None:
-        if wish.key_name is not None:
+    elif (hub := None if wish.other.is_url else hub_url(place, read_token(options.token_file))) is not None:
+        if options.key_name is not None:
             raise click.UsageError("--all asks a server for its logs with a token: --key signs in to a single log")
-        theirs, place_of = await topics_of_hub(hub, client_tls(wish.tls_ca)), partial(at_topic, place)
+        theirs, place_of = await topics_of_hub(hub, client_tls(options.tls_ca)), partial(at_topic, place)
     else:
         others = open_place(place)
-        if creates and wish.pushes:
-            async with others.opened(Durability(wish.durability)):
+        if options.creates and wish.pushes:
+            async with others.opened(Durability(options.durability)):
                 pass
         theirs, place_of = set(await others.topics()), others.log_at
 
@@ -381,24 +356,24 @@ async def _with_all(wish: _Wish, creates: bool) -> int:
         return await _with_one(replace(wish, log=log, other=other, topic=topic, out=out, connections=connections))
 
     async with open_hub_connections() as connections:
-        return await sync_all([*(here & theirs), *(lacking[0] | lacking[1] if creates else ())], sync_one, out=wish.out)
+        return await sync_all([*(here & theirs), *(lacking[0] | lacking[1] if options.creates else ())], sync_one, out=wish.out)
 
 
 async def _with_hub(wish: _Wish, hub: HubUrl) -> int:
-    """Exchange with a hub, once unless there is a format in which to log how it goes on."""
+    """Exchange with a hub, once or for as long as we follow it."""
     log, healing, out = wish.log, wish.healing, wish.out
-    tls = client_tls(wish.tls_ca)
+    tls = client_tls(wish.options.tls_ca)
     if healing is not None:
         await healing.prepare(None)
-    async with opened(log, topic=wish.topic, read_only=wish.is_dry or not wish.pulls, durability=wish.durability) as ours:
+    async with opened(log, topic=wish.topic, read_only=wish.options.is_dry or not wish.pulls, durability=wish.options.durability) as ours:
         if healing is not None:
             from ...net.hub.exchange import exchange
 
             await healing.finish(ours, partial(exchange, ours, hub, pulls=True, pushes=False, tls=tls))
-        if wish.log_format is not None:
-            write_journal(wish.log_format)
+        if wish.options.follows:
+            write_journal(wish.options.log_format)
             return await _follow_hub(ours, hub, tls, out)
-        if wish.is_dry:
+        if wish.options.is_dry:
             return await _rehearse_hub(ours, hub, wish, tls)
         done = await _sync_hub(ours, hub, wish, tls)
     return wish.judged((done.pulled, wish.other))
@@ -415,13 +390,13 @@ async def _with_log(wish: _Wish) -> int:
             topic = theirs.topic
         await healing.prepare(topic)
     pulled = pushed = None
-    async with opened(log, topic=wish.topic, read_only=wish.is_dry or not wish.pulls, durability=wish.durability) as ours:
+    async with opened(log, topic=wish.topic, read_only=wish.options.is_dry or not wish.pulls, durability=wish.options.durability) as ours:
         # It is written to only if there is something to give: a source of a sync may be a stranger's.
         async with opened(other) as theirs:
             if ours.topic != theirs.topic:
                 hint = "only logs of one topic can be merged"
                 raise TopicMismatch(f"{log} has topic {ours.topic}, {other} has {theirs.topic}", hint=hint)
-            if wish.is_dry:
+            if wish.options.is_dry:
                 missing, extra = await _count_difference(ours, theirs)
                 counts = [missing if wish.pulls else None, extra if wish.pushes else None]
                 _report(wish, counts, await ours.root(), await theirs.root())
@@ -431,7 +406,7 @@ async def _with_log(wish: _Wish) -> int:
             pulled = await ours.sync(theirs) if wish.pulls else None
             roots = await ours.root(), await theirs.root()
         if wish.pushes and roots[0] != roots[1]:
-            async with opened(other, read_only=False, durability=wish.durability) as theirs:
+            async with opened(other, read_only=False, durability=wish.options.durability) as theirs:
                 pushed = await theirs.sync(ours)
                 roots = await ours.root(), await theirs.root()
         counts = [pulled.entries if pulled else None, pushed.entries if pushed else 0 if wish.pushes else None]
@@ -447,13 +422,13 @@ def _report(wish: _Wish, counts: Sequence[int | None], ours: Node, theirs: Node,
     record = {
         "pulled": pulled,
         "pushed": pushed,
-        "dryRun": wish.is_dry,
+        "dryRun": wish.options.is_dry,
         "equal": ours == theirs,
         "root": {"level": ours.level, "hash": ours.hash.hex()},
         **wish.healed,
         "leftOut": left_out,
     }
-    would = "to be " if wish.is_dry else ""
+    would = "to be " if wish.options.is_dry else ""
     shown = [(f"{would}pulled", f"{pulled:,}")] if pulled is not None else []
     shown += [(f"{would}pushed", f"{pushed:,}")] if pushed is not None else []
     wish.out.fields(record, [*shown, _roots(ours, theirs, is_equal=ours == theirs)])
