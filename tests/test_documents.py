@@ -1,6 +1,7 @@
 """What documents say of each other and of the code is there: links, headings, and the specifications that docstrings cite."""
 
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -97,6 +98,15 @@ def test_readme_and_the_site_begin_alike() -> None:
     start = (ROOT / "docs" / "index.md").read_text("utf-8").partition("\nBegin with")[0]
     assert len(start.splitlines()) > 5
     assert (ROOT / "README.md").read_text("utf-8").startswith(start)
+
+
+def test_extras_exist_and_are_added_in_one_way() -> None:
+    # pip takes an installed package as it is, from a clone too, and adds what the extra brings. Only a first command in a clone names that.
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"])
+    for path in [*PAGES, *SOURCES]:
+        text = path.read_text("utf-8")
+        assert {name for names in re.findall(r"pip install .*?'\S*\[([\w,]+)\]'", text) for name in names.split(",")} <= extras, path
+        assert re.findall(r"pip install '\.\[(?!docs\])", prose(path)) == [], f"{path}: pip install 'gossiplog[…]'"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: str(page.relative_to(ROOT)))
