@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from ..errors import CannotConnect, DecodeError, RemoteProtocolError
-from .exits import ExitCode, Failure, misused
+from .exits import misused
 from .output import clean
 from .session import run
 
@@ -157,14 +157,11 @@ class Asker:
         """Ask for JSON.
 
         Raises:
-            Failure: The server cannot be reached, refuses, or answers something else.
+            CannotConnect: The server cannot be reached, or is too slow.
+            RemoteProtocolError: It refuses, or answers something else.
         """
         began = time.time()
-        try:
-            answer = ask_server(self.server, f"{self.base}{what}" + (f"?{urlencode(query)}" if query else ""), tls=self._tls)
-        except (CannotConnect, RemoteProtocolError) as error:
-            kind = "cannot-connect" if isinstance(error, CannotConnect) else "protocol"
-            raise Failure(str(error), hint=error.hint, code=ExitCode.NETWORK, kind=kind) from None
+        answer = ask_server(self.server, f"{self.base}{what}" + (f"?{urlencode(query)}" if query else ""), tls=self._tls)
         took_s = time.time() - began
         if answer.status != 200:
             raise self._refused(what, answer)
@@ -180,12 +177,12 @@ class Asker:
             raise self.nonsense(what)
         return record
 
-    def nonsense(self, what: str, reason: str = "") -> Failure:
+    def nonsense(self, what: str, reason: str = "") -> RemoteProtocolError:
         """Return the error for an answer that makes no sense: anything may listen there."""
         text = f"{self.server.url} answered something else when asked for {self.base}{what}" + (f": {reason}" if reason else "")
-        return Failure(text, hint="is that a server of logs?", code=ExitCode.NETWORK, kind="protocol")
+        return RemoteProtocolError(text, hint="is that a server of logs?")
 
-    def _refused(self, what: str, answer: HttpAnswer) -> Failure:
+    def _refused(self, what: str, answer: HttpAnswer) -> RemoteProtocolError:
         """Say what a server answered instead, in its own words where it has some."""
         words = said(answer)
         if answer.status in (401, 403):
@@ -195,7 +192,7 @@ class Asker:
         else:
             hint = "the server's journal says more" if answer.status >= 500 else "is that a server of logs?"
         text = f"{self.server.url} answered {answer.status} when asked for {self.base}{what}" + (f": {words}" if words else "")
-        return Failure(text, hint=hint, code=ExitCode.NETWORK, kind="protocol")
+        return RemoteProtocolError(text, hint=hint)
 
 
 def _ahead_s(answer: HttpAnswer, began: float, took_s: float) -> float | None:

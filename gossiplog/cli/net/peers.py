@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from ...errors import GossipLogError
 from ..asking import Asker
-from ..exits import Failure
 from ..options import client_tls, output_options, read_token, tls_ca_option, token_option
 from ..output import Column, Listing, Output, clean, utc
 
@@ -68,9 +68,9 @@ def peers(url: str, tls_ca: str | None, token_file: str | None, is_watching: boo
             click.clear()
         try:
             _show(asker, out)
-        except Failure as failure:
+        except GossipLogError as error:
             # It may come back.
-            out.note(str(failure))
+            out.note(str(error))
 
 
 def _show(asker: Asker, out: Output) -> None:
@@ -107,7 +107,7 @@ def _ask(asker: Asker) -> tuple[list[tuple[Mapping[str, Any], tuple[str, ...]]],
     """Return connections and troubles, each as a record and as what a table shows."""
     links = asker.ask("connections").record
     more: Mapping[str, Any] = {}
-    with contextlib.suppress(Failure):
+    with contextlib.suppress(GossipLogError):
         # The reference's server, and older ones of ours, do not have it.
         more = asker.ask_object("peers")
     try:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ...errors import DecodeError, GossipLogError
 from ..asking import Asker
 from ..exits import ExitCode, Failure
 from ..options import FILE, client_tls, output_options, read_token, tls_ca_option, token_option
@@ -67,15 +68,14 @@ def _is_linked(here: Asker, peer: str) -> bool:
 
 
 def _ask_both(here: Asker, there: Asker, entry: str) -> Mapping[str, Any]:
-    from ...errors import DecodeError
     from ...glass.why import WhyAnswer, with_view_of_peer
 
     ours = here.ask_object("peers")
     try:
         theirs = there.ask_object("peers")
-    except Failure as failure:
+    except GossipLogError as error:
         # What we know without it is an answer too.
-        return _without(here.ask_object("why", entry=entry, peer=there.server.url), failure)
+        return _without(here.ask_object("why", entry=entry, peer=there.server.url), error)
     try:
         ids, topics = (str(ours["me"]), str(theirs["me"])), (str(ours["topic"]), str(theirs["topic"]))
         answer = WhyAnswer.from_record(here.ask_object("why", entry=entry, peer=ids[1]))
@@ -86,8 +86,8 @@ def _ask_both(here: Asker, there: Asker, entry: str) -> Mapping[str, Any]:
     return with_view_of_peer(answer, has_entry, towards, topics).record()
 
 
-def _without(answer: Mapping[str, Any], failure: Failure) -> Mapping[str, Any]:
-    return {**answer, "text": f"{answer.get('text', '')} (it was asked as well: {failure})"}
+def _without(answer: Mapping[str, Any], error: GossipLogError) -> Mapping[str, Any]:
+    return {**answer, "text": f"{answer.get('text', '')} (it was asked as well: {error})"}
 
 
 def _show(answer: Mapping[str, Any], out: Output) -> None:
