@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -30,13 +31,8 @@ _SAID_CHARS_MAX = 400
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
-def ask_server(
-    server: HubUrl,
-    path: str,
-    body: bytes | None = None,
-    *,
-    tls: ssl.SSLContext | None,
-    answer_s: float | None = None,
+async def ask_in_trio(
+    server: HubUrl, path: str, body: bytes | None = None, *, tls: ssl.SSLContext | None, answer_s: float | None = None
 ) -> HttpAnswer:
     """Ask: GET, or POST where there is a body of JSON.
 
@@ -55,13 +51,9 @@ def ask_server(
     from ..net.hub.client import in_words
 
     seconds = (answer_s or _ANSWER_S) + len(body or b"") / _SENT_BYTES_PER_S
-
-    async def task() -> HttpAnswer:
-        with trio.fail_after(seconds):
-            return await ask(server, path, body, tls=tls, answer_bytes_max=JSON_BYTES_MAX)
-
     try:
-        answer = run(task)
+        with trio.fail_after(seconds):
+            answer = await ask(server, path, body, tls=tls, answer_bytes_max=JSON_BYTES_MAX)
     except trio.TooSlowError:
         raise CannotConnect(f"{server.url} did not answer within {seconds:.0f} s", hint="is the server overloaded, or no server?") from None
     except (OSError, ClosedError) as error:
@@ -75,6 +67,13 @@ def ask_server(
         hint = "if that is the server that you mean, name it; nothing was sent there"
         raise RemoteProtocolError(f"{server.url} answered {answer.status}, and points to {place}", hint=hint)
     return answer
+
+
+def ask_server(
+    server: HubUrl, path: str, body: bytes | None = None, *, tls: ssl.SSLContext | None, answer_s: float | None = None
+) -> HttpAnswer:
+    """Ask as `ask_in_trio` does, where trio does not run."""
+    return run(partial(ask_in_trio, server, path, body, tls=tls, answer_s=answer_s))
 
 
 def read_json(answer: HttpAnswer) -> Any:

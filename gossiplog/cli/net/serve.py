@@ -7,7 +7,7 @@ import gc
 import logging
 import signal
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from ...gossip_log import GossipLog
     from ...net.ground.access import Access
-    from .serving import Serving
+    from .serving import ServePlan, Serving
 
 _FILES_WANTED = 16_384
 _CLOSE_S = 3.0
@@ -202,9 +202,8 @@ def serve(
         --bootstrap /dns4/peer.example.com/tcp/4001/p2p/12D3Koo…
     """
     from ...net.ground.admission import HubLimits
-    from ...net.ground.journal import note
-    from .memory import give_back, keep_together
-    from .serving import ServePlan, Serving, check_plan
+    from .memory import keep_together
+    from .serving import ServePlan, check_plan
 
     if is_verbose and out.is_quiet:
         raise click.UsageError("either --quiet or --verbose")
@@ -258,17 +257,70 @@ def serve(
     _raise_file_limit()
     keep_together()
 
-    async def reread(serving: Serving) -> None:
-        """Take the files anew, at SIGHUP; what is wrong with one is logged, and nothing changes."""
-        import trio
+    def read_again() -> tuple[Sequence[Location], Access]:
+        said = read_config(context.command, config)
+        is_in_file = "logs" in said and source_of(context, "logs") == "file"
+        return tuple(map(Location.parse, said["logs"])) if is_in_file else logs, _read_access(access_file, allow)
 
+    return run(partial(_serve, plan, mesh, out, read_again))
+
+
+async def _serve(plan: ServePlan, mesh: MeshOptions, out: Output, read_again: Callable[[], tuple[Sequence[Location], Access]]) -> int:
+    """Serve until a signal ends it; at SIGHUP, take what `read_again` reads of the logs and their clients' rights."""
+    import trio
+
+    from .memory import give_back
+    from .serving import Serving
+
+    async with trio.open_nursery() as nursery:
+        serving = Serving(plan, nursery)
+        async with AsyncExitStack() as stack:
+            open_logs = await serving.open(stack)
+            path = plan.logs[0] if plan.logs else ""
+            # First, for it brings the name that logs have on the network.
+            peer = await mesh.join(stack, serving.logs, path, plan.limits, plan.hub_tls) if mesh.is_wanted else None
+            serving.multiaddrs = [] if peer is None else [str(address) for address in peer.host.announced]
+            await serving.listen(stack)
+            # Else each full collection goes through all that was imported, and holds the event loop for 70 to 100 ms.
+            gc.freeze()
+            nursery.start_soon(give_back)
+            with trio.open_signal_receiver(*SIGNALS) as signals:
+                for log in open_logs:
+                    await _report(out, log, serving.urls_of(log.topic))
+                if serving.shelf is not None:
+                    number, urls = len(await serving.shelf.topics()), serving.urls_of("TOPIC")
+                    text = f"{serving.shelf.location}  {counted(number, 'log', 'logs')}  {'  '.join(urls)}".rstrip()
+                    out.tell({"serving": serving.shelf.location, "logs": number, "urls": urls}, text)
+                out.flush()
+                # A log that is being opened, from a database that does not answer, must not keep a signal to end waiting.
+                async with trio.open_nursery() as rereading:
+                    turn = trio.Lock()
+                    async for number in signals:
+                        if number in (signal.SIGINT, signal.SIGTERM):
+                            break
+                        rereading.start_soon(_reread, serving, plan, out, read_again, turn)
+                    rereading.cancel_scope.cancel()
+            nursery.cancel_scope.deadline = trio.current_time() + _CLOSE_S
+            # From here on Ctrl-C is an interrupt again.
+            out.note("closing; Ctrl-C again to leave at once")
+        await serving.close()
+        nursery.cancel_scope.cancel()
+    return ExitCode.DONE
+
+
+async def _reread(
+    serving: Serving, plan: ServePlan, out: Output, read_again: Callable[[], tuple[Sequence[Location], Access]], turn: trio.Lock
+) -> None:
+    """Take the files anew, one after the other; what is wrong with one is logged, and nothing changes."""
+    import trio
+
+    from ...net.ground.journal import note
+
+    async with turn:
         try:
             # In a thread: the disk that they lie on may not answer.
-            said = await trio.to_thread.run_sync(read_config, context.command, config, abandon_on_cancel=True)
-            wanted = logs
-            if "logs" in said and source_of(context, "logs") == "file":
-                wanted = tuple(map(Location.parse, said["logs"]))
-            plan.limits.access.replace(await trio.to_thread.run_sync(_read_access, access_file, allow, abandon_on_cancel=True))
+            wanted, rules = await trio.to_thread.run_sync(read_again, abandon_on_cancel=True)
+            plan.limits.access.replace(rules)
             came, gone = await serving.change(wanted)
         except GossipLogError as error:
             note("configuration not taken", level=logging.ERROR, reason=str(error))
@@ -277,51 +329,6 @@ def serve(
         for log in came:
             await _report(out, log, serving.urls_of(log.topic))
         out.flush()
-
-    async def reread_in_turn(serving: Serving, turn: trio.Lock) -> None:
-        async with turn:
-            await reread(serving)
-
-    async def task() -> int:
-        import trio
-
-        async with trio.open_nursery() as nursery:
-            serving, turn = Serving(plan, nursery), trio.Lock()
-            async with AsyncExitStack() as stack:
-                open_logs = await serving.open(stack)
-                path = logs[0] if logs else ""
-                # First, for it brings the name that logs have on the network.
-                peer = await mesh.join(stack, serving.logs, path, plan.limits, plan.hub_tls) if mesh.is_wanted else None
-                serving.multiaddrs = [] if peer is None else [str(address) for address in peer.host.announced]
-                await serving.listen(stack)
-                # Else each full collection goes through all that was imported, and holds the event loop for 70 to 100 ms.
-                gc.freeze()
-                nursery.start_soon(give_back)
-                with trio.open_signal_receiver(*SIGNALS) as signals:
-                    for log in open_logs:
-                        await _report(out, log, serving.urls_of(log.topic))
-                    if serving.shelf is not None:
-                        number, urls = len(await serving.shelf.topics()), serving.urls_of("TOPIC")
-                        if out.is_json:
-                            out.record({"serving": serving.shelf.location, "logs": number, "urls": urls})
-                        else:
-                            out.line(f"{serving.shelf.location}  {counted(number, 'log', 'logs')}  {'  '.join(urls)}".rstrip())
-                    out.flush()
-                    # A log that is being opened, from a database that does not answer, must not keep a signal to end waiting.
-                    async with trio.open_nursery() as rereading:
-                        async for number in signals:
-                            if number in (signal.SIGINT, signal.SIGTERM):
-                                break
-                            rereading.start_soon(reread_in_turn, serving, turn)
-                        rereading.cancel_scope.cancel()
-                nursery.cancel_scope.deadline = trio.current_time() + _CLOSE_S
-                # From here on Ctrl-C is an interrupt again.
-                out.note("closing; Ctrl-C again to leave at once")
-            await serving.close()
-            nursery.cancel_scope.cancel()
-        return ExitCode.DONE
-
-    return run(task)
 
 
 def _read_access(file: str | None, allow: tuple[str, ...]) -> Access:
@@ -333,10 +340,7 @@ def _read_access(file: str | None, allow: tuple[str, ...]) -> Access:
 async def _report(out: Output, log: GossipLog, urls: Sequence[str]) -> None:
     count = await log.count()
     record = {"serving": log.topic, "log": log.location, "entries": count, "urls": list(urls)}
-    if out.is_json:
-        out.record(record)
-    else:
-        out.line(f"{log.topic}  {counted(count, 'entry', 'entries')}  {'  '.join(urls)}".rstrip())
+    out.tell(record, f"{log.topic}  {counted(count, 'entry', 'entries')}  {'  '.join(urls)}".rstrip())
 
 
 def _server_tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:

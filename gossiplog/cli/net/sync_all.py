@@ -9,9 +9,9 @@ from urllib.parse import quote, unquote
 
 import trio
 
-from ...codec.plain_json import decode
 from ...entry import is_topic
 from ...errors import CannotConnect, DecodeError, GossipLogError
+from ..asking import ask_in_trio, read_json, said
 from ..exits import ExitCode, Failure, worst
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _AT_A_TIME = 4
 """A server lets a few connections come from one address."""
-_TOPICS_BYTES_MAX = 1 << 20
 _ANSWER_S = 30.0
 
 
@@ -63,21 +62,16 @@ async def topics_of_hub(hub: HubUrl, tls: ssl.SSLContext | None) -> set[str]:
 
     Raises:
         CannotConnect: It cannot be asked, or does not say.
+        RemoteProtocolError: It does not speak HTTP.
     """
-    from ...net.hub.asking import ask
-
     found, page = set[str](), [""]
     while page:
-        with trio.move_on_after(_ANSWER_S) as timing:
-            answer = await ask(hub, f"/?after={quote(page[-1], safe='')}", tls=tls, answer_bytes_max=_TOPICS_BYTES_MAX)
-        if timing.cancelled_caught:
-            raise CannotConnect(f"{hub.url} did not answer within {_ANSWER_S:g} s")
+        answer = await ask_in_trio(hub, f"/?after={quote(page[-1], safe='')}", tls=tls, answer_s=_ANSWER_S)
         try:
-            told: Any = decode(answer.body) if answer.status == 200 else {}
+            told: Any = read_json(answer) if answer.status == 200 else {}
             page = [each for each in told["topics"] if is_topic(each) and each not in found]
         except (DecodeError, KeyError, TypeError):
-            said = answer.body[:200].decode(errors="replace").strip()
-            raise CannotConnect(f"{hub.url} does not list its logs: {answer.status} {said}") from None
+            raise CannotConnect(f"{hub.url} does not list its logs: {answer.status} {said(answer)}") from None
         found.update(page)
         page = page if told.get("shelf") else []
     return found
