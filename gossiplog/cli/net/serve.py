@@ -6,7 +6,6 @@ import contextlib
 import gc
 import logging
 import signal
-import ssl
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -17,10 +16,9 @@ import click
 from ...errors import GossipLogError
 from ...pubsub.params import MESH_PARAMS
 from ..configured import ConfiguredCommand, config_option, read_config, source_of
-from ..exits import ExitCode, misused
+from ..exits import ExitCode
 from ..journal import LOG_FORMATS, write_journal
 from ..options import (
-    FILE,
     LOG,
     Location,
     client_tls,
@@ -34,7 +32,7 @@ from ..options import (
 )
 from ..output import Output, counted
 from ..session import load_application, load_authorize, run
-from .serve_options import BucketOptions, GlassOptions, MeshOptions, ShelfOptions, check_address
+from .serve_options import BucketOptions, ClientOptions, GlassOptions, MeshOptions, ShelfOptions
 from .sync import hub_url
 
 if TYPE_CHECKING:
@@ -50,23 +48,6 @@ _CLOSE_S = 3.0
 SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 
 
-def _read_origins(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Take origins in the form that browsers give them; others would match none."""
-    origins = tuple(value.lower().removesuffix("/") for value in values)
-    for value, origin in zip(values, origins, strict=True):
-        scheme, _, authority = origin.partition("://")
-        if origin not in ("null", "*") and (not scheme or not authority or "/" in authority):
-            raise click.BadParameter(f"{value!r} is no origin, which has a scheme and a host, and no path: https://app.example.com")
-    return origins
-
-
-def _read_hosts(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    for value in values:
-        if "/" in value:
-            raise click.BadParameter(f"{value!r} is no name: without scheme and path, hub.example.com")
-    return values
-
-
 def _print_params(context: click.Context, option: click.Parameter, router: str | None) -> None:
     """Print the defaults as a file for `--mesh-params`, and end."""
     if router is None:
@@ -79,45 +60,9 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
 
 @click.command(cls=ConfiguredCommand)
 @click.argument("logs", metavar="LOG...", type=LOG, nargs=-1)
-@takes(shelf=ShelfOptions)
-@click.option("--listen", "addresses", metavar="HOST:PORT", multiple=True, help="Serve WebSocket and HTTP here; repeatable.")
+@takes(shelf=ShelfOptions, clients=ClientOptions)
 @click.option("--connect", "hubs", metavar="URL", multiple=True, help="Be a client of this hub as well; repeatable.")
-@click.option("--tls-cert", type=FILE, help="The server's certificate, with its chain, in PEM: serve wss:// and https://.")
-@click.option("--tls-key", type=FILE, help="Its private key in PEM; needed unless the certificate's file has it.")
 @tls_ca_option
-@click.option(
-    "--origin",
-    "origins",
-    metavar="URL",
-    multiple=True,
-    callback=_read_origins,
-    help="Let only pages from here connect and read; repeatable, '*' is any. By default, on loopback, pages of this machine.",
-)
-@click.option(
-    "--host",
-    "hosts",
-    metavar="NAME",
-    multiple=True,
-    callback=_read_hosts,
-    help="A name under which HTTP answers, beside addresses, localhost and the origins'; repeatable, '*' is any.",
-)
-@click.option(
-    "--proxy",
-    "proxies",
-    metavar="ADDRESS",
-    multiple=True,
-    callback=check_address,
-    help="Trust what this proxy says about its clients; repeatable.",
-)
-@click.option("--connections", type=click.IntRange(min=1), default=10_000, help="The most connections at once.")
-@click.option(
-    "--per-address",
-    type=click.IntRange(min=1),
-    default=8,
-    help="The most connections from one address, and 8 times as many further logs on them.",
-)
-@click.option("--access", "access_file", metavar="FILE", type=FILE, help="Clients' rights and quotas, in TOML.")
-@click.option("--allow", metavar="DID", multiple=True, help="Take only this writer's entries from clients; repeatable.")
 @click.option("--app", "apps", metavar="MODULE:OBJECT", multiple=True, help="Run this Application, or apply function, here; repeatable.")
 @click.option("--authorize", metavar="MODULE:FUNCTION", help="The logs' access rule, which decides whose entries they hold.")
 @token_option
@@ -140,18 +85,8 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
 @output_options(quiet="Log only problems.")
 def serve(
     logs: tuple[Location, ...],
-    addresses: tuple[str, ...],
     hubs: tuple[str, ...],
-    tls_cert: str | None,
-    tls_key: str | None,
     tls_ca: str | None,
-    origins: tuple[str, ...],
-    hosts: tuple[str, ...],
-    proxies: tuple[str, ...],
-    connections: int,
-    per_address: int,
-    access_file: str | None,
-    allow: tuple[str, ...],
     apps: tuple[str, ...],
     authorize: str | None,
     token_file: str | None,
@@ -162,6 +97,7 @@ def serve(
     config: str | None,
     check: bool,
     shelf: ShelfOptions,
+    clients: ClientOptions,
     mesh: MeshOptions,
     glass: GlassOptions,
     bucket: BucketOptions,
@@ -201,7 +137,6 @@ def serve(
       gossiplog serve app.db --p2p /ip4/0.0.0.0/tcp/4001 \\
         --bootstrap /dns4/peer.example.com/tcp/4001/p2p/12D3Koo…
     """
-    from ...net.ground.admission import HubLimits
     from .memory import keep_together
     from .serving import ServePlan, check_plan
 
@@ -209,7 +144,7 @@ def serve(
         raise click.UsageError("either --quiet or --verbose")
     if not logs and shelf.folder is None:
         raise click.UsageError("Missing argument 'LOG...', or --dir FOLDER.")
-    if shelf.creatable and (shelf.folder is None or access_file is None):
+    if shelf.creatable and (shelf.folder is None or clients.access_file is None):
         raise click.UsageError("--create needs --dir, and --access with a file that gives the right create")
     if mesh.is_wanted and (len(logs) > 1 or shelf.folder is not None) and mesh.key_file is None:
         raise click.UsageError("a peer with several logs needs --peer-key FILE, which is made if missing")
@@ -221,20 +156,10 @@ def serve(
         raise click.UsageError("--publish: several logs have a place each, with {topic} in the URL")
     plan = ServePlan(
         logs=logs,
-        listens=addresses or (() if hubs or mesh.is_wanted else ("127.0.0.1:8080",)),
+        listens=clients.addresses or (() if hubs or mesh.is_wanted else ("127.0.0.1:8080",)),
         hubs=hubs,
-        limits=HubLimits(
-            connections_per_address=per_address,
-            connections_max=connections,
-            proxies=frozenset(proxies),
-            origins=frozenset(origin.rstrip("/").lower() for origin in origins) if origins else None,
-            hosts=frozenset(hosts),
-            access=_read_access(access_file, allow),
-            creatable=shelf.creatable,
-            creations_per_minute=shelf.creations,
-            shelf_bytes_max=shelf.most_bytes,
-        ),
-        serving_tls=_server_tls(tls_cert, tls_key),
+        limits=clients.limits(shelf),
+        serving_tls=clients.tls(),
         hub_tls=client_tls(tls_ca),
         token=token,
         identity=read_identity(glass.key_name) if hubs and token is None else None,
@@ -260,7 +185,7 @@ def serve(
     def read_again() -> tuple[Sequence[Location], Access]:
         said = read_config(context.command, config)
         is_in_file = "logs" in said and source_of(context, "logs") == "file"
-        return tuple(map(Location.parse, said["logs"])) if is_in_file else logs, _read_access(access_file, allow)
+        return tuple(map(Location.parse, said["logs"])) if is_in_file else logs, clients.access()
 
     return run(partial(_serve, plan, mesh, out, read_again))
 
@@ -331,29 +256,10 @@ async def _reread(
         out.flush()
 
 
-def _read_access(file: str | None, allow: tuple[str, ...]) -> Access:
-    from ...net.ground.access import Access
-
-    return Access.load(file, allow=allow) if file else Access.parse({}, allow=allow) if allow else Access()
-
-
 async def _report(out: Output, log: GossipLog, urls: Sequence[str]) -> None:
     count = await log.count()
     record = {"serving": log.topic, "log": log.location, "entries": count, "urls": list(urls)}
     out.tell(record, f"{log.topic}  {counted(count, 'entry', 'entries')}  {'  '.join(urls)}".rstrip())
-
-
-def _server_tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    if cert is None:
-        if key is not None:
-            raise click.UsageError("--tls-key needs --tls-cert")
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.set_alpn_protocols(["http/1.1"])
-    hint = "both files are PEM, the key without a password and belonging to the certificate"
-    with misused(f"cannot use the certificate {cert}", hint=hint, kind="tls"):
-        context.load_cert_chain(cert, key)
-    return context
 
 
 def _raise_file_limit() -> None:

@@ -1,7 +1,8 @@
-"""The options of `serve` that go together, and what is made of them: a folder of logs, the mesh, buckets, and the page."""
+"""The options of `serve` that go together, and what is made of them: a folder of logs, clients, the mesh, buckets, and the page."""
 
 from __future__ import annotations
 
+import ssl
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
@@ -16,10 +17,9 @@ from ..exits import ExitCode, Failure, misused
 from ..options import FILE, PLACE, Location, complete_key, option, shared, witness_option
 
 if TYPE_CHECKING:
-    import ssl
-
     from ...entry.signing import Signer
     from ...gossip_log import GossipLog
+    from ...net.ground.access import Access
     from ...net.ground.admission import HubLimits
     from ...net.libp2p import Address
     from ...net.mesh import Mesh
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...web.glass import GlassSettings
 
 
-def check_address(context: click.Context, option: click.Parameter, value: Any) -> Any:
+def _read_addresses(context: click.Context, option: click.Parameter, value: Any) -> Any:
     """Take an IP address, or several, in the form that those of connections have."""
     if value is None:
         return None
@@ -36,6 +36,23 @@ def check_address(context: click.Context, option: click.Parameter, value: Any) -
         return str(ip_address(value)) if isinstance(value, str) else tuple(str(ip_address(one)) for one in value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def _read_origins(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Take origins in the form that browsers give them; others would match none."""
+    origins = tuple(value.lower().removesuffix("/") for value in values)
+    for value, origin in zip(values, origins, strict=True):
+        scheme, _, authority = origin.partition("://")
+        if origin not in ("null", "*") and (not scheme or not authority or "/" in authority):
+            raise click.BadParameter(f"{value!r} is no origin, which has a scheme and a host, and no path: https://app.example.com")
+    return origins
+
+
+def _read_hosts(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if "/" in value:
+            raise click.BadParameter(f"{value!r} is no name: without scheme and path, hub.example.com")
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +76,94 @@ class ShelfOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """The options of servers for clients: where they are, and who may do what there."""
+
+    addresses: tuple[str, ...] = option("--listen", metavar="HOST:PORT", multiple=True, help="Serve WebSocket and HTTP here; repeatable.")
+    tls_cert: str | None = option(
+        "--tls-cert", type=FILE, help="The server's certificate, with its chain, in PEM: serve wss:// and https://."
+    )
+    tls_key: str | None = option("--tls-key", type=FILE, help="Its private key in PEM; needed unless the certificate's file has it.")
+    origins: tuple[str, ...] = option(
+        "--origin",
+        metavar="URL",
+        multiple=True,
+        callback=_read_origins,
+        help="Let only pages from here connect and read; repeatable, '*' is any. By default, on loopback, pages of this machine.",
+    )
+    hosts: tuple[str, ...] = option(
+        "--host",
+        metavar="NAME",
+        multiple=True,
+        callback=_read_hosts,
+        help="A name under which HTTP answers, beside addresses, localhost and the origins'; repeatable, '*' is any.",
+    )
+    proxies: tuple[str, ...] = option(
+        "--proxy",
+        metavar="ADDRESS",
+        multiple=True,
+        callback=_read_addresses,
+        help="Trust what this proxy says about its clients; repeatable.",
+    )
+    connections: int = option("--connections", type=click.IntRange(min=1), default=10_000, help="The most connections at once.")
+    per_address: int = option(
+        "--per-address",
+        type=click.IntRange(min=1),
+        default=8,
+        help="The most connections from one address, and 8 times as many further logs on them.",
+    )
+    access_file: str | None = option("--access", metavar="FILE", type=FILE, help="Clients' rights and quotas, in TOML.")
+    allow: tuple[str, ...] = option(
+        "--allow", metavar="DID", multiple=True, help="Take only this writer's entries from clients; repeatable."
+    )
+
+    def limits(self, shelf: ShelfOptions) -> HubLimits:
+        """Read the limits of each server.
+
+        Raises:
+            Failure: The rules cannot be used.
+        """
+        from ...net.ground.admission import HubLimits
+
+        return HubLimits(
+            connections_per_address=self.per_address,
+            connections_max=self.connections,
+            proxies=frozenset(self.proxies),
+            origins=frozenset(self.origins) or None,
+            hosts=frozenset(self.hosts),
+            access=self.access(),
+            creatable=shelf.creatable,
+            creations_per_minute=shelf.creations,
+            shelf_bytes_max=shelf.most_bytes,
+        )
+
+    def access(self) -> Access:
+        """Read the rules."""
+        from ...net.ground.access import Access
+
+        if self.access_file:
+            return Access.load(self.access_file, allow=self.allow)
+        return Access.parse({}, allow=self.allow) if self.allow else Access()
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Load the certificate; None without one.
+
+        Raises:
+            Failure: It cannot be used.
+        """
+        if self.tls_cert is None:
+            if self.tls_key is not None:
+                raise click.UsageError("--tls-key needs --tls-cert")
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.set_alpn_protocols(["http/1.1"])
+        hint = "both files are PEM, the key without a password and belonging to the certificate"
+        with misused(f"cannot use the certificate {self.tls_cert}", hint=hint, kind="tls"):
+            context.load_cert_chain(self.tls_cert, self.tls_key)
+        return context
+
+
+@dataclass(frozen=True, slots=True)
 class MeshOptions:
     """The options of the mesh; multiaddrs are not parsed yet."""
 
@@ -78,7 +183,7 @@ class MeshOptions:
         "--mesh-params", type=FILE, help="TOML with the router's parameters that differ from the defaults, peer scores included."
     )
     dial_from: str | None = option(
-        "--dial-from", metavar="ADDRESS", callback=check_address, help="Dial peers and hubs from this address of the machine."
+        "--dial-from", metavar="ADDRESS", callback=_read_addresses, help="Dial peers and hubs from this address of the machine."
     )
 
     @property
