@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ...broadcast.events import PeerKind
+from ...broadcast.pushes import TELL_AGAIN_S
 from ...codec import pcf
 from ...pubsub import params as pubsub_params
 from ...pubsub.registry import make_router
@@ -52,7 +53,7 @@ PROMISING = ("gossipsub", "choke", "floodsub", "episub")
 GRAFTING = ("gossipsub", "choke")
 """Of these routers, the ones with a gap: a peer that joins the mesh between two heartbeats gets no message of the time since the first
 heartbeat. It was not yet in the mesh to be sent it, and at the second heartbeat it is in the mesh and gets no announcement. A peer that
-unchokes us has the same gap. Live nodes tell heads again after 15 s; here such a connection is closed and opened again.
+unchokes us has the same gap. Live nodes tell heads again after `TELL_AGAIN_S`; here such a connection is closed and opened again.
 """
 HEARTBEAT_S = 1.0
 GRAFTED_S = 3.0
@@ -238,8 +239,12 @@ class _Run:
         for guest in self.guests:
             self._invite(guest)
         limit_s = world.now + (CALM_S if "calm" in plan.notes else HEALED_S)
+        told_s = world.now + GRAFTED_S
         while not self._is_over() and world.now < limit_s:
             self._step()
+            if world.now > told_s + TELL_AGAIN_S and plan.router in GRAFTING:
+                world.redial_grafted(told_s)
+                told_s += TELL_AGAIN_S
         self._check_end()
         self._probe()
         entries = len(self.replicas[0].state.values)
