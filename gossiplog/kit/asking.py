@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
-from ..entry.message import Entry
-
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -20,21 +18,11 @@ class _Awaitable:
     def __init__(self, log: Any) -> None:
         self._log = log
 
-    async def query(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = self._log.query(sql, *parameters)
-        return rows
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **options: Any) -> Any:
+            return getattr(self._log, name)(*args, **options)
 
-    async def get(self, id: str) -> Entry:
-        entry: Entry = self._log.get(id)
-        return entry
-
-    async def append(self, payload: Any) -> Entry:
-        entry: Entry = self._log.append(payload)
-        return entry
-
-    async def append_many(self, payloads: list[Any]) -> list[Entry]:
-        entries: list[Entry] = self._log.append_many(payloads)
-        return entries
+        return call
 
 
 @overload

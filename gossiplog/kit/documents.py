@@ -15,7 +15,7 @@ import msgspec
 
 from ..entry.message import Entry
 from ..errors import LocalProtocolError, NotFound, Reject
-from .part import Id, Key, PlainTx, Readable, to_type
+from .part import Id, Key, PlainTx, Readable
 
 REPLACED_MAX = 1_024
 """Entries that one snapshot stands for at most."""
@@ -102,7 +102,7 @@ class Documents:
         if type(payload) is not dict or (payload.get("part"), payload.get("op")) != (self.name, "edit"):
             return None
         try:
-            return to_type(payload, Edit)
+            return msgspec.convert(payload, Edit)
         except msgspec.ValidationError:
             return None
 

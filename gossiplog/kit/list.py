@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from ..entry.message import Entry
-from .part import Id, PlainTx, Readable, dump, load, plain, to_type
+from .part import Id, PlainTx, Readable, dump, load, plain
 
 T = TypeVar("T")
 
@@ -82,6 +82,6 @@ class List(Generic[T]):
     def apply(self, entry: Entry, operation: _Insert | _Remove, tx: PlainTx) -> None:
         """Note an element, or that it is gone."""
         if isinstance(operation, _Insert):
-            tx.execute(self._insert, (entry.id, operation.after, dump(to_type(operation.value, self._type))))
+            tx.execute(self._insert, (entry.id, operation.after, dump(msgspec.convert(operation.value, self._type))))
         else:
             tx.execute(self._remove, (operation.element,))

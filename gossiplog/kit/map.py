@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ..entry.message import Entry
-from .part import Key, PlainTx, Readable, dump, load, plain, to_type
+from .part import Key, PlainTx, Readable, dump, load, plain
 
 T = TypeVar("T")
 
@@ -65,5 +65,5 @@ class Map(Generic[T]):
 
     def apply(self, entry: Entry, operation: _Put | _Remove, tx: PlainTx) -> None:
         """Write the value, or that there is none, unless a higher id has written."""
-        value = dump(to_type(operation.value, self._type)) if isinstance(operation, _Put) else None
+        value = dump(msgspec.convert(operation.value, self._type)) if isinstance(operation, _Put) else None
         tx.execute(self._write, (operation.key, value, entry.id))

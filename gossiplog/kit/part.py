@@ -127,11 +127,6 @@ def plain(value: Any) -> Any:
     return msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=_stays)
 
 
-def to_type(value: Any, type_: type[T]) -> T:
-    """Return a payload's value as a type, or raise msgspec.ValidationError."""
-    return msgspec.convert(value, type_)
-
-
 def dump(value: Any) -> str:
     """Return the JSON that a table keeps of a value.
 
