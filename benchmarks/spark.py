@@ -59,7 +59,7 @@ def jobs(setup: Setup, names: Iterable[str], size: int, memory: str) -> list[Fig
         JOBS[name](bench)
         shutil.rmtree(bench.scratch, ignore_errors=True)
     spark.stop()
-    _stop_gateway()
+    stop_gateway()
     return bench.figures
 
 
@@ -138,7 +138,7 @@ def _verified_by(count: int, bucket: str, size: int) -> tuple[float, float]:
     cpu, wall = meter.seconds() - before, time.perf_counter() - begun
     assert (verdicts["verdict"], verdicts["count"]) == ("accept", size), verdicts
     spark.stop()
-    _stop_gateway()
+    stop_gateway()
     return cpu, wall
 
 
@@ -167,7 +167,7 @@ def _watched_driver(path: str, other: str, events: Path) -> float:
     # The executors are no children of this process' child, so the first JVM is the driver's.
     peak = _peak_mib(next(pid for pid, name in children(os.getpid()) if name == "java"))
     spark.stop()
-    _stop_gateway()
+    stop_gateway()
     return peak
 
 
@@ -271,7 +271,7 @@ def _peak_mib(pid: int) -> float:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
 
 
-def _stop_gateway() -> None:
+def stop_gateway() -> None:
     """End the JVM as well: the next session is to begin with a fresh one."""
     from pyspark import SparkContext
 

@@ -1,12 +1,40 @@
-"""What a log of a billion entries would cost on a cluster, worked out from what one machine needs for an entry."""
+"""What a log of a billion entries would cost on a cluster, worked out from what one machine needs for an entry; and two workers beside one.
 
+    python -m benchmarks.spark_cluster                     writes benchmarks/results/spark-cluster.md anew
+    python -m benchmarks.spark_cluster --worker-cpu 0.4    measures the workers before that, and writes spark-workers.json
+
+Two workers on a machine of two cores share them with the driver and the storage, and so tell little of a cluster. With `--worker-cpu` each
+executor, its JVM and its Python together, may use so much of a core and no more, while the driver and the S3 server may use the rest: as on
+a cluster, whose workers have cores of their own. It needs cgroups, and the right to make some.
+"""
+
+from __future__ import annotations
+
+import argparse
 import json
+import os
+import random
+import sys
+import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-from .measure import Figure
+import trio
+
+import gossiplog
+from gossiplog.entry import VALUE_BYTES_LIMIT, Ed25519Signer
+
+from .bucket import payloads, s3_bucket
+from .cpu_groups import cpu_group, why_no_groups
+from .measure import Figure, Goal, figure_of, machine, versions, write_json
+from .spark_jobs import APART, children
 
 __all__ = ["cluster_page"]
+
+_RESULTS = Path(__file__).parent / "results"
+_WORKERS = "spark-workers"
 
 _ENTRIES = 10**9
 _A_PART = 50_000
@@ -76,7 +104,7 @@ how many entries and at which load they were measured:
   at this size is 3.9 million requests a part. So name one publisher's folder.
 - **`tree`** sorts its leaves, 36 B an entry, as a publisher's order is not that of keys.
 
-## Settings
+{workers}## Settings
 
 ```
 --conf spark.driver.memory=4g
@@ -95,6 +123,39 @@ how many entries and at which load they were measured:
 - `import` ends in one process, as a log has one writer: what `gossiplog import` needs for an entry, whatever the cluster.
 - A CAR file and a compressed file are not cut. Export to Parquet.
 """
+
+
+_WORKERS_PAGE = """\
+## Two workers
+
+Measured: a bucket of {entries:,} entries at an S3 server is verified by one executor and by two, in turns, each of which may use {share:g}
+of a core, its JVM and its Python together. The driver and the server have no such bound.
+
+| | seconds, median | min … max |
+|---|---:|---|
+| one executor | {one:.1f} | {one_min:.1f} … {one_max:.1f} |
+| two | {two:.1f} | {two_min:.1f} … {two_max:.1f} |
+| **speed of two, of one** | **{speed:.2f} ×** | {speed_min:.2f} … {speed_max:.2f} |
+
+The quota held an executor back in {throttled:.0%} of its periods, so it was what bounded the work. {stamp}.
+
+It shows that executors do not wait for each other, for the driver or for one place in the bucket: each reads its own segments, and nothing
+of an entry's size passes through the driver. It does not show what a network between machines costs, what a storage gives to hundreds of
+readers, or more than two workers. On two cores that workers, driver and server share without a bound, two were
+[1.2 × as fast as one](spark.md).
+
+"""
+
+
+def _workers_page() -> str:
+    path = _RESULTS / f"{_WORKERS}.json"
+    if not path.exists():
+        return ""
+    record = json.loads(path.read_text("utf-8"))
+    found = {figure["name"].rpartition("-")[2]: figure_of(figure) for figure in record["figures"]}
+    shown = {name: found[name].median for name in ("one", "two", "speed", "throttled")}
+    bounds = {f"{name}_{end.__name__}": end(found[name].samples) for name in ("one", "two", "speed") for end in (min, max)}
+    return _WORKERS_PAGE.format(entries=record["entries"], share=record["worker_cpu"], stamp=record["stamp"], **shown, **bounds)
 
 
 def _bucket() -> dict[str, float]:
@@ -134,6 +195,7 @@ def cluster_page(figures: Sequence[Figure], size: int) -> str:
     parts = _ENTRIES // _A_PART
     return _PAGE.format(
         **_bucket(),
+        workers=_workers_page(),
         size=size,
         cores=_CORES,
         rows="\n".join(rows),
@@ -142,3 +204,99 @@ def cluster_page(figures: Sequence[Figure], size: int) -> str:
         edges_mb=parts * _EDGES_BYTES / 1e6,
         parts=parts,
     )
+
+
+def workers(count: int, turns: int, cores: float) -> list[Figure]:
+    """Verify a bucket at an S3 server by one executor and by two, in turns, each with this share of a core."""
+
+    async def publish(folder: Path, url: str) -> None:
+        async with gossiplog.open(folder / "log.db", topic="bucket.example.com", signer=Ed25519Signer.from_seed(bytes(32))) as log:
+            await log.append_many(payloads(random.Random(1), count))
+            await log.publish(url)
+
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        outside = stack.enter_context(cpu_group("outside"))
+        outside.add([os.getpid()])
+        url = stack.enter_context(s3_bucket())
+        trio.run(publish, Path(folder), url)
+        timed = [[_verified_by(number, url, count, cores) for number in (1, 2)] for _ in range(turns)]
+    what = f"verify of a bucket of {count:,} entries at an S3 server, each executor with {cores:g} of a core"
+    loads = [round(load, 2), round(os.getloadavg()[0], 2)]
+    held = [share for turn in timed for _, share in turn]
+    return [
+        Figure("spark.cluster-one", f"{what}: one", "s", [one for (one, _), _ in timed], load=loads),
+        Figure("spark.cluster-two", "the same: two", "s", [two for _, (two, _) in timed], load=loads),
+        Figure(
+            "spark.cluster-speed", "speed of two, of one", "×", [one / two for (one, _), (two, _) in timed], Goal(at_least=1.8), load=loads
+        ),
+        Figure("spark.cluster-throttled", "periods in which the quota held an executor back", "of all", held, load=loads),
+    ]
+
+
+def _verified_by(number: int, url: str, count: int, cores: float) -> tuple[float, float]:
+    """Verify with so many executors; return the seconds on the clock, and the share of periods in which the quotas held them back."""
+    from gossiplog.spark import read_entries, session
+    from gossiplog.spark.source.reading import read_work
+    from gossiplog.spark.tables.verify import JUDGE, count_verdicts, settle
+
+    from .spark import stop_gateway
+
+    spark = session(f"local-cluster[{number},1,1024]", memory="512m", config={"spark.sql.shuffle.partitions": "4"})
+    parts = {"partitions": "16"}
+    # Before the quota: the JVMs start, and each executor's Python imports what it needs.
+    read_entries(spark, url, ("key", "value"), parts).write.format("noop").mode("overwrite").save()
+    with ExitStack() as stack:
+        found = [pid for pid, name in children(os.getpid()) if name == "java" and _is_executor(pid)]
+        assert len(found) == number, found
+        groups = [stack.enter_context(cpu_group(str(pid), cores)) for pid in found]
+        for group, pid in zip(groups, found, strict=True):
+            group.add([pid, *[child for child, _ in children(pid)]])
+        begun = time.perf_counter()
+        (verdicts,) = count_verdicts(settle(read_work(spark, JUDGE, url, None, VALUE_BYTES_LIMIT, ["ed25519"], options=parts)))
+        wall, held = time.perf_counter() - begun, sum(group.throttled() for group in groups) / number
+        assert (verdicts["verdict"], verdicts["count"]) == ("accept", count), verdicts
+        spark.stop()
+        stop_gateway()
+    print(f"{number}: {wall:.1f} s, held back in {held:.0%} of the periods", file=sys.stderr, flush=True)
+    return wall, held
+
+
+def _is_executor(pid: int) -> bool:
+    return b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def main() -> None:
+    """Measure what the command line says, and write the page."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.spark_cluster", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--worker-cpu", type=float, metavar="CORES", help="measure the workers, with so much of a core each")
+    parser.add_argument("--entries", type=int, default=60_000, metavar="N", help="of the bucket (60000)")
+    parser.add_argument("--repetitions", type=int, default=3, metavar="N", help="turns (3)")
+    parser.add_argument("--dry", action="store_true", help="write no results")
+    options = parser.parse_args()
+    if options.worker_cpu is not None:
+        if reason := why_no_groups():
+            parser.error(f"--worker-cpu: {reason}")
+        figures = workers(options.entries, options.repetitions, options.worker_cpu)
+        print(*figures, sep="\n")
+        header = {
+            "command": f"python -m benchmarks.spark_cluster --worker-cpu {options.worker_cpu:g} --entries {options.entries}",
+            "stamp": f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, commit {versions()['gossiplog']}, load {figures[0].load}",
+            "entries": options.entries,
+            "worker_cpu": options.worker_cpu,
+            "machine": machine(),
+            "versions": versions(),
+        }
+        if not options.dry:
+            write_json(_RESULTS / f"{_WORKERS}.json", header, figures)
+    if not options.dry:
+        record = json.loads((_RESULTS / "spark.json").read_text("utf-8"))
+        size = int(record["command"].partition("--entries ")[2].split()[0]) + APART
+        page = cluster_page([figure_of(figure) for figure in record["figures"]], size)
+        (_RESULTS / "spark-cluster.md").write_text(page, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -302,12 +302,12 @@ class GossipLog(Replica):
         """
         if isinstance(other, Replica):
             return await super().sync(other, source=source)
-        from .bucket import exchange, open_storage
+        from .bucket import check_writable, exchange, open_storage
 
         self._check_writable()
         storage = open_storage(other)
         if signer is not None:
-            storage.check_writable()
+            check_writable(storage)
         return await exchange(self, storage, signer or self._signer, on_progress=on_progress)
 
     async def prove(self, id: str, place: str | os.PathLike[str] | None = None, *, publisher: str | None = None) -> bytes:

@@ -9,7 +9,7 @@ from .peer import BucketPeer, Exchanged, exchange, keep_exchanging, peers_of
 from .publish import Published, publish
 from .reading import read_heads
 from .scan import look
-from .storage import Storage, in_place, is_bucket, is_published, open_storage
+from .storage import Storage, check_writable, in_place, is_bucket, is_published, open_storage
 from .take import Taken, take
 from .witness import Cosigner
 
@@ -21,6 +21,7 @@ __all__ = [
     "Storage",
     "Taken",
     "WitnessPlace",
+    "check_writable",
     "cosign_published",
     "exchange",
     "in_place",

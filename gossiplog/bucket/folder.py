@@ -47,9 +47,6 @@ class Folder:
         """The folder's path."""
         return str(self.root)
 
-    def check_writable(self) -> None:
-        """See `Storage`: who may write is known when it is tried."""
-
     async def read(self, path: str, offset: int, length: int) -> tuple[bytes, int] | None:
         """See `Storage`. Only plain files are read, not pipes or devices."""
         return await _in_thread(self.root / path, lambda: read_plain(self.root / path, offset, length))

@@ -87,7 +87,6 @@ class Objects:
         """See `Storage`."""
         import obstore
 
-        self.check_writable()
         await self._call(path, lambda: obstore.put(self._store, path, data))
 
     async def flush(self) -> None:
@@ -98,8 +97,6 @@ class Objects:
         """See `Storage`. If a store supports no conditions, the object is written without one."""
         import obstore
         from obstore import exceptions
-
-        self.check_writable()
 
         def put() -> bool:
             mode: Any = "create"
@@ -141,18 +138,12 @@ class Objects:
         """See `Storage`."""
         import obstore
 
-        self.check_writable()
         await self._call(paths[0], lambda: obstore.delete(self._store, [*paths]))
 
     @asynccontextmanager
     async def lock(self, publisher: str) -> AsyncIterator[None]:
         """See `Storage`: nobody is kept out, but the second to write `head` gets an error."""
         yield
-
-    def check_writable(self) -> None:
-        """See `Storage`."""
-        if self.is_read_only:
-            raise BucketError(f"{self.url} can be read, and not written to", hint="publish where the web server takes its files from")
 
     async def _call(self, path: str, function: Callable[[], T]) -> T:
         hint = _KEYS_HINT if self._lacks_keys else None

@@ -19,7 +19,7 @@ from ..errors import GossipLogError
 from ..tasks.nursery import open_service_nursery
 from .cosigning import WITNESS_S, AskWitness, Cosigned, WitnessPlace, cosign_published
 from .publish import Published, publish
-from .storage import Storage
+from .storage import Storage, check_writable
 from .take import Taken, take
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ async def keep_exchanging(
     Raises:
         BucketError: Nothing can be written there.
     """
-    storage.check_writable()
+    check_writable(storage)
     peer = BucketPeer(log, storage, signer, every_s, witnesses, ask, tell)
     peers = _PEERS.setdefault(log, [])
     peers.append(peer)

@@ -34,7 +34,7 @@ from ..tree.node import Node, ReadRoot
 from .kept import Kept, Signed, Step
 from .leaves import read_leaves
 from .reading import open_tiles, parse_head, prefix_of
-from .storage import Storage, read_whole
+from .storage import Storage, check_writable, read_whole
 
 if TYPE_CHECKING:
     from ..replica.log import Replica
@@ -92,7 +92,7 @@ async def publish(
         BucketError: The storage failed, or another log was published there with this key.
         LocalProtocolError: The signer is none of Ed25519.
     """
-    storage.check_writable()
+    check_writable(storage)
     publisher = _Publisher(log, storage, signer, on_progress)
     if not again and await publisher.is_idle():
         return publisher.done

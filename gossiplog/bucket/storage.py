@@ -44,9 +44,6 @@ class Storage(Protocol):
         """Whether nothing can be written there, whoever asks."""
         ...
 
-    def check_writable(self) -> None:
-        """Raise BucketError where nothing can be written."""
-
     async def read(self, path: str, offset: int, length: int) -> tuple[bytes, int] | None:
         """Read a part of an object, up to its end, from an offset that is within it.
 
@@ -82,6 +79,12 @@ class Storage(Protocol):
             LogBusy: Another process holds it.
         """
         ...
+
+
+def check_writable(storage: Storage) -> None:
+    """Raise BucketError where nothing can be written."""
+    if storage.is_read_only:
+        raise BucketError(f"{storage.url} can be read, and not written to", hint="publish where the web server takes its files from")
 
 
 async def read_whole(storage: Storage, path: str, bytes_max: int) -> bytes | None:

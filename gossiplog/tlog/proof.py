@@ -92,7 +92,7 @@ class Evidence:
     witnesses: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WitnessPolicy:
     """Which logs are accepted, and which witnesses must have seen them.
 
@@ -103,10 +103,10 @@ class WitnessPolicy:
         quorum: A witness or a group; `none` for no witness.
     """
 
-    logs: frozenset[VerifierKey]
-    witnesses: dict[str, VerifierKey]
-    groups: dict[str, tuple[int, tuple[str, ...]]]
-    quorum: str
+    logs: set[VerifierKey] = field(default_factory=set)
+    witnesses: dict[str, VerifierKey] = field(default_factory=dict)
+    groups: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+    quorum: str = ""
 
     @classmethod
     def parse(cls, data: bytes) -> WitnessPolicy:
@@ -115,7 +115,7 @@ class WitnessPolicy:
         Raises:
             DecodeError: It breaks a rule of the format; the message names the line.
         """
-        policy = _PolicyReader()
+        policy = cls()
         lines = data.decode("utf-8", "surrogateescape").split("\n")
         if len(lines) > _POLICY_LINES_MAX:
             raise DecodeError(f"a policy of {len(lines):,} lines, at most {_POLICY_LINES_MAX:,} are allowed")
@@ -123,12 +123,12 @@ class WitnessPolicy:
             words = line.replace("\t", " ").strip(" ").split()
             if words and not words[0].startswith("#"):
                 try:
-                    policy.read(words)
+                    policy._read(words)
                 except DecodeError as error:
                     raise DecodeError(f"line {number} of the policy: {error}") from None
-        if policy.quorum is None:
+        if not policy.quorum:
             raise DecodeError("a policy without a quorum line")
-        return cls(frozenset(policy.logs), policy.witnesses, policy.groups, policy.quorum)
+        return policy
 
     def is_met(self, seen: frozenset[str]) -> bool:
         """Whether these witnesses are enough."""
@@ -138,34 +138,24 @@ class WitnessPolicy:
                 met.add(name)
         return self.quorum in met
 
-
-class _PolicyReader:
-    def __init__(self) -> None:
-        self.logs: list[VerifierKey] = []
-        self.witnesses: dict[str, VerifierKey] = {}
-        self.groups: dict[str, tuple[int, tuple[str, ...]]] = {}
-        self.quorum: str | None = None
-        self._members: set[str] = set()
-        self._keys: set[tuple[int, bytes]] = set()
-
-    def read(self, words: list[str]) -> None:
+    def _read(self, words: list[str]) -> None:
         match words:
             case ["log", key] | ["log", key, _]:
-                self.logs.append(self._key(key, ED25519))
+                self.logs.add(self._new_key(key, ED25519))
             case ["witness", name, key] | ["witness", name, key, _]:
                 self._check_new(name)
-                self.witnesses[name] = self._key(key, COSIGNATURE)
+                self.witnesses[name] = self._new_key(key, COSIGNATURE)
             case ["group", name, least, *members] if members:
                 self._check_new(name)
-                for member in members:
-                    if member in self._members or not self._is_known(member):
+                taken = {member for _, others in self.groups.values() for member in others}
+                for at, member in enumerate(members):
+                    if member in taken or member in members[:at] or not self._is_known(member):
                         raise DecodeError(f"{member[:80]!r} is not defined, or in a group already")
-                    self._members.add(member)
                 count = {"all": len(members), "any": 1}.get(least) or parse_number(least)
                 if not 1 <= count <= len(members):
                     raise DecodeError(f"{least[:80]!r} of {len(members)} members")
                 self.groups[name] = count, tuple(members)
-            case ["quorum", name] if self.quorum is None:
+            case ["quorum", name] if not self.quorum:
                 if name != "none" and not self._is_known(name):
                     raise DecodeError(f"{name[:80]!r} is not defined")
                 self.quorum = name
@@ -179,11 +169,10 @@ class _PolicyReader:
         if name == "none" or self._is_known(name):
             raise DecodeError(f"{name[:80]!r} is defined already")
 
-    def _key(self, text: str, kind: int) -> VerifierKey:
+    def _new_key(self, text: str, kind: int) -> VerifierKey:
         key = VerifierKey.parse(text)
-        if key.kind != kind or (kind, key.public_key) in self._keys:
+        if key.kind != kind or key.public_key in {each.public_key for each in (self.logs if kind == ED25519 else self.witnesses.values())}:
             raise DecodeError(f"{key.name[:80]} has a key of another kind, or one that is there already")
-        self._keys.add((kind, key.public_key))
         return key
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from ...errors import StoreError
 from ...log.requests import ReadCount
 from ...plan import Plan, ask, run_plan
-from ...store.base import Durability
 from ...store.postgres.url import is_postgres_url
 from ...store.sqlite.bounds import BoundedConnection
 
@@ -45,7 +42,7 @@ def is_log(location: str) -> bool:
 
 @contextlib.contextmanager
 def opened_store(location: str, topic: str | None = None) -> Iterator[PlanRunner]:
-    """Open a log read-only in this thread: a SQLite file without an event loop, anything else through one in a thread of its own.
+    """Open a log read-only: a SQLite file in this thread, without an event loop, anything else as `gossiplog.blocking` does.
 
     Args:
         location: A path or a URL, as `gossiplog.open` takes it.
@@ -55,8 +52,10 @@ def opened_store(location: str, topic: str | None = None) -> Iterator[PlanRunner
         StoreError: As `gossiplog.open`.
     """
     if is_url(location):
-        with _awaited(location, topic) as runner:
-            yield runner
+        from ...blocking import open as open_log
+
+        with open_log(location, topic=topic, create=False, read_only=True) as log:
+            yield log.run
         return
     from ...store.sqlite.answers import answer
     from ...store.sqlite.file import opened_reader
@@ -79,47 +78,3 @@ def _run_on_sqlite(db: BoundedConnection, answer: Callable[[BoundedConnection, A
         # Some errors, as of the disk, have ended the transaction already.
         if db.in_transaction:
             db.execute("ROLLBACK")
-
-
-@contextlib.contextmanager
-def _awaited(location: str, topic: str | None) -> Iterator[PlanRunner]:
-    """Open a store that has to be awaited, in a thread whose event loop lives as long as this context."""
-    import trio
-
-    from ...store.open import open_store
-
-    ready = threading.Event()
-    opened: dict[str, Any] = {}
-
-    async def serve() -> None:
-        async with open_store(location, topic=topic, create=False, read_only=True, durability=Durability.FULL) as store:
-            opened.update(store=store, token=trio.lowlevel.current_trio_token(), done=trio.Event())
-            ready.set()
-            await opened["done"].wait()
-
-    def work() -> None:
-        try:
-            trio.run(serve)
-        except BaseException as error:
-            opened["error"] = error
-        finally:
-            ready.set()
-
-    thread = threading.Thread(target=work, name="gossiplog-store", daemon=True)
-    thread.start()
-    ready.wait()
-    if "error" in opened:
-        raise _store_error(opened["error"])
-    try:
-        yield partial(trio.from_thread.run, opened["store"].read, trio_token=opened["token"])
-    finally:
-        trio.from_thread.run_sync(opened["done"].set, trio_token=opened["token"])
-        thread.join()
-
-
-def _store_error(error: BaseException) -> BaseException:
-    # Spark starts a process for nearly every step of a load, and most of them have no use for an event loop.
-    from ...tasks.nursery import first_error
-
-    error = first_error(error)
-    return error if isinstance(error, StoreError | OSError | ValueError) else StoreError(f"the store cannot be opened: {error}")
