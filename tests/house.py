@@ -33,8 +33,10 @@ FLOORS = (
     "shelves",
     "portal",
     "mounting",
-    "__init__ spark testnet",
-    "aio blocking cli",
+    "__init__ testnet",
+    "aio blocking",
+    "spark",
+    "cli",
     "pycrdt",
     "__main__",
 )
