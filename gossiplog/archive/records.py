@@ -56,13 +56,14 @@ def read_lines(file: BinaryReader, line_bytes_max: int) -> Iterator[tuple[int, b
     while line := file.readline(line_bytes_max + 1):
         number += 1
         if len(line) > line_bytes_max and not line.endswith(b"\n"):
-            _skip_line(file)
+            skip_line(file)
             yield number, None
         elif line := line.strip():
             yield number, line
 
 
-def _skip_line(file: BinaryReader) -> None:
+def skip_line(file: BinaryReader) -> None:
+    """Read to the end of a line."""
     while (rest := file.readline(_SKIP_BYTES)) and not rest.endswith(b"\n"):
         pass
 

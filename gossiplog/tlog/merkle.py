@@ -1,9 +1,9 @@
 """The tree of RFC 6962 over SHA-256: hashes, roots, and both kinds of proofs.
 
 A proof is a list of roots of subtrees. Sizes alone determine which subtrees, so `inclusion_ranges` and `consistency_ranges` name them as
-ranges of leaves. The caller looks up their hashes, in a list or in tiles.
+ranges of leaves. The caller looks up their hashes, in a list or in tiles, and the checks put them together in the same order.
 
-Source: RFC 6962, 2.1; the checks are those of RFC 9162, 2.1.3.2 and 2.1.4.2.
+Source: RFC 6962, 2.1.
 """
 
 from __future__ import annotations
@@ -94,18 +94,10 @@ def is_included(leaf: bytes, index: int, size: int, root: bytes, proof: Sequence
     """Say whether a proof shows that a leaf with this hash is in the tree of this size and root."""
     if not 0 <= index < size:
         return False
-    node, last, found = index, size - 1, leaf
-    for sibling in proof:
-        if last == 0:
-            return False
-        if node & 1 or node == last:
-            found = node_hash(sibling, found)
-            while not node & 1 and node:
-                node, last = node >> 1, last >> 1
-        else:
-            found = node_hash(found, sibling)
-        node, last = node >> 1, last >> 1
-    return last == 0 and found == root
+    ranges, found = inclusion_ranges(index, size), leaf
+    for (low, _), sibling in zip(ranges, proof, strict=False):
+        found = node_hash(sibling, found) if low < index else node_hash(found, sibling)
+    return len(ranges) == len(proof) and found == root
 
 
 def is_consistent(old: int, old_root: bytes, new: int, new_root: bytes, proof: Sequence[bytes]) -> bool:
@@ -114,24 +106,18 @@ def is_consistent(old: int, old_root: bytes, new: int, new_root: bytes, proof: S
         return False
     if old in (0, new):
         return not proof and (old_root == EMPTY_ROOT if old == 0 else old_root == new_root)
-    hashes = list(proof) if old & (old - 1) else [old_root, *proof]
-    if not hashes:
+    ranges = consistency_ranges(old, new)
+    if len(ranges) != len(proof):
         return False
-    node, last = old - 1, new - 1
-    while node & 1:
-        node, last = node >> 1, last >> 1
-    first = second = hashes[0]
-    for sibling in hashes[1:]:
-        if last == 0:
-            return False
-        if node & 1 or node == last:
+    # A tree of a power of two is itself a node of the later one; else the last node of the earlier tree begins the proof.
+    is_node = old & (old - 1) == 0
+    first = second = old_root if is_node else proof[0]
+    for (low, _), sibling in list(zip(ranges, proof, strict=True))[0 if is_node else 1 :]:
+        if low < old:
             first, second = node_hash(sibling, first), node_hash(sibling, second)
-            while not node & 1 and node:
-                node, last = node >> 1, last >> 1
         else:
             second = node_hash(second, sibling)
-        node, last = node >> 1, last >> 1
-    return last == 0 and first == old_root and second == new_root
+    return first == old_root and second == new_root
 
 
 def _split(count: int) -> int:

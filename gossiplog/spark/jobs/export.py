@@ -48,11 +48,7 @@ def last_place(spark: SparkSession, out: str) -> Any:
     Raises:
         DecodeError: What says so is damaged.
     """
-    runs = finished_runs(spark, out)
-    if not runs and not is_remote(out) and (local_path(out) / "entries").is_dir():
-        # Of a version that noted no places, or of a process that was killed just before it did.
-        return LogPlace(spark.read.parquet(f"{local_path(out)}/entries").agg(F.max("seq")).collect()[0][0] or 0)
-    return max(runs.values(), key=lambda place: place.seq, default=LogPlace(0))
+    return max(finished_runs(spark, out).values(), key=lambda place: place.seq, default=LogPlace(0))
 
 
 def all_rows(spark: SparkSession, export: str, columns: Sequence[str]) -> DataFrame:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ...archive import LINE_BYTES_MAX, ArchiveFormat, ArchiveSource, Record, format_of_name, line_to_value
-from ...archive.records import read_hex_values, read_lines
+from ...archive.records import read_hex_values, skip_line
 from ...archive.source import EXPANDED_BYTES_MAX, sniff
 from ...arrow.columns import Page, SourceRow, paged
 from ...entry.envelope import parse_envelope
@@ -147,29 +147,13 @@ def _line_rows(file: BinaryIO, part: FilePart) -> Iterator[SourceRow]:
     file.seek(max(0, part.start - 1))
     if part.start > 0:
         # The line that the byte before the part belongs to is the part's before it.
-        while (rest := file.readline(_SOURCE_BYTES_MAX)) and not rest.endswith(b"\n"):
-            pass
-    while (offset := file.tell()) < part.end:
-        for _, line in read_lines(_OneLine(file), LINE_BYTES_MAX):
+        skip_line(file)
+    while (offset := file.tell()) < part.end and (line := file.readline(LINE_BYTES_MAX + 1)):
+        if len(line) > LINE_BYTES_MAX and not line.endswith(b"\n"):
+            skip_line(file)
+            yield _line_row(part.format, None, file, offset)
+        elif line := line.strip():
             yield _line_row(part.format, line, file, offset)
-
-
-class _OneLine:
-    """The next line of a file as a file of its own."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._is_over = False
-
-    def read(self, size: int, /) -> bytes:
-        raise NotImplementedError
-
-    def readline(self, size: int, /) -> bytes:
-        if self._is_over:
-            return b""
-        data = self._file.readline(size)
-        self._is_over = data.endswith(b"\n") or not data
-        return data
 
 
 def _line_row(format: ArchiveFormat, line: bytes | None, file: BinaryIO, offset: int) -> SourceRow:

@@ -93,11 +93,11 @@ class BucketFollower:
 
     def parts(self, since: BucketPlace, until: BucketPlace, count: int | None) -> list[ScanPart]:
         """See `Follower`."""
-        return self._scan(since, until).parts(count)
+        return BucketScan(self._location, Selection(), since=since, until=until).parts(count)
 
     def read(self, part: ScanPart) -> Iterator[Page]:
         """See `Follower`."""
-        return self._scan().read(part)
+        return BucketScan(self._location, Selection()).read(part)
 
     def options(self, since: BucketPlace, until: BucketPlace) -> dict[str, str]:
         """See `Follower`."""
@@ -107,6 +107,3 @@ class BucketFollower:
     def faults(self, place: BucketPlace) -> dict[str, str]:
         """See `Follower`."""
         return {f"did:key:{name}": fault for name, fault in place.faults.items()}
-
-    def _scan(self, since: BucketPlace | None = None, until: BucketPlace | None = None) -> BucketScan:
-        return BucketScan(self._location, Selection(), since=since, until=until)

@@ -167,8 +167,8 @@ def selection_of(options: Mapping[str, str]) -> Selection:
         topic=options.get("topic"),
         after=after,
         before=before,
-        seq_min=_number(options, "minSeq", 1),
-        seq_max=None if seq_max is None else _number(options, "maxSeq", 0),
+        seq_min=number_of(options, "minSeq", 1),
+        seq_max=None if seq_max is None else number_of(options, "maxSeq", 0),
         keys=keys,
     )
 
@@ -180,7 +180,7 @@ def _low(options: Mapping[str, str]) -> bytes | None:
         bounds.append(_key(options, "from"))
     if "minClock" in options:
         # The beginning of a key sorts before every key that begins so.
-        bounds.append(encode_clock(_number(options, "minClock", 0)))
+        bounds.append(encode_clock(number_of(options, "minClock", 0)))
     return max(bounds, default=None)
 
 
@@ -189,7 +189,7 @@ def _high(options: Mapping[str, str]) -> bytes | None:
     bounds = []
     if "to" in options:
         bounds.append(_key(options, "to") + b"\0")
-    if "maxClock" in options and (clock := _number(options, "maxClock", 0)) < CLOCK_MAX:
+    if "maxClock" in options and (clock := number_of(options, "maxClock", 0)) < CLOCK_MAX:
         bounds.append(encode_clock(clock + 1))
     return min(bounds, default=None)
 
@@ -201,7 +201,12 @@ def _key(options: Mapping[str, str], name: str) -> bytes:
         raise LocalProtocolError(f"option {name}: {error}") from error
 
 
-def _number(options: Mapping[str, str], name: str, least: int) -> int:
+def number_of(options: Mapping[str, str], name: str, least: int) -> int:
+    """Read an option that is a number; without it, the least that it may be.
+
+    Raises:
+        LocalProtocolError: It is none, or out of range.
+    """
     text = options.get(name, str(least))
     if not text.isascii() or not text.isdigit() or not least <= int(text) <= CLOCK_MAX:
         raise LocalProtocolError(f"option {name}: {text!r}, expected a number from {least} to 2^53 − 1")

@@ -12,9 +12,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ...arrow.columns import to_batches
-from ...errors import LocalProtocolError
 from .places import place_of, resumed
-from .scan import Follower, ScanPart
+from .scan import Follower, ScanPart, number_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,9 +29,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, follower: Follower, options: Mapping[str, str], names: Sequence[str]) -> None:
         self._follower = follower
         self._names = list(names)
-        self._start = _number(options, "startSeq", 1)
-        self._rows_max = _number(options, "maxRowsPerBatch", 0)
-        self._parts = _number(options, "partitions", 0)
+        self._start = number_of(options, "startSeq", 1)
+        self._rows_max = number_of(options, "maxRowsPerBatch", 0)
+        self._parts = number_of(options, "partitions", 0)
         self._target: Any = None
         self._latest: Any = None
 
@@ -79,10 +78,3 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _json(self, place: Any) -> dict[str, Any]:
         found: dict[str, Any] = place.to_json()
         return found
-
-
-def _number(options: Mapping[str, str], name: str, default: int) -> int:
-    text = options.get(name, str(default))
-    if not text.isascii() or not text.isdigit():
-        raise LocalProtocolError(f"option {name}: {text!r}, expected a number")
-    return int(text)
