@@ -295,9 +295,10 @@ def main() -> None:
             parser.error(f"--worker-cpu: {reason}")
         figures = workers(options.entries, options.repetitions, options.worker_cpu)
         print(*figures, sep="\n")
+        load = " to ".join(f"{each:.0f}" for each in figures[0].load)
         header = {
             "command": f"python -m benchmarks.spark_cluster --worker-cpu {options.worker_cpu:g} --entries {options.entries}",
-            "stamp": f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, commit {versions()['gossiplog']}, load {figures[0].load[0]:.0f} to {figures[0].load[1]:.0f}",
+            "stamp": f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, commit {versions()['gossiplog']}, load {load}",
             "entries": options.entries,
             "worker_cpu": options.worker_cpu,
             "machine": machine(),
