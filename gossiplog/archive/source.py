@@ -162,21 +162,25 @@ class _Counted:
         self.file = file
         self.position = 0
         self._ahead = b""
+        # A terminal that was read to its end would go on.
+        self._is_over = False
 
     def peek(self, size: int) -> bytes:
-        while len(self._ahead) < size and (chunk := self.file.read(size - len(self._ahead))):
+        while len(self._ahead) < size and not self._is_over:
+            chunk = self.file.read(size - len(self._ahead))
             self._ahead += chunk
+            self._is_over = not chunk
         return self._ahead
 
     def read(self, size: int = -1) -> bytes:
         ahead, self._ahead = (self._ahead, b"") if size < 0 else (self._ahead[:size], self._ahead[size:])
-        rest = self.file.read(size - len(ahead) if size >= 0 else -1) if size != len(ahead) else b""
+        rest = self.file.read(size - len(ahead) if size >= 0 else -1) if size != len(ahead) and not self._is_over else b""
         self.position += len(ahead) + len(rest)
         return ahead + rest
 
     def readline(self, size: int = -1) -> bytes:
         if not self._ahead:
-            line = self.file.readline(size)
+            line = b"" if self._is_over else self.file.readline(size)
             self.position += len(line)
             return line
         ahead = self._ahead[:size] if size >= 0 else self._ahead
@@ -184,7 +188,7 @@ class _Counted:
         if end or len(ahead) == size:
             return self.read(end or size)
         self._ahead = b""
-        rest = self.file.readline(size - len(ahead) if size >= 0 else -1)
+        rest = b"" if self._is_over else self.file.readline(size - len(ahead) if size >= 0 else -1)
         self.position += len(ahead) + len(rest)
         return ahead + rest
 

@@ -278,6 +278,11 @@ def test_interrupt_while_waiting_for_the_rest_of_the_input_ends_at_once(
         process.stdin.close()
 
 
+def test_end_of_input_on_a_terminal_is_the_end(environment: dict[str, str], app: str) -> None:
+    code, shown = on_terminal(environment, "verify", "--values", "-", typed=b"\x04")
+    assert (code, shown.split("\r\n")[-2:]) == (0, ["0 entries, all valid", ""])
+
+
 def test_interrupt_of_parallel_verification_leaves_no_noise(environment: dict[str, str], long_log: str) -> None:
     with started(environment, "verify", long_log, "--jobs", "2") as process:
         assert process.stdout is not None
