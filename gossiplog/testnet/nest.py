@@ -3,7 +3,7 @@
     python -m gossiplog.testnet.nest FD FOLDER…
 
 It reads requests from the socket FD, a line of JSON each, and answers with lines: `{"start": NAME, "module": …, "arguments": […], "output":
-FILE}` or `{"start": NAME, "command": […], …}` with `{"started": NAME, "pid": …}`, `{"signal": PID, "number": …}` with nothing, and of
+FILE}` or `{"start": NAME, "command": […], …}` with `{"started": NAME, "pid": …}`, `{"kill": PID}` with nothing, and of
 itself it says `{"ended": NAME, "pid": …, "status": …}`. When the other end of the socket is closed, for whatever reason, it kills all that
 it started, removes each FOLDER, and ends: a supervisor that is killed leaves nothing.
 """
@@ -60,15 +60,15 @@ class Nest:
     def end_all(self) -> None:
         """Kill all that still run, with what they started themselves, and wait for them."""
         for pid in self._names:
-            _signal(pid, signal.SIGKILL)
+            _kill(pid)
         for pid in list(self._names):
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
 
     def _do(self, request: dict[str, Any]) -> None:
-        if "signal" in request:
-            if request["signal"] in self._names:
-                _signal(request["signal"], request["number"])
+        if "kill" in request:
+            if request["kill"] in self._names:
+                _kill(request["kill"])
             return
         pid = os.fork()
         if pid == 0:
@@ -82,7 +82,9 @@ class Nest:
         """Be the new process, from here on."""
         try:
             os.setpgid(0, 0)
-            die_with_parent()
+            # Have the system kill this process when the one that started it ends, where the system can.
+            if sys.platform == "linux":
+                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._requests.close()
@@ -108,7 +110,7 @@ class Nest:
                 if pid == 0:
                     return
                 # A browser's helpers outlive it otherwise.
-                _signal(pid, signal.SIGKILL)
+                _kill(pid)
                 self._say({"ended": self._names.pop(pid, ""), "pid": pid, "status": os.waitstatus_to_exitcode(status)})
 
     def _say(self, answer: dict[str, Any]) -> None:
@@ -116,15 +118,9 @@ class Nest:
             self._requests.sendall(json.dumps(answer).encode() + b"\n")
 
 
-def die_with_parent() -> None:
-    """Have the system kill this process when the one that started it ends, where the system can."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _signal(pid: int, number: int) -> None:
+def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _leave(code: int) -> NoReturn:

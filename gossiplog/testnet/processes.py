@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import socket
 import subprocess
 import sys
@@ -52,16 +51,12 @@ class Processes:
         await self._ask({"start": name, "output": str(self.output(name)), **what})
         await self._until(lambda: name in self.pids or name in self.statuses)
 
-    async def end(self, name: str, number: int = signal.SIGKILL) -> None:
-        """End a process with a signal, and wait until it has ended; nothing if it does not run."""
+    async def kill(self, name: str) -> None:
+        """Kill a process, and wait until it has ended; nothing if it does not run."""
         pid = self.pids.get(name)
         if pid is not None:
-            await self._ask({"signal": pid, "number": int(number)})
+            await self._ask({"kill": pid})
             await self._until(lambda: self.pids.get(name) != pid)
-
-    async def wait_ended(self, name: str) -> None:
-        """Wait until a process runs no more."""
-        await self._until(lambda: name not in self.pids)
 
     def output(self, name: str) -> Path:
         """The file that a process writes to."""

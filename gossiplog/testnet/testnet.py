@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -155,22 +155,30 @@ class Testnet:
             await self._launch_liar(member, _LIE_S)
             return
         if member.kind == "browser":
-            await self._launch_browser(member)
-            return
-        arguments = server_arguments(member, self.members, self.scenario, self.folder)
-        await self.processes.start(member.name, module="gossiplog", arguments=arguments)
+            assert self._browsers is not None
+            hub = self.members[member.dials[0]]
+            command = self._browsers.command(member, hub, f"ws://{hub.door}:{member.http_port}")
+            await self.processes.start(member.name, command=command)
+        else:
+            arguments = server_arguments(member, self.members, self.scenario, self.folder)
+            await self.processes.start(member.name, module="gossiplog", arguments=arguments)
         with trio.move_on_after(_READY_S):
-            while member.name in self.processes.pids:
-                try:
-                    await self.look(member)
-                except CannotConnect:
-                    await trio.sleep(_POLL_S)
-                else:
-                    member.is_up = True
-                    return
-            status = self.processes.statuses.get(member.name)
-            raise StartFailed(f"{member.name} has ended with {status}", hint=self.processes.last_words(member.name)[:500] or None)
+            await self._wait_ready(member)
+            member.is_up = True
+            return
         raise StartFailed(f"{member.name} does not answer", hint=self.processes.last_words(member.name)[:500] or None)
+
+    async def _wait_ready(self, member: Member) -> None:
+        if self._browsers is not None and member.kind == "browser":
+            await self._browsers.wait_ready(member)
+            return
+        while member.name in self.processes.pids:
+            with suppress(CannotConnect):
+                await self.look(member)
+                return
+            await trio.sleep(_POLL_S)
+        status = self.processes.statuses.get(member.name)
+        raise StartFailed(f"{member.name} has ended with {status}", hint=self.processes.last_words(member.name)[:500] or None)
 
     async def watch(self) -> None:
         """Notice members whose processes have ended."""
@@ -186,17 +194,6 @@ class Testnet:
         """Ask a server or a client for its root and its number of entries. Raises CannotConnect."""
         member.root = (await ask_json(member.api, "/api/root"))["hash"]
         member.entries = int((await ask_json(member.api, "/api/messages/count"))["count"])
-
-    async def _launch_browser(self, member: Member) -> None:
-        assert self._browsers is not None
-        hub = self.members[member.dials[0]]
-        command = self._browsers.command(member, hub, f"ws://{hub.door}:{member.http_port}")
-        await self.processes.start(member.name, command=command)
-        with trio.move_on_after(_READY_S):
-            await self._browsers.wait_ready(member)
-            member.is_up = True
-            return
-        raise StartFailed(f"{member.name} does not answer", hint=self.processes.last_words(member.name)[:500] or None)
 
     def note(self, what: str, member: Member, reason: str) -> None:
         """Tell of something that nobody asked for."""
@@ -279,7 +276,7 @@ class Testnet:
     async def kill(self, member: Member) -> None:
         """End a member's process as a crash would."""
         member.is_up = False
-        await self.processes.end(member.name)
+        await self.processes.kill(member.name)
         self._regroup()
         self._say("kill", nodes=[member])
 
