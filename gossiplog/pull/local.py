@@ -89,33 +89,29 @@ def sync_steps(source: Source | None = None, *, server_limits: ServerLimits | No
     server: events.Session | None = None
     step = pull.start(0.0)
     while True:
-        event: machine.PullEvent
+        answer: machine.PullAnswer = None
         match step:
             case machine.Pulled():
                 return pull.result
             case machine.ViewSketch():
                 views: tuple[LogView, LogView] | None = yield ViewBoth()
-                mine, theirs = (None, None) if views is None else views
-                event = machine.Viewed(mine)
+                answer, theirs = (None, None) if views is None else views
             case machine.OpenStream(ways):
-                if ways[0] is machine.Way.RECONCILE and theirs is not None:
+                answer = ways[0]
+                if answer is machine.Way.RECONCILE and theirs is not None:
                     server = Reconciliation(serve(theirs, takes=False))
                 else:
                     server = SyncServer(0.0, limits=server_limits or _UNHURRIED, in_parts=True)
-                event = machine.StreamOpened(ways[0])
             case machine.RunSession(client):
                 assert server is not None
                 yield from _Pipe(client, server).steps()
-                event = machine.Over()
             case machine.ForgetSketch():
                 yield step
-                event = machine.Ready()
             case machine.AwaitServed() | machine.Rest():
-                # Nobody else is there, and nobody is waited for in here.
-                event = machine.Ready()
+                pass  # Nobody else is there, and nobody is waited for in here.
             case _:
                 assert_never(step)
-        step = pull.handle(event, 0.0)
+        step = pull.handle(answer, 0.0)
 
 
 class _Pipe:

@@ -1,19 +1,8 @@
 """How a pull is made: by a reconciliation where that is possible, else by trees, in as many sessions as it takes.
 
-Theory of operation. A pull is a sequence: at any time it has asked its driver for one step, and waits for the one event that answers it.
-Within `RunSession` the driver runs a session on the stream that was opened last, by the vocabulary of `sync.events`; what happens in there
-is the session's business, and what follows from its outcome is decided here. A pull reads no clock, opens no stream and touches no log.
-
-| state | asked for | answered by | goes on with |
-|---|---|---|---|
-| VIEWING | ViewSketch | Viewed | OPENING; OPENING_TREE without a view |
-| OPENING | OpenStream, for a reconciliation or what else the peer speaks | StreamOpened | RECONCILING; COMPARING if it speaks only that |
-| RECONCILING | RunSession | Over | FORGETTING, CROSSED, OPENING_TREE, or the end |
-| FORGETTING | ForgetSketch | Ready | OPENING_TREE, or the end |
-| CROSSED | AwaitServed | Ready | the end |
-| OPENING_TREE | OpenStream, for a sync by trees | StreamOpened | COMPARING; the end without a stream |
-| COMPARING | RunSession | Over | RESTING, or the end |
-| RESTING | Rest | Ready | OPENING_TREE |
+Theory of operation. A pull is a sequence: at any time it has asked its driver for one step, and waits for the answer to it. Within
+`RunSession` the driver runs a session on the stream that was opened last, by the vocabulary of `sync.events`; what happens in there is the
+session's business, and what follows from its outcome is decided here. A pull reads no clock, opens no stream and touches no log.
 
 Invariants:
 - Nothing that was inserted is forgotten: `result` has all sessions, the one that runs included, at any moment, as a pull may be cancelled.
@@ -30,13 +19,12 @@ Source: docs/spec/sync.md, "A pull"; docs/spec/reconcile.md, "Falling back".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
+from enum import Enum
 from functools import reduce
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from ..errors import LocalProtocolError
 from ..reconcile import Reconciled, Reconciliation, Wishes, reconcile
 from ..reconcile.steps import LogView
 from ..sync.client import SyncClient
@@ -85,15 +73,15 @@ class Resumption:
     pause_s_max: float = 10.0
 
 
-# Steps
+# Steps, each with what the driver answers to it
 
 
 class ViewSketch(NamedTuple):
-    """Give our log's sketch, as `Viewed`: None if it is not at hand in the time that the driver has for it."""
+    """Give our log's sketch, a `LogView`; None if it is not at hand in the time that the driver has for it."""
 
 
 class OpenStream(NamedTuple):
-    """Open a stream, which the next `RunSession` is on, and answer with `StreamOpened`.
+    """Open a stream, which the next `RunSession` is on, and tell its `Way`; None if none could be opened.
 
     Attributes:
         ways: For one of these, the first that the peer speaks.
@@ -107,21 +95,21 @@ class OpenStream(NamedTuple):
 
 
 class RunSession(NamedTuple):
-    """Run a session on the stream that was opened, until it is done, and answer with `Over`. Its stream is closed after that."""
+    """Run a session on the stream that was opened, until it is done, and close that. Tell whether the whole connection is lost."""
 
     session: Session
 
 
 class ForgetSketch(NamedTuple):
-    """Forget our log's sketch, and answer with `Ready`."""
+    """Forget our log's sketch. Any answer will do."""
 
 
 class AwaitServed(NamedTuple):
-    """Wait for the session that the peer began, if one runs, and answer with `Ready`."""
+    """Wait for the session that the peer began, if one runs. Any answer will do."""
 
 
 class Rest(NamedTuple):
-    """Wait for so many seconds, and answer with `Ready`."""
+    """Wait for so many seconds. Any answer will do."""
 
     pause_s: float
 
@@ -131,50 +119,9 @@ class Pulled(NamedTuple):
 
 
 PullStep: TypeAlias = ViewSketch | OpenStream | RunSession | ForgetSketch | AwaitServed | Rest | Pulled
-
-
-# Events
-
-
-class Viewed(NamedTuple):
-    """The sketch, or None."""
-
-    view: LogView | None
-
-
-class StreamOpened(NamedTuple):
-    """What a stream was opened for; None if none could be."""
-
-    way: Way | None
-
-
-class Over(NamedTuple):
-    """The session is done.
-
-    Attributes:
-        is_lost: The whole connection is, too.
-    """
-
-    is_lost: bool = False
-
-
-class Ready(NamedTuple):
-    """What was asked for is done."""
-
-
-PullEvent: TypeAlias = Viewed | StreamOpened | Over | Ready
-
-
-class _State(Enum):
-    VIEWING = auto()
-    OPENING = auto()
-    RECONCILING = auto()
-    FORGETTING = auto()
-    CROSSED = auto()
-    OPENING_TREE = auto()
-    COMPARING = auto()
-    RESTING = auto()
-    DONE = auto()
+PullAnswer: TypeAlias = LogView | Way | bool | None
+T = TypeVar("T")
+_Steps: TypeAlias = Generator[PullStep, Any, T]
 
 
 class Pull:
@@ -217,10 +164,6 @@ class Pull:
         self._first_answer_s = first_answer_s
         self._resumption = resumption
         self._limits = limits
-        # What the driver was asked for, which says what may come next.
-        self._state = _State.DONE
-        # For the reconciliation that is about to be opened.
-        self._view: LogView | None = None
         # The sessions that run, at most one of them.
         self._reconciliation: Reconciliation[Reconciled] | None = None
         self._client: SyncClient | None = None
@@ -229,6 +172,8 @@ class Pull:
         # Sessions in a row that brought nothing, and that changed nothing.
         self._fruitless = 0
         self._stuck = 0
+        self._steps = self._run()
+        self._now = 0.0
 
     @property
     def result(self) -> SyncResult:
@@ -244,90 +189,67 @@ class Pull:
 
     def start(self, now: float) -> PullStep:
         """Begin."""
-        if self._may_reconcile and self._speaks.reconciles is not False and self._source.may_reconcile(now):
-            # From now on, for what the other side begins meanwhile crosses this.
-            self._dealings.is_reconciling = True
-            return self._ask(_State.VIEWING, ViewSketch())
-        return self._open_tree()
+        return self.handle(None, now)
 
-    def handle(self, event: PullEvent, now: float) -> PullStep:
-        """Take what became of the last step, and say which is next.
-
-        Raises:
-            LocalProtocolError: The driver answered another step than it was asked for.
-        """
-        match self._state, event:
-            case _State.VIEWING, Viewed(view):
-                return self._on_viewed(view)
-            case _State.OPENING, StreamOpened(way):
-                return self._on_opened(way, now)
-            case _State.RECONCILING, Over(is_lost):
-                return self._on_reconciled(now, is_lost=is_lost)
-            case _State.FORGETTING, Ready():
-                return self._conclude(now)
-            case _State.CROSSED, Ready():
-                return self._end()
-            case _State.OPENING_TREE, StreamOpened(way):
-                return self._end() if way is None else self._compare(way, now)
-            case _State.COMPARING, Over(is_lost):
-                return self._on_compared(is_lost=is_lost)
-            case _State.RESTING, Ready():
-                return self._open_tree()
-            case _:
-                raise LocalProtocolError(f"{event!r:.80} in state {self._state.name}")
+    def handle(self, answer: PullAnswer, now: float) -> PullStep:
+        """Take the answer to the last step, and say which is next."""
+        self._now = now
+        try:
+            return self._steps.send(answer)
+        except StopIteration:
+            self.close()
+            return Pulled()
 
     def close(self) -> None:
-        """Note that the driver gave it up half way."""
-        self._state = _State.DONE
+        """Note that it is over, or that the driver gave it up half way."""
+        self._steps.close()
         self._dealings.is_reconciling = False
 
-    def _ask(self, state: _State, step: PullStep) -> PullStep:
-        self._state = state
-        return step
-
-    def _end(self) -> PullStep:
-        self.close()
-        return Pulled()
+    def _run(self) -> _Steps[None]:
+        way: Way | None = None
+        if self._may_reconcile and self._speaks.reconciles is not False and self._source.may_reconcile(self._now):
+            # From now on, for what the other side begins meanwhile crosses this.
+            self._dealings.is_reconciling = True
+            is_over, way = yield from self._by_symbols()
+            if is_over:
+                return
+            self._dealings.is_reconciling = False
+        if self._wishes.takes and not self._wishes.is_rehearsal:
+            yield from self._by_trees(way)
 
     # By a reconciliation
 
-    def _on_viewed(self, view: LogView | None) -> PullStep:
+    def _by_symbols(self) -> _Steps[tuple[bool, Way | None]]:
+        """Reconcile, if that can be done; return whether it was the whole pull, and for what a stream is open if it was not."""
+        view: LogView | None = yield ViewSketch()
         if view is None:
-            return self._open_tree()
-        self._view = view
+            return False, None
         # A peer that is known to speak it need not be asked; of others one question finds what they speak.
         is_known = self._speaks.reconciles is True
         ways = (Way.RECONCILE,) if is_known else (Way.RECONCILE, *self._tree_ways)
-        return self._ask(_State.OPENING, OpenStream(ways, is_known, self._first_answer_s))
-
-    def _on_opened(self, way: Way | None, now: float) -> PullStep:
-        view, self._view = self._view, None
-        if way is None:
-            return self._open_tree()
-        if way is not Way.RECONCILE:
+        way: Way | None = yield OpenStream(ways, is_known, self._first_answer_s)
+        if way is Way.RECONCILE:
+            return (yield from self._reconcile(view)), None
+        if way is not None:
             self._speaks.reconciles = False
-            return self._compare(way, now)
-        assert view is not None
+        return False, way
+
+    def _reconcile(self, view: LogView) -> _Steps[bool]:
+        """Run a reconciliation; return whether it was the whole pull."""
         self.is_begun = True
-        self.outcome = Reconciled()
+        self.outcome = outcome = Reconciled()
         wishes = replace(self._wishes, after=self._source.resume_after)
-        steps = reconcile(view, self._source, now, wishes, self.outcome)
-        self._reconciliation = Reconciliation(steps, first_answer_s=self._first_answer_s)
-        return self._ask(_State.RECONCILING, RunSession(self._reconciliation))
-
-    def _counted(self, outcome: Reconciled) -> SyncResult:
-        if self._reconciliation is not None:
-            outcome.result.bytes_sent = self._reconciliation.bytes_sent
-            outcome.result.bytes_received = self._reconciliation.bytes_received
-        return outcome.result
-
-    def _on_reconciled(self, now: float, *, is_lost: bool) -> PullStep:
-        session, outcome = self._reconciliation, self.outcome
-        assert session is not None and outcome is not None
+        steps = reconcile(view, self._source, self._now, wishes, outcome)
+        self._reconciliation = session = Reconciliation(steps, first_answer_s=self._first_answer_s)
+        yield RunSession(session)
         self._counted(outcome)
         self._reconciliation = None
         if not session.bytes_received:
-            return self._on_unheard()
+            # A peer that does not speak the protocol may reset the stream before its refusal is on its way.
+            self.is_unheard, self.is_begun, self.outcome = True, False, None
+            if self._speaks.reconciles is None:
+                self._speaks.reconciles = False
+            return False
         self._speaks.reconciles = True
         self._results.append(outcome.result)
         if session.failure:
@@ -335,33 +257,31 @@ class Pull:
         if outcome.fallback == CROSSING:
             self._dealings.is_reconciling = False
             self.is_reconciled, outcome.result.ending = True, Ending.COMPLETE
-            return self._ask(_State.CROSSED, AwaitServed())
+            yield AwaitServed()
+            return True
         if outcome.is_doubtful:
-            return self._ask(_State.FORGETTING, ForgetSketch())
-        return self._conclude(now)
+            yield ForgetSketch()
+        return self._conclude(outcome)
 
-    def _on_unheard(self) -> PullStep:
-        """Not a byte came: a peer that does not speak the protocol may reset the stream before its refusal is on its way."""
-        self.is_unheard, self.is_begun, self.outcome = True, False, None
-        if self._speaks.reconciles is None:
-            self._speaks.reconciles = False
-        return self._open_tree()
+    def _counted(self, outcome: Reconciled) -> SyncResult:
+        if self._reconciliation is not None:
+            outcome.result.bytes_sent = self._reconciliation.bytes_sent
+            outcome.result.bytes_received = self._reconciliation.bytes_received
+        return outcome.result
 
-    def _conclude(self, now: float) -> PullStep:
-        outcome = self.outcome
-        assert outcome is not None
+    def _conclude(self, outcome: Reconciled) -> bool:
         result = outcome.result
         if outcome.fallback:
-            self._source.on_fallback(now)
+            self._source.on_fallback(self._now)
             # Until a sync by trees says otherwise.
             result.ending, result.reason = Ending.CLOSED, outcome.fallback
-            return self._open_tree()
+            return False
         if result.ending is Ending.COMPLETE:
             self._source.on_reconciled()
         elif result.is_resumable and self._resumption is not None:
-            return self._open_tree()
+            return False
         self.is_reconciled = True
-        return self._end()
+        return True
 
     # By trees
 
@@ -370,31 +290,33 @@ class Pull:
         # Who lacks our protocol would be asked for it in vain each time, which takes a round trip.
         return (Way.PARTS, Way.TREE) if self._speaks.in_parts else (Way.TREE,)
 
-    def _open_tree(self) -> PullStep:
-        self._dealings.is_reconciling = False
-        if self._wishes.is_rehearsal or not self._wishes.takes:
-            return self._end()
-        return self._ask(_State.OPENING_TREE, OpenStream(self._tree_ways, False, self._first_answer_s))
+    def _by_trees(self, way: Way | None) -> _Steps[None]:
+        """Run sessions while they get on, the first on a stream that is open if there is one."""
+        while True:
+            way = way or (yield OpenStream(self._tree_ways, False, self._first_answer_s))
+            if way is None:
+                return
+            self.is_begun = True
+            self._speaks.in_parts = way is Way.PARTS
+            self._client = SyncClient(self._source, self._limits, first_answer_s=self._first_answer_s, in_parts=self._speaks.in_parts)
+            is_lost: bool = yield RunSession(self._client)
+            result, self._client = self._client.result, None
+            self._results.append(result)
+            pause_s = None if is_lost else self._pause_after(result)
+            if pause_s is None:
+                return
+            if pause_s:
+                yield Rest(pause_s)
+            way = None
 
-    def _compare(self, way: Way, now: float) -> PullStep:
-        self._dealings.is_reconciling = False
-        self.is_begun = True
-        self._speaks.in_parts = way is Way.PARTS
-        self._client = SyncClient(self._source, self._limits, first_answer_s=self._first_answer_s, in_parts=self._speaks.in_parts)
-        return self._ask(_State.COMPARING, RunSession(self._client))
-
-    def _on_compared(self, *, is_lost: bool) -> PullStep:
-        assert self._client is not None
-        result, self._client = self._client.result, None
-        self._results.append(result)
+    def _pause_after(self, result: SyncResult) -> float | None:
+        """Return how long to wait before the next session; None if none follows."""
         resumption = self._resumption
-        if resumption is None or is_lost or not result.is_resumable:
-            return self._end()
+        if resumption is None or not result.is_resumable:
+            return None
         self._fruitless = 0 if result.entries else self._fruitless + 1
         self._stuck = 0 if result.has_progressed else self._stuck + 1
         if self._fruitless >= resumption.fruitless_max or self._stuck > resumption.stuck_max:
-            return self._end()
+            return None
         pause_s = max(result.cooldown_s, 2.0 ** (self._stuck - 1) if self._stuck else 0.0)
-        if pause_s > resumption.pause_s_max:
-            return self._end()
-        return self._ask(_State.RESTING, Rest(pause_s)) if pause_s else self._open_tree()
+        return pause_s if pause_s <= resumption.pause_s_max else None

@@ -13,7 +13,7 @@ from typing import Any
 from planted_bugs import PlantedBug, around, look, nothing, replaced
 
 from gossiplog.broadcast.spreading import Spreading
-from gossiplog.pull.machine import Pull
+from gossiplog.pull.machine import AwaitServed, Pull
 from gossiplog.pull.serving import Dealings
 from gossiplog.reconcile import server as server_module
 from gossiplog.reconcile import steps
@@ -66,21 +66,28 @@ def never(*_: Any, **__: Any) -> bool:
     return False
 
 
-def trust_the_sketch(on_reconciled: Any) -> Any:
-    def broken(self: Any, now: float, **options: Any) -> Any:
-        self.outcome.is_doubtful = False
-        return on_reconciled(self, now, **options)
+def trust_the_sketch(reconcile: Any) -> Any:
+    def broken(self: Any, view: Any) -> Any:
+        pulling = reconcile(self, view)
+        step = next(pulling)
+        while True:
+            answer = yield step
+            self.outcome.is_doubtful = False
+            try:
+                step = pulling.send(answer)
+            except StopIteration as stop:
+                return stop.value
 
     return broken
 
 
 def give_up(conclude: Any) -> Any:
-    def broken(self: Any, now: float) -> Any:
-        step = conclude(self, now)
-        if not self.outcome.fallback:
-            return step
-        self.outcome.result.ending = Ending.COMPLETE
-        return self._end()
+    def broken(self: Any, outcome: Any) -> Any:
+        is_over = conclude(self, outcome)
+        if not outcome.fallback:
+            return is_over
+        outcome.result.ending = Ending.COMPLETE
+        return True
 
     return broken
 
@@ -88,9 +95,9 @@ def give_up(conclude: Any) -> Any:
 def begin_again(handle: Any) -> Any:
     """What has crossed is taken for a failure."""
 
-    def broken(self: Any, event: Any, now: float) -> Any:
-        step = handle(self, event, now)
-        if self._state.name == "CROSSED":
+    def broken(self: Any, answer: Any, now: float) -> Any:
+        step = handle(self, answer, now)
+        if isinstance(step, AwaitServed):
             self._results[-1].ending = Ending.VIOLATION
         return step
 
@@ -103,7 +110,7 @@ def all_three() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(replaced(Dealings, "is_crossing", lambda _: never))
         stack.enter_context(replaced(Source, "on_fallback", lambda _: nothing))
-        stack.enter_context(replaced(Pull, "_on_reconciled", trust_the_sketch))
+        stack.enter_context(replaced(Pull, "_reconcile", trust_the_sketch))
         yield
 
 
@@ -118,7 +125,7 @@ RECONCILE_BUGS: Sequence[PlantedBug] = (
     PlantedBug(2, "crossing, fallbacks, sketches", "three decisions of a pull are off", all_three),
     PlantedBug(2, "both go on", "two peers that begin at once reconcile twice", around(Dealings, "is_crossing", lambda _: never)),
     PlantedBug(2, "fallbacks are forgotten", "reconciliations are tried at once again", around(Source, "on_fallback", lambda _: nothing)),
-    PlantedBug(2, "wrong sketches are kept", "they mislead for good", around(Pull, "_on_reconciled", trust_the_sketch)),
+    PlantedBug(2, "wrong sketches are kept", "they mislead for good", around(Pull, "_reconcile", trust_the_sketch)),
     PlantedBug(2, "a fallback is the end", "and counts as complete", around(Pull, "_conclude", give_up)),
     PlantedBug(2, "crossing is a fault", "of the peer that went on", around(Pull, "handle", begin_again)),
 )

@@ -22,15 +22,11 @@ from ...pull.machine import (
     AwaitServed,
     ForgetSketch,
     OpenStream,
-    Over,
     Pull,
+    PullAnswer,
     Pulled,
-    PullEvent,
-    Ready,
     Rest,
     RunSession,
-    StreamOpened,
-    Viewed,
     ViewSketch,
     Way,
 )
@@ -139,12 +135,12 @@ class Puller:
         finally:
             pull.close()
 
-    async def _take(self, step: ViewSketch | OpenStream | RunSession | ForgetSketch | AwaitServed | Rest) -> PullEvent:
+    async def _take(self, step: ViewSketch | OpenStream | RunSession | ForgetSketch | AwaitServed | Rest) -> PullAnswer:
         match step:
             case ViewSketch():
-                return Viewed(await sketch_in_time(self._log))
+                return await sketch_in_time(self._log)
             case OpenStream(ways, is_lazy, wait_s):
-                return StreamOpened(await self._open(ways, wait_s, is_lazy=is_lazy))
+                return await self._open(ways, wait_s, is_lazy=is_lazy)
             case RunSession(session):
                 return await self._run_session(session)
             case ForgetSketch():
@@ -159,7 +155,7 @@ class Puller:
                 await trio.sleep(pause_s)
             case _:
                 assert_never(step)
-        return Ready()
+        return None
 
     async def _open(self, ways: Sequence[Way], wait_s: float | None, *, is_lazy: bool) -> Way | None:
         ids = [self._ids[way] for way in ways]
@@ -169,14 +165,14 @@ class Puller:
         self._way = ways[ids.index(self._stream.protocol)]
         return self._way
 
-    async def _run_session(self, session: events.Session) -> Over:
+    async def _run_session(self, session: events.Session) -> bool:
         stream, self._stream = self._stream, None
         assert stream is not None
         try:
             await PullSession(self._log, self._connection, stream, session, self._insert(self._way)).run()
         finally:
             await self._close(stream)
-        return Over(self._connection.is_over)
+        return self._connection.is_over
 
 
 class PullSession:

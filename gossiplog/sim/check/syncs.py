@@ -141,21 +141,21 @@ class Syncs:
         owner = self._owner
         match step:
             case machine.ViewSketch():
-                event: machine.PullEvent = machine.Viewed(self._view())
+                answer: machine.PullAnswer = self._view()
             case machine.OpenStream(ways):
                 # The peer's answer shows whether it speaks the protocol.
                 way = machine.Way.RECONCILE if machine.Way.RECONCILE in ways else machine.Way.TREE
                 is_open = owner.wires.get(action.peer) is wire
                 if is_open:
                     stream = owner.new_stream(RECONCILE if way is machine.Way.RECONCILE else MERKLE)
-                event = machine.StreamOpened(way if is_open else None)
+                answer = way if is_open else None
             case machine.RunSession(session):
                 assert stream is not None
                 self._run(action, wire, pull, session, stream)
                 return
             case machine.ForgetSketch():
                 self._sketch, self.is_spoilt = Sketch(), False
-                event = machine.Ready()
+                answer = None
             case machine.AwaitServed():
                 self._take_turn(action.peer, lambda: self._on_served(action, wire, pull, stream))
                 return
@@ -167,14 +167,14 @@ class Syncs:
                 return
             case _:
                 assert_never(step)
-        self._take(action, wire, pull, pull.handle(event, owner.local_now()), stream)
+        self._take(action, wire, pull, pull.handle(answer, owner.local_now()), stream)
 
     def _run(self, action: StartSync, wire: SimWire, pull: machine.Pull, session: Session, stream: Stream) -> None:
         owner, world = self._owner, self._owner.world
 
         def done() -> None:
             del self._clients[stream]
-            step = pull.handle(machine.Over(owner.wires.get(action.peer) is not wire), owner.local_now())
+            step = pull.handle(owner.wires.get(action.peer) is not wire, owner.local_now())
             if stream[0] == RECONCILE:
                 # A session that received nothing has no outcome.
                 self._observer.on_reconciled(owner, action.peer, pull.outcome or Reconciled())
@@ -195,7 +195,7 @@ class Syncs:
     def _on_served(self, action: StartSync, wire: SimWire, pull: machine.Pull, stream: Stream | None) -> None:
         """This pull now has the turn with the peer, so no session of the peer is being served."""
         self._leave_turn(action.peer)
-        self._take(action, wire, pull, pull.handle(machine.Ready(), self._owner.local_now()), stream)
+        self._take(action, wire, pull, pull.handle(None, self._owner.local_now()), stream)
 
     def _finish(self, action: StartSync, pull: machine.Pull, stream: Stream) -> None:
         _, dealings = self._known_of(action.peer)

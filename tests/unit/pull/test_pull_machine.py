@@ -5,21 +5,16 @@ from log_support import SIGNERS, make
 from reconcile_support import Log
 
 from gossiplog.codec.framing import FrameDecoder, encode_frame
-from gossiplog.errors import LocalProtocolError
 from gossiplog.pull.machine import (
     AwaitServed,
     ForgetSketch,
     OpenStream,
-    Over,
     Pull,
     Pulled,
-    Ready,
     Rest,
     Resumption,
     RunSession,
     Speaks,
-    StreamOpened,
-    Viewed,
     ViewSketch,
     Way,
 )
@@ -74,25 +69,25 @@ class Driver:
         self.pull = Pull(self.source, self.speaks, self.dealings, **options)
         self.step = self.pull.start(now)
 
-    def give(self, event):
-        self.step = self.pull.handle(event, self.now)
+    def give(self, answer):
+        self.step = self.pull.handle(answer, self.now)
         return self.step
 
     def reconcile(self, *replies, **options):
         """From the beginning to what follows a reconciliation in which the other side says this."""
         assert self.step == ViewSketch()
-        assert isinstance(self.give(Viewed(self.log.view())), OpenStream)
-        assert isinstance(self.give(StreamOpened(Way.RECONCILE)), RunSession)
+        assert isinstance(self.give(self.log.view()), OpenStream)
+        assert isinstance(self.give(Way.RECONCILE), RunSession)
         talk(self.step.session, self.log, *replies, **options)
-        return self.give(Over())
+        return self.give(False)
 
     def compare(self, *replies, way=Way.TREE, is_lost=False):
         """From where a stream for trees is to be opened to what follows the session."""
         assert isinstance(self.step, OpenStream)
         assert Way.RECONCILE not in self.step.ways
-        assert isinstance(self.give(StreamOpened(way)), RunSession)
+        assert isinstance(self.give(way), RunSession)
         talk(self.step.session, self.log, *replies)
-        return self.give(Over(is_lost))
+        return self.give(is_lost)
 
 
 def test_one_reconciliation_is_a_pull():
@@ -106,9 +101,9 @@ def test_one_reconciliation_is_a_pull():
 
 def test_whoever_is_known_to_reconcile_is_not_asked_first():
     unknown = Driver()
-    assert unknown.give(Viewed(unknown.log.view())) == OpenStream((Way.RECONCILE, Way.PARTS, Way.TREE), False, None)
+    assert unknown.give(unknown.log.view()) == OpenStream((Way.RECONCILE, Way.PARTS, Way.TREE), False, None)
     known = Driver(speaks=Speaks(True), first_answer_s=1.5)
-    assert known.give(Viewed(known.log.view())) == OpenStream((Way.RECONCILE,), True, 1.5)
+    assert known.give(known.log.view()) == OpenStream((Way.RECONCILE,), True, 1.5)
 
 
 def test_what_did_not_work_out_is_done_by_trees_and_the_results_are_one():
@@ -136,20 +131,20 @@ def test_a_fallback_is_remembered_longer_each_time_and_until_one_works_out():
 def test_a_pull_that_fell_back_and_could_open_no_other_stream_is_not_complete():
     driver = Driver()
     driver.reconcile(Refuse("no"))
-    assert driver.give(StreamOpened(None)) == Pulled()
+    assert driver.give(None) == Pulled()
     assert (driver.pull.result.ending, driver.pull.result.reason) == (Ending.CLOSED, "no")
 
 
 def test_nothing_opened_is_said():
     driver = Driver(may_reconcile=False)
-    assert driver.give(StreamOpened(None)) == Pulled()
+    assert driver.give(None) == Pulled()
     assert (driver.pull.result.reason, driver.pull.is_begun) == ("no stream could be opened", False)
 
 
 def test_a_session_that_crosses_one_of_the_peers_is_waited_for_and_no_failure():
     driver = Driver()
     assert driver.reconcile(Refuse(CROSSING)) == AwaitServed()
-    assert driver.give(Ready()) == Pulled()
+    assert driver.give(None) == Pulled()
     assert driver.pull.is_reconciled
     assert driver.pull.result.ending is Ending.COMPLETE
     assert Driver(driver.source).step == ViewSketch()
@@ -159,7 +154,7 @@ def test_a_sketch_that_cannot_be_right_is_forgotten_before_anything_else():
     driver = Driver()
     assert driver.reconcile(Result(OTHER_ROOT)) == ForgetSketch()
     assert driver.pull.outcome.is_doubtful
-    assert isinstance(driver.give(Ready()), OpenStream)
+    assert isinstance(driver.give(None), OpenStream)
     assert isinstance(Driver(driver.source).step, OpenStream)
 
 
@@ -168,8 +163,8 @@ def test_a_stream_of_everything_goes_on_where_it_broke_off(after):
     source = Source()
     source.resume_after = after
     driver = Driver(source)
-    driver.give(Viewed(driver.log.view()))
-    (said,) = (action.data for action in driver.give(StreamOpened(Way.RECONCILE)).session.start(0.0) if isinstance(action, Send))
+    driver.give(driver.log.view())
+    (said,) = (action.data for action in driver.give(Way.RECONCILE).session.start(0.0) if isinstance(action, Send))
     frames = FrameDecoder()
     frames.feed(said)
     hello = messages.decode(frames.next())
@@ -198,8 +193,8 @@ def test_who_says_nothing_does_not_speak_it_unless_it_did_before():
 
 def test_who_chose_trees_is_not_asked_for_a_reconciliation_again():
     driver = Driver()
-    driver.give(Viewed(driver.log.view()))
-    assert isinstance(driver.give(StreamOpened(Way.TREE)), RunSession)
+    driver.give(driver.log.view())
+    assert isinstance(driver.give(Way.TREE), RunSession)
     assert driver.speaks == Speaks(reconciles=False, in_parts=False)
     assert Driver(speaks=driver.speaks).step == OpenStream((Way.TREE,), False, None)
 
@@ -208,10 +203,10 @@ def test_who_chose_trees_is_not_asked_for_a_reconciliation_again():
 def test_trees_do_it_without_a_sketch_and_without_a_stream_for_symbols(view):
     driver = Driver()
     if view:
-        driver.give(Viewed(driver.log.view()))
-        driver.give(StreamOpened(None))
+        driver.give(driver.log.view())
+        driver.give(None)
     else:
-        driver.give(Viewed(None))
+        driver.give(None)
     assert driver.step == OpenStream((Way.PARTS, Way.TREE), False, None)
     driver.compare(RootResponse(root_of(driver.log)), way=Way.PARTS)
     assert driver.speaks.in_parts
@@ -222,20 +217,23 @@ def test_trees_do_it_without_a_sketch_and_without_a_stream_for_symbols(view):
 def test_a_rehearsal_and_a_pull_that_only_gives_compare_no_trees(wishes):
     for replies in ([], [Refuse("no")]):
         assert Driver(wishes=wishes).reconcile(*replies) == Pulled()
-    assert Driver(wishes=wishes).give(Viewed(None)) == Pulled()
+    assert Driver(wishes=wishes).give(None) == Pulled()
+    without = Driver(wishes=wishes)
+    without.give(without.log.view())
+    assert without.give(Way.TREE) == Pulled()
 
 
 def test_a_reconciliation_that_was_cut_off_goes_on_by_trees_only_where_nobody_else_resumes_it():
     half = messages.encode(messages.Hello(7, bytes(29 * 64)))[:10]
 
     def cut(driver):
-        driver.give(Viewed(driver.log.view()))
-        session = driver.give(StreamOpened(Way.RECONCILE)).session
+        driver.give(driver.log.view())
+        session = driver.give(Way.RECONCILE).session
         session.start(0.0)
         session.handle(Sent(0), 0.0)
         session.handle(Received(half), 0.0)
         session.handle(Closed("gone"), 0.0)
-        return driver.give(Over())
+        return driver.give(False)
 
     alone, resuming = Driver(), Driver(resumption=Resumption())
     assert cut(alone) == Pulled()
@@ -250,7 +248,7 @@ def test_sessions_that_change_nothing_are_followed_by_others_after_growing_pause
     pauses = []
     while isinstance(driver.compare(AbortResponse(0)), Rest):
         pauses.append(driver.step.pause_s)
-        driver.give(Ready())
+        driver.give(None)
     # Seeing no further ahead is a change as well, but there is nothing to see less of with the first request.
     assert pauses == [1.0, 2.0, 4.0]
     assert (driver.step, driver.pull.result.ending, driver.pull.result.sessions) == (Pulled(), Ending.ABORTED, 4)
@@ -271,17 +269,11 @@ def test_what_has_come_is_known_at_any_time():
     driver = Driver()
     driver.reconcile(Refuse("no"))
     before = driver.pull.result
-    driver.give(StreamOpened(Way.TREE))
+    driver.give(Way.TREE)
     driver.step.session.start(0.0)
     assert driver.pull.result.requests == before.requests + 1
     driver.pull.close()
     assert not driver.dealings.is_reconciling
-
-
-def test_the_driver_answers_what_it_was_asked():
-    driver = Driver()
-    with pytest.raises(LocalProtocolError, match="VIEWING"):
-        driver.give(Ready())
 
 
 def test_of_two_that_begin_at_once_the_one_that_dialled_goes_on():
