@@ -289,7 +289,7 @@ class _Client:
             if verdict.entry is not None and verdict.entry.key != key:
                 raise RemoteProtocolError(f"the value for key {key.hex()} has the key {verdict.entry.key.hex()}")
             if verdict.accepted:
-                result.note_stored(verdict.entry, is_new=verdict.is_new)
+                result.note_stored(verdict)
             elif verdict.rule == "parents":
                 if not self._has_left_out:
                     raise _Fallback(f"{key.hex()} came without its parents")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, assert_never
 
 from ..codec.framing import FRAME_BYTES_MAX, FrameDecoder, FrameTooLong, encode_frame
-from ..entry.validation import LATER
+from ..entry.validation import LATER, Verdict
 from ..errors import DecodeError, LocalProtocolError, RemoteProtocolError
 from ..tree.node import Node
 from . import events, rpc
@@ -250,7 +250,7 @@ class SyncClient:
             if span is not None:
                 self._frontier.resolve(span)
 
-    def _on_inserted(self, verdicts: Sequence[events.InsertVerdict]) -> None:
+    def _on_inserted(self, verdicts: Sequence[Verdict]) -> None:
         if self._inserting is None or len(verdicts) != len(self._inserting):
             raise LocalProtocolError("verdicts on other entries than were given")
         entries, self._inserting = self._inserting, None
@@ -260,7 +260,7 @@ class SyncClient:
             if verdict.entry is not None and verdict.entry.key != key:
                 raise RemoteProtocolError(f"the value for key {key.hex()} has the key {verdict.entry.key.hex()}")
             if verdict.accepted:
-                self.result.note_stored(verdict.entry, is_new=verdict.is_new)
+                self.result.note_stored(verdict)
             elif verdict.rule == "parents":
                 if not self._has_left_out:
                     raise RemoteProtocolError(f"incomplete source: {key.hex()} came without its parents")

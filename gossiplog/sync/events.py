@@ -18,31 +18,8 @@ harmless when it comes late.
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from ..entry.validation import Verdict
 from ..plan import Plan
-
-
-class InsertVerdict(Protocol):
-    """What the machine reads of a `gossiplog.log.Verdict`."""
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the entry is in the log now."""
-
-    @property
-    def rule(self) -> str | None:
-        """The rule that kept it out; None if nothing did."""
-
-    @property
-    def reason(self) -> str | None:
-        """The rule, applied to this entry, in words."""
-
-    @property
-    def entry(self) -> Any:
-        """The entry, which has a `key`, as far as it could be decoded."""
-
-    @property
-    def is_new(self) -> bool:
-        """Whether the log did not have it before."""
 
 
 class Received(NamedTuple):
@@ -84,7 +61,7 @@ class Sent(NamedTuple):
 class EntriesStored(NamedTuple):
     """The last `StoreEntries` was carried out, or refused entry by entry; one verdict an entry, in its order."""
 
-    verdicts: Sequence[InsertVerdict]
+    verdicts: Sequence[Verdict]
 
 
 class Send(NamedTuple):

@@ -1,14 +1,13 @@
 """What a sync came to."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from ..entry.message import Entry
 from ..entry.rules import Rule
-from ..entry.validation import UNSUPPORTED
+from ..entry.validation import UNSUPPORTED, Verdict
 from ..errors import RemoteProtocolError
-from .events import InsertVerdict
 from .source import Source
 
 KEYS_REPORTED_MAX = 1_000
@@ -119,15 +118,16 @@ class SyncResult:
         """Whether the session changed what the next one will do."""
         return self.entries > 0 or self.narrowed
 
-    def note_stored(self, entry: Entry, *, is_new: bool) -> None:
+    def note_stored(self, verdict: Verdict) -> None:
         """Count an entry that is in the log now."""
-        if is_new:
+        assert verdict.entry is not None
+        if verdict.is_new:
             self.entries += 1
-            self.brought.add(entry)
+            self.brought.add(verdict.entry)
         else:
             self.duplicates += 1
 
-    def note_left_out(self, key: bytes, verdict: InsertVerdict, source: Source, now: float, *, rejected_max: int) -> bool:
+    def note_left_out(self, key: bytes, verdict: Verdict, source: Source, now: float, *, rejected_max: int) -> bool:
         """Count an entry that is not stored although it was sent whole, and leave it alone for a while unless it is only refused here.
 
         Returns:
@@ -158,25 +158,20 @@ class SyncResult:
         return self.brought.entries if len(self.brought.entries) == self.entries else ()
 
     def then(self, later: "SyncResult") -> "SyncResult":
-        """Combine with the result of the session that went on from here."""
-        return SyncResult(
-            ending=later.ending,
-            reason=later.reason,
+        """Combine with the result of the session that went on from here. What is not summed up is as that one left it."""
+        return replace(
+            later,
             entries=self.entries + later.entries,
             duplicates=self.duplicates + later.duplicates,
-            quarantined=later.quarantined,
             unsupported=self.unsupported + later.unsupported,
             unsupported_reason=self.unsupported_reason or later.unsupported_reason,
             rejected=self.rejected + later.rejected,
             rejected_keys=(self.rejected_keys + later.rejected_keys)[:KEYS_REPORTED_MAX],
-            orphans=later.orphans,
-            skipped=later.skipped,
             requests=self.requests + later.requests,
             waits=self.waits + later.waits,
             bytes_sent=self.bytes_sent + later.bytes_sent,
             bytes_received=self.bytes_received + later.bytes_received,
             sessions=self.sessions + later.sessions,
             narrowed=self.narrowed or later.narrowed,
-            cooldown_s=later.cooldown_s,
             brought=Brought([*self.brought.entries, *later.brought.entries]),
         )

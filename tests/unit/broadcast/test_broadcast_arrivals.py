@@ -44,7 +44,7 @@ def sync(node: Harness, *entries: Entry) -> dict[str, list[object]]:
     result = SyncResult(ending=Ending.COMPLETE)
     for entry in entries:
         node.log.insert(entry)
-        result.note_stored(entry, is_new=True)
+        result.note_stored(Verdict(Outcome.ACCEPT, entry=entry, is_new=True))
     node.holds = False
     node.finish("source", result)
     return node.pushed()

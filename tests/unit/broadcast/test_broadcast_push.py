@@ -5,6 +5,7 @@ from gossiplog.broadcast.actions import ClosePush, EntriesAppended, EntryDecided
 from gossiplog.broadcast.events import Connected, Disconnected, PeerKind, PushClosed, PushDropped, PushOpened, SyncServed
 from gossiplog.codec.clock import encode_clock
 from gossiplog.entry.signing import sign_entry
+from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.log.requests import ReadHeads
 from gossiplog.plan import ask
 from gossiplog.sync.result import BROUGHT_BYTES_MAX, BROUGHT_MAX, Ending, SyncResult
@@ -214,7 +215,7 @@ def test_what_a_sync_brought_is_pushed_if_it_is_little_so_that_clients_need_not_
     result = SyncResult(ending=Ending.COMPLETE)
     for entry in chain(count, start="x" * size):
         node.log.insert(entry)
-        result.note_stored(entry, is_new=True)
+        result.note_stored(Verdict(Outcome.ACCEPT, entry=entry, is_new=True))
     heads = node.log.run(ask(ReadHeads(HEADS_MAX)))
     brought = [entry.key for entry in chain(count, start="x" * size)]
     assert result.entries == count
