@@ -10,13 +10,13 @@ from . import events
 from .actions import SENT, Action, AnotherSource, Deliver, Fate, Published, SendRpc, SetTimer, SlowPeer, Validate
 from .params import CommonParams
 from .peers import Peer
-from .router import NO_EXTENSIONS, RouterState
+from .router import NO_EXTENSIONS, RouterState, TopicState
 from .rpc import Control, Draft, IHave, Message, Rpc, Subscription
 from .seen import Held, Seen
 from .types import MessageId, PeerId, TimerToken, Topic
 
 if TYPE_CHECKING:
-    from .router import ScoreParts, TopicState
+    from .router import ScoreParts
     from .rpc import OverlayMessage
 
 RETRY = TimerToken("retry")
@@ -25,7 +25,7 @@ RETRY = TimerToken("retry")
 class Hooks:
     """The methods that a router may implement; by default they do nothing. Floodsub implements little more than the required ones.
 
-    The first five are required.
+    The first three are required.
     """
 
     def _recipients(self, message: Message, source: PeerId) -> list[PeerId]:
@@ -38,14 +38,6 @@ class Hooks:
 
     def _ready_min(self) -> int:
         """How many peers the router wants at least."""
-        raise NotImplementedError  # pragma: no cover - every router has its own
-
-    def _ready_count(self, topic: Topic) -> int:
-        """How many peers would be sent a message published now."""
-        raise NotImplementedError  # pragma: no cover - every router has its own
-
-    def _topic_states(self) -> tuple[TopicState, ...]:
-        """The topics for `state`."""
         raise NotImplementedError  # pragma: no cover - every router has its own
 
     def _backoff_until(self, peer: PeerId) -> float | None:
@@ -201,6 +193,14 @@ class PubSub(Hooks):
         if peers_min is None:
             peers_min = max(1, min(self._ready_min(), len(self.topics.get(topic, ()))))
         return self._ready_count(topic) >= peers_min
+
+    def _ready_count(self, topic: Topic) -> int:
+        """How many peers would be sent a message published now; by default all of its topic."""
+        return len(self.topics.get(topic, ()))
+
+    def _topic_states(self) -> tuple[TopicState, ...]:
+        """The topics for `state`; by default with whole messages to all of their peers."""
+        return tuple(TopicState(topic, True, full_message=tuple(self.topics.get(topic, ()))) for topic in self.joined)
 
     def _on_copy(self, message: Message, peer: Peer, held: Held | None, hops: int) -> None:
         """Called for every further copy, if `_watches_copies`, else only if something is held for it."""

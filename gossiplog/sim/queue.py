@@ -34,9 +34,6 @@ class CalendarQueue:
         self._late: list[Event] = []
         self._open = -1
 
-    def __len__(self) -> int:
-        return len(self._current) + len(self._late) + sum(map(len, self._future.values()))
-
     def push(self, event: Event) -> None:
         """Add an event. O(1), or O(log n) in the events of the bucket being emptied."""
         day = int(event[0] * self._per_s)
@@ -49,18 +46,6 @@ class CalendarQueue:
             heappush(self._days, day)
         else:
             bucket.append(event)
-
-    def pop(self) -> Event | None:
-        """Remove and return the earliest event; None if the queue is empty."""
-        current, late = self._current, self._late
-        if not current and not late:
-            if not self._days:
-                return None
-            self._open_next()
-            current = self._current
-        if late and (not current or late[0] < current[-1]):
-            return heappop(late)
-        return current.pop()
 
     def drain(self, until_s: float) -> Iterator[Event]:
         """Yield events in order up to and including `until_s`; later events stay. Events may be pushed meanwhile."""

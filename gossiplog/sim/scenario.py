@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib import resources
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeAlias
 
-from ..errors import LocalProtocolError
 from ..pubsub.registry import router_names
+from ..pubsub.tables import TableError, from_table
 
 NODES_MAX = 100_000
 MESSAGES_MAX = 1_000_000
 
 
-class ScenarioError(LocalProtocolError):
+class ScenarioError(TableError):
     """A scenario cannot be run; the message begins with the path of the wrong key."""
 
 
@@ -267,14 +266,7 @@ class Liar:
 
 
 Fault: TypeAlias = Kill | Partition | Churn | Slow | Offline | Liar
-FAULTS: dict[str, type[Fault]] = {
-    "kill": Kill,
-    "partition": Partition,
-    "churn": Churn,
-    "slow": Slow,
-    "offline": Offline,
-    "liar": Liar,
-}
+"""The `kind` of one is the name of its class in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +369,6 @@ class Scenario:
 
 
 # Files
-T = TypeVar("T")
 
 
 def ready_scenarios() -> dict[str, str]:
@@ -417,8 +408,8 @@ def parse_scenario(text: str, origin: str = "scenario") -> Scenario:
         ScenarioError: The text is not TOML, or a key is wrong. The message begins with `origin`.
     """
     try:
-        return _load(Scenario, tomllib.loads(text), "")
-    except (tomllib.TOMLDecodeError, ScenarioError, RecursionError) as error:
+        return from_table(Scenario, tomllib.loads(text), "")
+    except (tomllib.TOMLDecodeError, TableError, RecursionError) as error:
         raise ScenarioError(f"{origin}: {error}") from error
 
 
@@ -431,74 +422,19 @@ def set_key(scenario: Scenario, key: str, value: Any) -> Scenario:
         inner = inner.setdefault(step, {})
         need(isinstance(inner, dict), key, value, "a path through tables")
     inner[last] = value
-    return replace(_load(Scenario, table, ""), directory=scenario.directory)
+    try:
+        return replace(from_table(Scenario, table, ""), directory=scenario.directory)
+    except TableError as error:
+        raise ScenarioError(str(error)) from None
 
 
 def _dump(value: Any) -> Any:
-    """Turn dataclasses back into the tables that `_load` reads."""
+    """Turn dataclasses back into the tables that `from_table` reads."""
     if is_dataclass(value) and not isinstance(value, type):
         table = {row.name: _dump(getattr(value, row.name)) for row in fields(value) if row.name != "directory"}
-        kind = next((name for name, cls in FAULTS.items() if type(value) is cls), None)
-        return {"kind": kind, **table} if kind else table
+        return {"kind": type(value).__name__.lower(), **table} if isinstance(value, Fault) else table
     if isinstance(value, tuple):
         return [_dump(item) for item in value]
     if isinstance(value, dict):
         return {key: _dump(item) for key, item in value.items()}
     return value
-
-
-def _load(cls: type[T], table: Any, path: str) -> T:
-    """Build a dataclass from a table, key by key."""
-    if not isinstance(table, dict):
-        raise ScenarioError(f"{path}: {table!r}, expected a table")
-    hints = get_type_hints(cls)
-    known = {row.name: row for row in fields(cls) if row.name != "directory"}  # type: ignore[arg-type]
-    values = {}
-    for key, value in table.items():
-        where = f"{path}.{key}" if path else key
-        if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            raise ScenarioError(f"{where}: unknown key{f'; did you mean {near[0]}?' if near else ''}")
-        values[key] = _convert(hints[key], value, where)
-    for key, row in known.items():
-        if row.default is MISSING and row.default_factory is MISSING and key not in values:
-            raise ScenarioError(f"{path}.{key}: missing" if path else f"{key}: missing")
-    return cls(**values)
-
-
-def _convert(hint: Any, value: Any, where: str) -> Any:
-    """Check one value against its field's type. Whole numbers are accepted as floats; nothing else is converted."""
-    if is_dataclass(hint):
-        return _load(hint, value, where)  # type: ignore[arg-type]
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is tuple:
-        if not isinstance(value, list):
-            raise ScenarioError(f"{where}: {value!r}, expected an array")
-        return tuple(_convert(args[0], item, f"{where}[{index}]") for index, item in enumerate(value))
-    if origin is dict:
-        if not isinstance(value, dict):
-            raise ScenarioError(f"{where}: {value!r}, expected a table")
-        return {key: _convert(args[1], item, f"{where}.{key}") for key, item in value.items()}
-    if isinstance(hint, UnionType):
-        return _load_fault(value, where)
-    if hint is Any:
-        return value
-    if hint is float and type(value) is int:
-        return float(value)
-    if type(value) is not hint:
-        raise ScenarioError(f"{where}: {value!r}, expected {_SAID[hint]}")
-    if hint is float and not abs(value) < 1e18:
-        raise ScenarioError(f"{where}: {value!r}, expected a finite number")
-    return value
-
-
-_SAID = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
-
-
-def _load_fault(table: Any, where: str) -> Fault:
-    if not isinstance(table, dict):
-        raise ScenarioError(f"{where}: {table!r}, expected a table")
-    kind = table.get("kind")
-    if not isinstance(kind, str) or kind not in FAULTS:
-        raise ScenarioError(f"{where}.kind: {kind!r}, expected one of {', '.join(FAULTS)}")
-    return _load(FAULTS[kind], {key: value for key, value in table.items() if key != "kind"}, where)

@@ -170,7 +170,7 @@ def test_a_peers_key_that_others_may_read_is_refused(cli: Run, folder: Path) -> 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("score.treshold = 1", "score.treshold: unknown parameter"), ("D = ", "Invalid value"), ("is_validating = false", "is_validating")],
+    [("score.treshold = 1", "score.treshold: unknown key"), ("D = ", "Invalid value"), ("is_validating = false", "is_validating")],
 )
 def test_mistake_in_the_meshs_parameters_is_named(cli: Run, folder: Path, text: str, complaint: str) -> None:
     cli("init", "app.db", "--topic", TOPIC)

@@ -161,7 +161,7 @@ def processes_naming(folder: Path) -> list[int]:
     [
         ({"router": "floodsub"}, "router: 'floodsub', expected one of gossipsub, episub"),
         ({"testnet": CastSpec(clients=3)}, "a server at least"),
-        ({"params": {"gossipsub": {"Dx": 1}}}, "params.gossipsub.Dx: unknown parameter"),
+        ({"params": {"gossipsub": {"Dx": 1}}}, "params.gossipsub.Dx: unknown key"),
     ],
 )
 async def test_what_cannot_be_is_said_before_anything_starts(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

@@ -9,7 +9,7 @@ Source: vyzo/gerbil-simsub, `simsub/episub.ss` ("episub (gossipsub/v1.2) experim
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from ..params import ChokeParams
@@ -145,14 +145,6 @@ class Choke(Gossipsub):
 
     def _topic_states(self) -> tuple[TopicState, ...]:
         return tuple(
-            TopicState(
-                state.topic,
-                state.is_joined,
-                state.full_message,
-                state.metadata_only,
-                state.fan_out,
-                tuple(self.choked.get(state.topic, ())),
-                tuple(self.choked_by_us.get(state.topic, ())),
-            )
+            replace(state, choked=tuple(self.choked.get(state.topic, ())), choked_by_us=tuple(self.choked_by_us.get(state.topic, ())))
             for state in super()._topic_states()
         )

@@ -11,9 +11,8 @@ from ..actions import Fate
 from ..base import PubSub
 from ..params import FloodsubParams
 from ..protocol_ids import FLOODSUB
-from ..router import TopicState
 from ..rpc import Message
-from ..types import PeerId, Topic
+from ..types import PeerId
 
 
 class Floodsub(PubSub):
@@ -32,9 +31,3 @@ class Floodsub(PubSub):
 
     def _ready_min(self) -> int:
         return 1
-
-    def _ready_count(self, topic: Topic) -> int:
-        return len(self.topics.get(topic, ()))
-
-    def _topic_states(self) -> tuple[TopicState, ...]:
-        return tuple(TopicState(topic, True, full_message=tuple(self.topics.get(topic, ()))) for topic in self.joined)

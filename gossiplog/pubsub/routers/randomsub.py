@@ -12,9 +12,8 @@ from ..base import PubSub
 from ..params import RandomsubParams
 from ..peers import choose
 from ..protocol_ids import FLOODSUB, RANDOMSUB
-from ..router import TopicState
 from ..rpc import Message
-from ..types import PeerId, Topic
+from ..types import PeerId
 
 
 class Randomsub(PubSub):
@@ -48,9 +47,3 @@ class Randomsub(PubSub):
 
     def _ready_min(self) -> int:
         return self.params.D
-
-    def _ready_count(self, topic: Topic) -> int:
-        return len(self.topics.get(topic, ()))
-
-    def _topic_states(self) -> tuple[TopicState, ...]:
-        return tuple(TopicState(topic, True, full_message=tuple(self.topics.get(topic, ()))) for topic in self.joined)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from ...codec.protobuf import Field, Kind, Schema
@@ -39,21 +40,25 @@ _TYPES: tuple[type[rpc.OverlayMessage], ...] = (
     rpc.TreePrune,
 )
 _KINDS = {cls: number for number, cls in enumerate(_TYPES, 1)}
+_NAMES = {cls: tuple((row.name, "neighbor" if row.name == "kind" else row.name) for row in fields(cls)) for cls in _TYPES}
+"""For each message the names of what it says, and of the schema's fields for that."""
 
 
 def encode_overlay(message: rpc.OverlayMessage) -> dict[str, Any]:
     """A message as the schema's dict."""
-    values: dict[str, Any] = {"kind": _KINDS[type(message)], "topic": message.topic}
-    if isinstance(message, rpc.WalkJoin | rpc.ForwardJoin | rpc.Leaving | rpc.Shuffle):
-        values |= {"peer": peer_id_bytes(message.peer), "ttl": message.ttl}
-    if isinstance(message, rpc.Nodes | rpc.Shuffle | rpc.ShuffleReply | rpc.Neighbor):
-        values["peers"] = [peer_id_bytes(peer) for peer in message.peers]
-    if isinstance(message, rpc.Neighbor):
-        values |= {"neighbor": int(message.kind), "is_random": message.is_random, "random_links": message.random_links}
-    if isinstance(message, rpc.TreeIHave):
-        values["summary"] = [{"id": message_id, "hops": hops} for message_id, hops in message.summary]
-    if isinstance(message, rpc.TreeGraft):
-        values["ids"] = message.ids
+    values: dict[str, Any] = {"kind": _KINDS[type(message)]}
+    for name, field in _NAMES[type(message)]:
+        said = getattr(message, name)
+        match name:
+            case "peer":
+                said = peer_id_bytes(said)
+            case "peers":
+                said = [peer_id_bytes(peer) for peer in said]
+            case "summary":
+                said = [{"id": message_id, "hops": hops} for message_id, hops in said]
+            case _:
+                pass
+        values[field] = said
     return values
 
 
@@ -65,29 +70,28 @@ def decode_overlay(
     Raises:
         DecodeError: The kind is unknown, or a peer id, topic or message id is out of its limits.
     """
-    topic = to_topic(values["topic"])
-    peers = tuple(PeerId(peer_id_text(peer)) for peer in values["peers"])
-    kind = _TYPES[values["kind"] - 1] if 1 <= values["kind"] <= len(_TYPES) else None
-    if kind in (rpc.WalkJoin, rpc.ForwardJoin, rpc.Leaving, rpc.Shuffle):
-        peer, ttl = PeerId(peer_id_text(values["peer"])), values["ttl"]
-        if kind is rpc.Shuffle:
-            return rpc.Shuffle(topic, peer, peers, ttl)
-        if kind is rpc.Leaving:
-            return rpc.Leaving(topic, peer, ttl)
-        return rpc.WalkJoin(topic, peer, ttl) if kind is rpc.WalkJoin else rpc.ForwardJoin(topic, peer, ttl)
-    if kind is rpc.Neighbor:
-        if values["neighbor"] not in tuple(rpc.NeighborKind):
-            raise DecodeError(f"there is no NEIGHBOR of kind {values['neighbor']}")
-        return rpc.Neighbor(topic, rpc.NeighborKind(values["neighbor"]), values["is_random"], values["random_links"], peers)
-    if kind is rpc.TreeIHave:
-        ids = to_ids([one["id"] for one in values["summary"]])
-        return rpc.TreeIHave(topic, tuple(zip(ids, (one["hops"] for one in values["summary"]), strict=True)))
-    if kind is rpc.TreeGraft:
-        return rpc.TreeGraft(topic, to_ids(values["ids"]))
-    if kind is rpc.Nodes or kind is rpc.ShuffleReply:
-        return rpc.Nodes(topic, peers) if kind is rpc.Nodes else rpc.ShuffleReply(topic, peers)
-    if kind is rpc.GetNodes or kind is rpc.LinkEnded:
-        return rpc.GetNodes(topic) if kind is rpc.GetNodes else rpc.LinkEnded(topic)
-    if kind is rpc.TreePrune:
-        return rpc.TreePrune(topic)
-    raise DecodeError(f"there is no overlay message of kind {values['kind']}")
+    if not 1 <= values["kind"] <= len(_TYPES):
+        raise DecodeError(f"there is no overlay message of kind {values['kind']}")
+    make: Any = _TYPES[values["kind"] - 1]
+    said: dict[str, Any] = {name: values[field] for name, field in _NAMES[make]}
+    for name, value in said.items():
+        match name:
+            case "topic":
+                said[name] = to_topic(value)
+            case "peer":
+                said[name] = PeerId(peer_id_text(value))
+            case "peers":
+                said[name] = tuple(PeerId(peer_id_text(peer)) for peer in value)
+            case "ids":
+                said[name] = to_ids(value)
+            case "summary":
+                ids = to_ids([one["id"] for one in value])
+                said[name] = tuple(zip(ids, (one["hops"] for one in value), strict=True))
+            case "kind" if value not in tuple(rpc.NeighborKind):
+                raise DecodeError(f"there is no NEIGHBOR of kind {value}")
+            case "kind":
+                said[name] = rpc.NeighborKind(value)
+            case _:
+                pass
+    message: rpc.OverlayMessage = make(**said)
+    return message

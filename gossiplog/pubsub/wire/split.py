@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import chain
 
 from ..rpc import Control, IHave, Prune, Rpc
 from ..types import MessageId
 
 _CHUNK_IDS = 512
+_SAID = [row.name for row in fields(Control) if row.name != "extensions"]
+"""All that control says several of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +106,13 @@ def _merge(parts: list[Rpc]) -> Rpc:
     controls = [part.control for part in parts if part.control is not None]
     control = None
     if controls:
-        control = Control(
-            tuple(item for one in controls for item in one.ihave),
-            tuple(item for one in controls for item in one.iwant),
-            tuple(item for one in controls for item in one.graft),
-            tuple(item for one in controls for item in one.prune),
-            tuple(item for one in controls for item in one.idontwant),
-            tuple(item for one in controls for item in one.choke),
-            tuple(item for one in controls for item in one.unchoke),
-            next((one.extensions for one in controls if one.extensions is not None), None),
-        )
+        said = {name: tuple(chain.from_iterable(getattr(one, name) for one in controls)) for name in _SAID}
+        control = Control(**said, extensions=next((one.extensions for one in controls if one.extensions is not None), None))
     return Rpc(
-        tuple(message for part in parts for message in part.messages),
-        tuple(subscription for part in parts for subscription in part.subscriptions),
+        tuple(chain.from_iterable(part.messages for part in parts)),
+        tuple(chain.from_iterable(part.subscriptions for part in parts)),
         control,
-        tuple(message for part in parts for message in part.overlay),
+        tuple(chain.from_iterable(part.overlay for part in parts)),
         max(part.hops for part in parts),
         any(part.is_test for part in parts),
     )

@@ -113,21 +113,26 @@ class SeedPlan:
             f"{self.clients} clients" if self.clients else "",
             f"{self.byzantine} Byzantine" if self.byzantine else "",
             f"{self.entries} entries",
-            "crashes" if self.has_crashes else "",
-            "partitions" if self.has_partitions else "",
-            "skewed clocks" if self.has_skew else "",
-            "a guest" if self.has_guest else "",
-            "a stranger" if self.has_stranger else "",
-            "reconciliation" if self.has_reconciliation else "",
-            "a long history" if self.is_long else "",
-            "other processes" if self.is_shared else "",
-            "disks in trouble" if self.has_disk_trouble else "",
-            "quotas" if self.has_quotas else "",
-            "members" if self.has_members else "",
-            "bad links" if self.has_link_faults else "",
+            *(said for name, said in _SAID.items() if getattr(self, name)),
             *self.notes,
         ]
         return ", ".join(name for name in names if name)
+
+
+_SAID = {
+    "has_crashes": "crashes",
+    "has_partitions": "partitions",
+    "has_skew": "skewed clocks",
+    "has_guest": "a guest",
+    "has_stranger": "a stranger",
+    "has_reconciliation": "reconciliation",
+    "is_long": "a long history",
+    "is_shared": "other processes",
+    "has_disk_trouble": "disks in trouble",
+    "has_quotas": "quotas",
+    "has_members": "members",
+    "has_link_faults": "bad links",
+}
 
 
 def draw_plan(seed: int, rng: random.Random) -> SeedPlan:

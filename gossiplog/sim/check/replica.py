@@ -411,7 +411,7 @@ class SimReplica:
         # The rules under which each peer brings entries.
         self._bringers: dict[PeerId, Bringer] = {}
         self._push_streams: dict[PeerId, Stream] = {}
-        self.syncs = Syncs(self, self._late, self.make_server, self.observer)
+        self.syncs = Syncs(self, self._late, self.observer)
         self.observer.on_recovered(self)
         self.tell(events.StartBroadcast(may_foresee=not (self.spec.has_rule or self.spec.is_shared or self.spec.founding)))
         if not self.spec.is_durable:

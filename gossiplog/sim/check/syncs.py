@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol, TypeAlias, assert_never
+from typing import Any, Protocol, assert_never
 
 from ...broadcast.actions import StartSync
 from ...broadcast.events import Event, SyncFinished, SyncServed
@@ -40,8 +40,6 @@ MERKLE, RECONCILE = "sync", "reconcile"
 PHANTOM = b"phantom" + bytes(13)
 """The key of an entry that no replica has."""
 
-MakeServer: TypeAlias = Callable[[SimWire, Stream, TokenBucket], Server]
-
 
 class Owner(SessionHost, Named, Protocol):
     """The part of a replica that its syncs use."""
@@ -55,6 +53,9 @@ class Owner(SessionHost, Named, Protocol):
 
     def new_stream(self, purpose: str) -> Stream:
         """Return a new name for a stream of its own."""
+
+    def make_server(self, wire: SimWire, stream: Stream, bucket: TokenBucket) -> Server:
+        """Serve a peer that pulls from us by its tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +72,9 @@ class Syncs:
         was_spoilt: The sketch was spoilt at some time.
     """
 
-    def __init__(self, owner: Owner, late: random.Random, make_server: MakeServer, observer: ReplicaObserver[Any]) -> None:
+    def __init__(self, owner: Owner, late: random.Random, observer: ReplicaObserver[Any]) -> None:
         self._owner = owner
         self._late = late
-        self._make_server = make_server
         self._observer = observer
         self._sketch = Sketch()
         self.is_spoilt = self.was_spoilt = False
@@ -279,7 +279,7 @@ class Syncs:
             self._observer.on_serving(owner, peer)
             server = self._reconciliation(wire, peer, stream)
         else:
-            server = self._make_server(wire, stream, self._bucket(peer))
+            server = self._owner.make_server(wire, stream, self._bucket(peer))
         self._servers[stream] = (peer, server)
         for message in early:
             server.receive(message)

@@ -154,10 +154,7 @@ def _control_parts(control: Control) -> list[tuple[str, int, int]]:
         parts.append(("prune", len(control.prune), sum(len(prune.peers) for prune in control.prune)))
     if control.idontwant:
         parts.append(("idontwant", 1, len(control.idontwant)))
-    if control.choke:
-        parts.append(("choke", len(control.choke), len(control.choke)))
-    if control.unchoke:
-        parts.append(("unchoke", len(control.unchoke), len(control.unchoke)))
+    parts += [(kind, len(topics), len(topics)) for kind, topics in (("choke", control.choke), ("unchoke", control.unchoke)) if topics]
     if control.extensions is not None:
         parts.append(("extensions", 1, int(control.extensions.test)))
     if isinstance(control, UnwiredControl):

@@ -35,14 +35,14 @@ def test_a_file_changes_what_it_names_and_nothing_else():
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [
-        ({"Dlow": 3}, "Dlow: unknown parameter; did you mean D_lo?"),
+        ({"Dlow": 3}, "Dlow: unknown key; did you mean D_lo?"),
         ({"D": 6.5}, "D: 6.5, expected a whole number"),
         ({"heartbeat_s": "1"}, "heartbeat_s: '1', expected a number"),
         ({"px_enabled": 1}, "px_enabled: 1, expected true or false"),
-        ({"protocols": "floodsub"}, "protocols: 'floodsub', expected a list"),
-        ({"protocols": [3]}, r"protocols\[0\]: 3, expected text"),
+        ({"protocols": "floodsub"}, "protocols: 'floodsub', expected an array"),
+        ({"protocols": [3]}, r"protocols\[0\]: 3, expected a string"),
         ({"score": 3}, "score: 3, expected a table"),
-        ({"score": {"thresholds": {"grey": -3}}}, "score.thresholds.grey: unknown parameter"),
+        ({"score": {"thresholds": {"grey": -3}}}, "score.thresholds.grey: unknown key"),
         ({"score": {"thresholds": {"gossip": 3}}}, "score.thresholds: parameters break the rule"),
         ({"score": {"ip_colocation_exempt": ["home"]}}, "score: ip_colocation_exempt: 'home'"),
         ({"D": 60}, "parameters break the rule: 0 <= D_lo <= D <= D_hi"),

@@ -77,7 +77,7 @@ def test_mistake_is_named_by_its_key(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("params.gossipsub.Dlow", 3, "params.gossipsub.Dlow: unknown parameter"),
+        ("params.gossipsub.Dlow", 3, "params.gossipsub.Dlow: unknown key"),
         ("params.gossipsub.D", "six", "params.gossipsub.D: 'six', expected a whole number"),
         ("params.gossipsub.D_lo", 9, "params.gossipsub: parameters break the rule"),
         ("params.gossipsub.score.thresholds.gossip", 5.0, "0 >= gossip"),
