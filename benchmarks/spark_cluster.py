@@ -139,13 +139,14 @@ unmeasured, as a JVM that has just started compiles more than it works.
 | **speed of two, of one** | **{speed:.2f} ×** | {speed_min:.2f} … {speed_max:.2f} |
 
 The quota held an executor back in {throttled:.0%} of its periods, so it was what bounded the work. Some {serial:.0f} s are there in either
-case: the driver's planning, and the small steps after the verdicts, which have too few rows to be spread. The rest halves, so the more
-entries there are the nearer two come to 2 ×: with 100,000 they were 1.5 × as fast, with 400,000 1.75 ×. Measured {stamp}.
+case: the driver's planning, and the small steps after the verdicts, which have too few rows to be spread. The rest halves, so the
+more entries there are the nearer two come to 2 ×: with 400,000 they were
+1.75 × as fast. Measured {stamp}.
 
 It shows that executors do not wait for each other, for the driver or for one place in the bucket: each reads its own segments, and nothing
 of an entry's size passes through the driver. It does not show what a network between machines costs, what a storage gives to hundreds of
 readers, or more than two workers. On two cores that workers, driver and server share without a bound, two were
-[1.2 × as fast as one](spark.md).
+[1.2 × as fast as one](bucket.md).
 
 """
 
