@@ -28,6 +28,7 @@ _KEYS_HINT = (
     "keys come from the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_…, AZURE_…; "
     "AWS_SKIP_SIGNATURE=true for what anyone may read"
 )
+_TOLD = re.compile(r"<Code>([^<]+)</Code>\s*<Message>([^<]*)")
 _FIRST_S = 5.0
 """Without keys the machine's metadata address is asked, which answers at once or, outside of a cloud, often never."""
 _RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=120)}
@@ -157,6 +158,9 @@ class Objects:
             raise
         except Exception as error:  # obstore raises a class of its own for each store's faults, and ValueError for URLs and options
             reason = " ".join(str(error).partition("\n\nDebug source")[0].split())
+            if (told := _TOLD.search(reason)) is not None:
+                # What the store itself says, without the request and the XML around it.
+                reason = f"{told[1]}: {told[2]}"
             raise BucketError(f"{self.url}/{path}: {reason[:400]}", hint=hint) from error
         raise BucketError(f"{self.url} has not answered within {_FIRST_S:g} s", hint=hint)
 

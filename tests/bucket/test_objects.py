@@ -165,3 +165,10 @@ async def test_one_publisher_of_a_folder(log: GossipLog, bucket: Path) -> None:
         await theirs.append("theirs")
         await theirs.publish(bucket)
     assert (await clone(bucket / OURS, ":memory:")).entries == 700
+
+
+async def test_a_bucket_that_does_not_exist_is_named_in_the_stores_own_words(log: GossipLog, s3: str) -> None:
+    nowhere = "s3://nobody-made-this/app"
+    for action in (log.publish(nowhere), log.sync(nowhere)):
+        with pytest.raises(BucketError, match=r"^s3://nobody-made-this/app/\S*: NoSuchBucket: The specified bucket does not exist$"):
+            await action
