@@ -54,7 +54,7 @@ async def hostile_hub(handlers: Mapping[str, Handler], serve: Callable[[Any], Aw
 
     async def accept(raw: trio.SocketStream) -> None:
         stream = TcpStream(raw)
-        websocket = await accept_websocket(stream, (await read_head(stream, 65_536)).raw)
+        websocket = await accept_websocket(stream, await read_head(stream, 65_536))
         if serve is not None:
             await serve(websocket)
         else:

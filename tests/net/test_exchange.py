@@ -200,7 +200,7 @@ async def odd_hub(serve_sync_stream: object, serve_push_stream: object = None) -
 
     async def accept(stream: trio.SocketStream) -> None:
         connection = TcpStream(stream)
-        websocket = await accept_websocket(connection, (await read_head(connection, 16_384)).raw)
+        websocket = await accept_websocket(connection, await read_head(connection, 16_384))
         async with open_muxed(websocket, is_client=False, peer=PeerId("us"), handlers=handlers) as muxed:  # type: ignore[arg-type]
             await muxed.wait_ended()
 

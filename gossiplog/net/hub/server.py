@@ -359,7 +359,7 @@ class Hub:
                     async with AsyncExitStack() as stack:
                         service, rights = await stack.enter_async_context(self.entered(topic, caller, client))
                         with trio.fail_after(self.admission.limits.handshake_s):
-                            websocket = await accept_websocket(connection, head.raw, head.subprotocol)
+                            websocket = await accept_websocket(connection, head, head.subprotocol)
                         came = Client(caller, client, remote[1], place)
                         await ClientConnection(self, came).serve(websocket, service, rights, stack.pop_all())
         except NotLetIn as refusal:
@@ -375,7 +375,7 @@ class Hub:
             await refuse(connection, denial.status, str(denial))
             return
         with trio.fail_after(self.admission.limits.handshake_s):
-            websocket = await accept_websocket(connection, head.raw, head.subprotocol)
+            websocket = await accept_websocket(connection, head, head.subprotocol)
             await websocket.refuse(WS_CLOSE_CODE + denial.status, str(denial))
             await websocket.aclose()
 

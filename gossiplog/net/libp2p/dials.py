@@ -50,12 +50,8 @@ class DialGuard:
         if now < until:
             raise CannotConnect("it led nowhere a while ago")
         buckets = [_bucket(self._tellers, teller.name, _TELLER_RATE, _TELLER_BURST, now)]
-        if address.is_loopback:
-            pass
-        elif address.family in ("ip4", "ip6"):
-            buckets.append(_bucket(self._hosts, address_group(address.host), _HOST_RATE, _HOST_BURST, now))
-        else:
-            buckets.append(_bucket(self._hosts, address.host, _HOST_RATE, _HOST_BURST, now))
+        if not address.is_loopback:
+            buckets.append(_bucket(self._hosts, _group(address), _HOST_RATE, _HOST_BURST, now))
         for number, bucket in enumerate(buckets):
             if not bucket.take(1, now):
                 for taken in buckets[:number]:
@@ -67,8 +63,7 @@ class DialGuard:
         """The peer that was to be there was there."""
         self._places.pop((address.host, address.port), None)
         if address.teller is not None:
-            group = address_group(address.host) if address.family in ("ip4", "ip6") else address.host
-            for bucket in (self._tellers.get(address.teller.name), self._hosts.get(group)):
+            for bucket in (self._tellers.get(address.teller.name), self._hosts.get(_group(address))):
                 if bucket is not None:
                     bucket.give_back(1)
 
@@ -86,6 +81,10 @@ async def check_reach(address: Address) -> None:
     for *_, (host, *_) in await trio.socket.getaddrinfo(address.host, address.port, 0, socket.SOCK_STREAM):
         if reach_of(str(host).partition("%")[0]) < address.teller.reach:
             raise CannotConnect(f"it leads to {host}, where whoever told of it cannot go")
+
+
+def _group(address: Address) -> str:
+    return address_group(address.host) if address.family in ("ip4", "ip6") else address.host
 
 
 def _bucket(buckets: OrderedDict[str, TokenBucket], name: str, rate: float, burst: float, now: float) -> TokenBucket:

@@ -34,7 +34,7 @@ async def upgrade_inbound(stream: ByteStream, key: PeerKey) -> NoiseStream:
     begun = await _receive(stream)
     if begun[0] != _MULTISTREAM_FIRST:
         head = await read_head(stream, _HEAD_BYTES_MAX, begun)
-        stream, begun = await accept_websocket(stream, head.raw), b""
+        stream, begun = await accept_websocket(stream, head), b""
     rest = await _agree(stream, Offer(_SECURITY), begun)
     secured = await secure(stream, key, _MUXERS, is_initiator=False, begun=rest)
     if not _is_early(secured):

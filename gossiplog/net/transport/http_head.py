@@ -83,7 +83,7 @@ class Head(HttpRequest):
     """A request up to its body, as it came on a connection.
 
     Attributes:
-        raw: All that was received, which may be more.
+        raw: Its bytes, as they came.
         beyond: What was received after the head.
         length: Bytes of the body; None if it comes in chunks.
         parser: What has read the head and nothing else; it frames the answer.
@@ -172,7 +172,7 @@ def _parse(raw: bytes, length: int, bytes_max: int) -> Head:
         headers=headers,
         is_upgrade=is_upgrade,
         token=token if found is None else found,
-        raw=raw,
+        raw=raw[:length],
         beyond=raw[length:],
         method=event.method.decode("ascii"),
         length=body_bytes,

@@ -19,6 +19,7 @@ from wsproto.events import AcceptConnection, RejectConnection, RejectData, Reque
 from wsproto.utilities import ProtocolError
 
 from ...errors import ClosedError, DecodeError, RemoteProtocolError
+from .http_head import Head
 from .stream import ByteStream, PromptStream
 from .websocket_frames import BINARY, CLOSE, PING, PONG, TEXT, FrameReader, WebSocketFrame, decode_close, encode_close, encode_frame
 
@@ -153,11 +154,11 @@ class WebSocketStream:
         raise ClosedError(reason)
 
 
-async def accept_websocket(stream: ByteStream, head: bytes, subprotocol: str | None = None) -> WebSocketStream:
+async def accept_websocket(stream: ByteStream, head: Head, subprotocol: str | None = None) -> WebSocketStream:
     """Answer a request for a WebSocket. The caller sets a deadline.
 
     Args:
-        head: The request and whatever came with it.
+        head: The request.
         subprotocol: One of those that were offered, to agree on; None for none.
 
     Raises:
@@ -165,10 +166,8 @@ async def accept_websocket(stream: ByteStream, head: bytes, subprotocol: str | N
         ClosedError: The connection broke.
     """
     protocol = WSConnection(ConnectionType.SERVER)
-    found = _HEAD_END.search(head)
-    end = len(head) if found is None else found.end()
     try:
-        protocol.receive_data(head[:end])
+        protocol.receive_data(head.raw)
         event = next(protocol.events(), None)
     except ProtocolError as error:
         hint = getattr(error, "event_hint", None) or RejectConnection(status_code=400)
@@ -177,7 +176,7 @@ async def accept_websocket(stream: ByteStream, head: bytes, subprotocol: str | N
     if not isinstance(event, Request):
         raise RemoteProtocolError("no handshake of a WebSocket")
     await stream.send_all(protocol.send(AcceptConnection(subprotocol=subprotocol)))
-    return WebSocketStream(stream, is_client=False, beginning=head[end:])
+    return WebSocketStream(stream, is_client=False, beginning=head.beyond)
 
 
 async def connect_websocket(

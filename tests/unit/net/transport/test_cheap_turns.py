@@ -150,7 +150,7 @@ async def websockets(left, right):
     ends = {}
 
     async def accept():
-        ends["server"] = await accept_websocket(right, (await read_head(right, 16_384)).raw)
+        ends["server"] = await accept_websocket(right, await read_head(right, 16_384))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(accept)

@@ -31,7 +31,7 @@ async def opened() -> AsyncIterator[tuple[WebSocketStream, WebSocketStream]]:
 
     async def accept() -> None:
         stream = Bytes(right)
-        found.append(await accept_websocket(stream, (await read_head(stream, 16_384)).raw))
+        found.append(await accept_websocket(stream, await read_head(stream, 16_384)))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(accept)
@@ -45,7 +45,7 @@ async def raw_client(extra: bytes = b"") -> AsyncIterator[tuple[trio.abc.Stream,
     left, right = memory_stream_pair()
     await left.send_all(ASKED + KEY + extra + b"\r\n")
     stream = Bytes(right)
-    server = await accept_websocket(stream, (await read_head(stream, 16_384)).raw)
+    server = await accept_websocket(stream, await read_head(stream, 16_384))
     yield left, server, bytes(await left.receive_some())
 
 
@@ -64,7 +64,7 @@ async def test_pong_does_not_come_between_the_parts_of_a_message_that_goes_out_b
     left, right = await tcp_pair()
     await left.send_all(ASKED + KEY + b"\r\n")
     stream = TcpStream(right)
-    server = await accept_websocket(stream, (await read_head(stream, 16_384)).raw)
+    server = await accept_websocket(stream, await read_head(stream, 16_384))
     frames = FrameProtocol(client=True, extensions=[])
     first, second = bytes(6_000_000), b"after it"
     assert not server.send_now(first), "a socket takes some of it"
@@ -111,7 +111,7 @@ async def test_messages_arrive_alike_however_they_are_framed_and_cut(seed: int, 
     if is_server:
         await left.send_all(ASKED + KEY + b"\r\n")
         stream, begun = Bytes(right), 0
-        end = await accept_websocket(stream, (await read_head(stream, 16_384)).raw)
+        end = await accept_websocket(stream, await read_head(stream, 16_384))
     else:
         # A server may send on in the same piece.
         begun = 5
@@ -231,7 +231,7 @@ async def test_request_that_is_no_handshake_is_refused(request_: bytes) -> None:
     stream = Bytes(right)
     head = await read_head(stream, 16_384)
     with pytest.raises(RemoteProtocolError):
-        await accept_websocket(stream, head.raw)
+        await accept_websocket(stream, head)
     assert bytes(await left.receive_some()).startswith(b"HTTP/1.1 4")
 
 
@@ -259,4 +259,4 @@ async def test_head_names_its_parts() -> None:
     assert (head.path, head.target, head.is_upgrade) == ("/a", "/a?b=c", False)
     assert head.all(b"x-forwarded-for") == [b"1.1.1.1, 2.2.2.2", b"3.3.3.3"]
     assert head.first(b"origin") is None
-    assert head.raw.endswith(b"rest")
+    assert head.beyond == b"rest" and head.raw.endswith(b"\r\n\r\n")
