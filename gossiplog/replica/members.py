@@ -174,7 +174,7 @@ def _find_node(members: Members, name: str) -> MemberNode:
         return members.nodes[name]
     held = _held(members, name)
     if len(held) != 1:
-        hint = "name one of them; each takes a removal of its own" if held else None
+        hint = "name one of them; each takes a removal of its own" if held else "`gossiplog access show` lists who is a member"
         raise LocalProtocolError(f"{name[:80]!r} has {len(held)} nodes: {', '.join(node.name for node in held) or 'none'}", hint=hint)
     return held[0]
 
