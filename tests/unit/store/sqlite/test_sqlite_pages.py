@@ -5,9 +5,10 @@ from random import Random
 
 import pytest
 from damage_support import Pages
-from log_support import make, opened
+from log_support import TOPIC, make, opened
 
 from gossiplog.entry import Entry
+from gossiplog.entry.envelope import build_value
 from gossiplog.store.sqlite import pages as pages_module
 from gossiplog.store.sqlite.pages import scan_values
 
@@ -45,6 +46,14 @@ async def test_entries_behind_a_large_one_are_found(tmp_path: Path) -> None:
     await log_of(tmp_path / "app.db", entries)
     blind(tmp_path / "app.db")
     assert {entry.value for entry in entries} <= set(scan_values(tmp_path / "app.db"))
+
+
+@pytest.mark.parametrize("codec", ["dag-cbor", "dag-json", "canvas-snapshot", "canvas-session-eip712"])
+def test_entries_of_every_codec_are_found_in_the_order_of_their_rows(tmp_path: Path, codec: str) -> None:
+    values = [build_value(codec, "did:key:z6Mk", bytes(64), TOPIC, number, [], b"\xf6") for number in (1, 2)]
+    # SQLite fills a page from its end.
+    (tmp_path / "app.db").write_bytes(bytes(2_000) + values[1] + bytes(9) + values[0] + bytes(500))
+    assert list(scan_values(tmp_path / "app.db")) == values
 
 
 async def test_a_write_ahead_log_alone_has_entries(tmp_path: Path) -> None:
