@@ -22,7 +22,7 @@ from ..net.ground.access import KNOWN, Caller, Rights
 from ..net.ground.admission import HubLimits, NotLetIn, Place, Refused, client_address
 from ..net.ground.journal import note
 from ..net.ground.proof import Refusal
-from ..net.hub.client_connection import Client, ClientConnection
+from ..net.hub.client_connection import ClientConnection
 from ..net.hub.http_names import Names
 from ..net.hub.server import WS_CLOSE_CODE, Hub, open_hub
 from ..net.service.service import observed
@@ -157,7 +157,7 @@ class Mounted:
             service, rights = await stack.enter_async_context(hub.entered(topic, caller, client))
             await visit.accept()
             websocket = AsgiWebSocket(visit.receive, visit.send)
-            await ClientConnection(hub, Client(caller, client, port, place)).serve(websocket, service, rights, stack.pop_all())
+            await ClientConnection(hub, caller, client, port, place).serve(websocket, service, rights, stack.pop_all())
 
     async def _serve_http(self, visit: _Visit, known: Known, client: str) -> None:
         caller = Caller(self._limits.access, visit.request.token, known)

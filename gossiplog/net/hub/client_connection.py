@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -47,34 +46,23 @@ class ServedLogs(Protocol):
         """Use a log for a client's connection for the length of a block. Raises Refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
-    """Who has come.
-
-    Attributes:
-        caller: What it may.
-        address: Where it comes from.
-        port: Its port, or that of the proxy that it came by.
-        place: That its connection takes.
-    """
-
-    caller: Caller
-    address: str
-    port: int
-    place: Place
-
-
 class ClientConnection(Mapping[str, Handler]):
     """What a client's connection serves at the moment, by protocol id.
 
     Args:
         hub: Whose logs it uses.
-        client: Whose it is.
+        caller: What the client may.
+        address: Where it comes from.
+        port: Its port, or that of the proxy that it came by.
+        place: That its connection takes.
     """
 
-    def __init__(self, hub: ServedLogs, client: Client) -> None:
+    def __init__(self, hub: ServedLogs, caller: Caller, address: str, port: int, place: Place) -> None:
         self._hub = hub
-        self._client = client
+        self._caller = caller
+        self._address = address
+        self._port = port
+        self._place = place
         # None while a log is about to be used, and the topics of those that are asked for.
         self._links: dict[str, PeerConnection | None] = {}
         self._asked: set[str] = set()
@@ -87,7 +75,7 @@ class ClientConnection(Mapping[str, Handler]):
     def __getitem__(self, protocol: str) -> Handler:
         handler = self._handlers.get(protocol)
         # What an application said of a caller, it said of one log.
-        if handler is None and topic_of_refusals(protocol) is not None and self._client.caller.known is None:
+        if handler is None and topic_of_refusals(protocol) is not None and self._caller.known is None:
             return self._others
         if handler is None:
             raise KeyError(protocol)
@@ -108,14 +96,14 @@ class ClientConnection(Mapping[str, Handler]):
             rights: What the client may there.
             using: Closed when that log is used no longer.
         """
-        client, self._host = self._client, service.host
+        self._host = service.host
         self._begin(service)
-        with service.host.named(f"ws://{show_host(client.address)}:{client.port}") as peer:
-            muxing = open_muxed(stream, is_client=False, peer=peer, address=client.address, handlers=self, flushes=self._hub.flushes)
+        with service.host.named(f"ws://{show_host(self._address)}:{self._port}") as peer:
+            muxing = open_muxed(stream, is_client=False, peer=peer, address=self._address, handlers=self, flushes=self._hub.flushes)
             async with open_service_nursery() as self._nursery:
                 # The nursery outlives all streams, which may ask for one more log.
                 async with muxing as self._muxed:
-                    client.place.worth = self._worth
+                    self._place.worth = self._worth
                     self._nursery.start_soon(self._use, service, rights, using)
                     await self._muxed.wait_ended()
                 self._nursery.cancel_scope.cancel()
@@ -144,10 +132,10 @@ class ClientConnection(Mapping[str, Handler]):
 
     async def _enter(self, topic: str, *, task_status: trio.TaskStatus[None]) -> None:
         """Use one more log until it is given up. Refused, where it is, before it is used."""
-        client, muxer = self._client, self._muxed.muxer
+        muxer = self._muxed.muxer
         async with AsyncExitStack() as using:
-            using.enter_context(self._hub.admission.further_log(client.address))
-            service, rights = await using.enter_async_context(self._hub.entered(topic, client.caller, client.address))
+            using.enter_context(self._hub.admission.further_log(self._address))
+            service, rights = await using.enter_async_context(self._hub.entered(topic, self._caller, self._address))
             if service.host is not self._host:
                 raise Refused("this log has a connection of its own")
             self._begin(service)
@@ -166,14 +154,14 @@ class ClientConnection(Mapping[str, Handler]):
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Have a log use the connection until either side gives it up; with the last one the connection is closed."""
-        hub, client, topic, muxed = self._hub, self._client, service.topic, self._muxed
-        is_counted = not hub.admission.is_exempt(client.address)
+        hub, topic, muxed = self._hub, service.topic, self._muxed
+        is_counted = not hub.admission.is_exempt(self._address)
         attaching = service.attached(muxed, PeerKind.CLIENT, is_counted=is_counted, rights=rights, allowance=hub.allowances[topic])
         reason = "the server closes"
         try:
             async with using, attaching as link:
                 self._links[topic] = link
-                did = client.caller.did(topic)
+                did = self._caller.did(topic)
                 if did is not None:
                     link.start(partial(self._end_with_role, topic, did, rights))
                 note("client connected", peer=muxed.peer, topic=topic)

@@ -39,7 +39,7 @@ from ..transport.flushes import Flushes
 from ..transport.http_head import Head, read_head, refuse
 from ..transport.tcp import TcpStream
 from ..transport.websocket import accept_websocket
-from .client_connection import Client, ClientConnection, show_host
+from .client_connection import ClientConnection, show_host
 from .http_names import Names
 from .roles import roles_kept
 
@@ -360,8 +360,8 @@ class Hub:
                         service, rights = await stack.enter_async_context(self.entered(topic, caller, client))
                         with trio.fail_after(self.admission.limits.handshake_s):
                             websocket = await accept_websocket(connection, head, head.subprotocol)
-                        came = Client(caller, client, remote[1], place)
-                        await ClientConnection(self, came).serve(websocket, service, rights, stack.pop_all())
+                        serving = ClientConnection(self, caller, client, remote[1], place)
+                        await serving.serve(websocket, service, rights, stack.pop_all())
         except NotLetIn as refusal:
             await self._refuse_websocket(connection, head, refusal)
         except Refused as refusal:
