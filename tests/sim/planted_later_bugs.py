@@ -19,9 +19,9 @@ from gossiplog.broadcast.spreading import Spreading
 from gossiplog.broadcast.wanted_syncs import WantedSyncs
 from gossiplog.entry.validation import Outcome, Rule, Verdict
 from gossiplog.log import applying as applying_module
-from gossiplog.log import past as past_module
 from gossiplog.log import writing as writing_module
 from gossiplog.log.access import Void
+from gossiplog.log.past import Behind
 from gossiplog.log.requests import ReadApplications
 from gossiplog.plan import Plan, ask
 from gossiplog.pubsub.base import PubSub
@@ -198,8 +198,8 @@ def leave_one_more_behind(leave_behind: Any) -> Any:
     return lambda versions, last: leave_behind(versions, max(0, last - 1))
 
 
-def no_path_through_new_ones(is_behind: Any) -> Any:
-    return lambda ancestor, parents, new: is_behind(ancestor, [parent for parent in parents if parent not in new], new)
+def no_path_through_new_ones(init: Any) -> Any:
+    return lambda self, entries, new: init(self, [key for key in entries if key not in new], new)
 
 
 def back_off_briefly(add: Any) -> Any:
@@ -304,7 +304,7 @@ LATER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(
         27, "catching up begins too early", "an entry is applied twice", around(writing_module, "leave_behind", leave_one_more_behind)
     ),
-    PlantedBug(6, "new ancestors are none", "of entries of the same commit", around(past_module, "is_behind", no_path_through_new_ones)),
+    PlantedBug(6, "new ancestors are none", "of entries of the same commit", around(Behind, "__init__", no_path_through_new_ones)),
     PlantedBug(16, "descendants of the refused", "are judged on their own", instead(Void, "__contains__", lambda self, key: False)),
     PlantedBug(45, "meshes are not trimmed", "they grow beyond D_hi", instead(TopicMeshes, "_trim", nothing)),
     PlantedBug(0, "back-offs are short", "a tenth", around(GraftBackoff, "add", back_off_briefly)),
