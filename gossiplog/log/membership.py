@@ -49,7 +49,7 @@ from .requests import (
 _PAGE = 1_000
 _DID_AT_MAX = 32
 """Where in a VALUE its author begins at most: after two heads of arrays and the name of the scheme."""
-_WALKED_MAX = 1_000
+_WALKED_MAX = 2_000
 """Entries that a walk looks at before it is given up for a scan, which takes a hundredth of the time for each entry, and looks at more."""
 
 
