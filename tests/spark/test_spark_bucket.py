@@ -218,8 +218,8 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 def test_what_is_wrong_with_a_bucket_is_one_line_before_spark_starts(
     said: Callable[..., str], refusing: type[_Refusing], bucket: Path, ours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "403" in said("verify", "s3://bucket/app")
-    assert "403" in said("follow", "s3://bucket/app", str(tmp_path / "out"))
+    assert "AccessDenied: no way" in said("verify", "s3://bucket/app")
+    assert "AccessDenied: no way" in said("follow", "s3://bucket/app", str(tmp_path / "out"))
     assert "cannot be at a URL" in said("import", str(ours), "s3://bucket/log")
     assert "has test.example.com, not other" in said("stats", str(bucket), "--option", "topic=other.example.com")
     (bucket / OURS / "head").write_bytes(b"nothing\n")
