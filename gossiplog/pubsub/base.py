@@ -49,8 +49,8 @@ class Hooks:
     def _on_new(self, message: Message, peer: Peer, hops: int) -> None:
         """Called for the first copy of every message of a joined topic, before it is validated."""
 
-    def _on_overflow(self, message: Message) -> None:
-        """Called for a new message that there is no room to validate: it is passed over, and may come again."""
+    def _on_passed_over(self, message: Message) -> None:
+        """Called for a new message that there is no room to validate, and may come again, or whose topic we are not in any more."""
 
     def _on_publishing(self, message: Message) -> None:
         """Called for an own message before it is sent."""
@@ -419,6 +419,8 @@ class PubSub(Hooks):
                         self._on_copy(message, peer, held, rpc.hops)
                 elif message.topic in self.joined:
                     self._on_first(message, peer, rpc.hops)
+                else:
+                    self._on_passed_over(message)
         if rpc.control is not None:
             self._on_control(peer, rpc.control)
         if rpc.overlay:
@@ -479,7 +481,7 @@ class PubSub(Hooks):
             self._on_new(message, peer, hops)
             self.out.append(Validate(message, peer.id))
         else:
-            self._on_overflow(message)
+            self._on_passed_over(message)
 
     def _on_elsewhere(self, message: Message, peer: Peer, held: Held, hops: int) -> None:
         """A message of another topic has these bytes. They are valid in one topic at most, so what one refused is new to the other."""

@@ -86,7 +86,7 @@ class Gossipsub(Meshsub):
             self.mesh.helpers.setdefault(message.topic, {})[peer.id] = None
         self.gossip.say_idontwant(message, peer.id, links)
 
-    def _on_overflow(self, message: Message) -> None:
+    def _on_passed_over(self, message: Message) -> None:
         self.gossip.fulfil(message.id)
 
     def _on_publishing(self, message: Message) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from ...broadcast.actions import Action, Push
 from ...broadcast.events import PeerKind
+from ...broadcast.spreading import PUBLISHED_MAX
 from ...entry.message import Entry
 from ...errors import DecodeError
 from ...pubsub.actions import Deliver, Published
@@ -128,9 +129,9 @@ class SpreadingInvariants(PerReplica[_Node]):
                 node.owed.get(peer, {}).pop(event.key, None)
 
     def on_unpublished(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
-        """The machine is about to be told of entries that are new here and did not come by pubsub."""
+        """The machine is about to be told of entries that are new here and did not come by pubsub. Of many, heads are told instead."""
         node = self._nodes[replica.id]
-        if _has_mesh(replica):
+        if _has_mesh(replica) and len(entries) <= PUBLISHED_MAX:
             heard = [entry for entry in entries if entry.key not in node.unheard]
             messages = (hash_data(encode_event(Insert(entry.key, entry.value))) for entry in heard)
             node.unpublished.update(message for message in messages if message not in node.published)

@@ -9,7 +9,7 @@ from unit.pubsub.network import Solo, T, controls, message, names, of
 from gossiplog.errors import LocalProtocolError
 from gossiplog.pubsub import GossipsubParams, Outcome, ScoreParams, Topic, TopicScoreParams
 from gossiplog.pubsub.actions import Connect, SendRpc
-from gossiplog.pubsub.events import PeerConnected, Publish, RpcReceived, Subscribe, Validated
+from gossiplog.pubsub.events import PeerConnected, Publish, RpcReceived, Subscribe, Unsubscribe, Validated
 from gossiplog.pubsub.gossip.score import PeerScores
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.pubsub.rpc import IHave, PeerRecord, Prune, Rpc, Subscription
@@ -29,6 +29,17 @@ def test_mesh_peer_is_credited_although_many_strangers_echoed_before_it():
     driver.tell(Validated(one.id, Outcome.ACCEPT))
     counted = {peer: driver.router.scores._peers[peer].topics[T].mesh_deliveries for peer in links}
     assert set(counted.values()) == {1}
+
+
+def test_promise_is_kept_by_a_message_of_a_topic_that_we_have_left_meanwhile():
+    driver = joined("a", score=ScoreParams())
+    driver.control("a", ihave=(IHave(T, (message("late").id,)),))
+    assert driver.router.gossip.promise_count == 1
+    driver.tell(Unsubscribe(T))
+    driver.say("a", Rpc((message("late"),)))
+    assert driver.router.gossip.promise_count == 0
+    driver.run(5)
+    assert driver.score("a") >= 0
 
 
 def test_promise_is_kept_by_a_message_that_there_is_no_room_to_validate():
