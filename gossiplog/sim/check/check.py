@@ -263,7 +263,7 @@ class _Run:
             payload = pcf.encode({"probe": number})
             world.after(PROBES_WITHIN_S * rng.random(), self._append, rng.choice(self.replicas), [payload])
         if self.plan.router in GRAFTING:
-            world.after(PROBES_WITHIN_S + GRAFTED_S, world.redial_grafted, world.now - HEARTBEAT_S)
+            world.after(PROBES_WITHIN_S + GRAFTED_S, world.redial_grafted, world.now)
         limit_s = world.now + (QUOTA_PROBES_S if self.plan.has_quotas else PROBES_S)
         if self.rooms is not None:
             self.rooms.probe()

@@ -494,8 +494,10 @@ class SimReplica:
         self.observer.on_rpc_handled(self)
 
     def on_stream(self, wire: SimWire, stream: Stream, message: Any) -> None:
-        """A message arrived on one of the log's streams."""
+        """A message arrived on one of the log's streams. A peer may know before us that both hold the log."""
         peer = wire.other(self).id
+        if peer not in self.wires:
+            return
         if stream[0] == "push":
             self._on_push(wire, peer, stream, message)
         else:

@@ -304,9 +304,14 @@ class SimWorld:
         self.tell(wire, sender, stream, message)
 
     def tell(self, wire: SimWire, sender: Named, stream: Any, message: Any) -> None:
-        """Send a message that arrives in order, or not at all if a partition begins meanwhile."""
+        """Send a message that arrives in order. If a partition has begun meanwhile, the connection is given up, even if it ends in time."""
         side = 1 - wire.side(sender)
-        self.at(wire.in_order(side, self.now + wire.latency_s), self._deliver, wire, side, stream, message)
+        self.at(wire.in_order(side, self.now + wire.latency_s), self._deliver_told, wire, side, stream, message)
+
+    def _deliver_told(self, wire: SimWire, side: int, stream: Any, message: Any) -> None:
+        if wire.is_cut:
+            self.after(DETECT_S, self.close, wire)
+        self._deliver(wire, side, stream, message)
 
     def break_stream(self, wire: SimWire, stream: Any) -> None:
         """Break a stream. Both ends notice after the latency."""
