@@ -40,7 +40,7 @@ def asgi(
 ) -> ASGIApp:
     """Make an ASGI application that serves open logs: WebSocket clients, the HTTP API, its events, and the page if asked for.
 
-    It is what `log.listen` serves, below wherever it is mounted. It begins with the first request and ends with the log's own block, and
+    It serves the routes of `log.listen`, below its mount point. It begins with the first request and ends with the log's own block, and
     has no lifespan of its own. The application may read and append to the log in its own handlers.
 
     Args:

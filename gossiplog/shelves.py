@@ -106,7 +106,7 @@ class Shelf:
 
     @property
     def location(self) -> str:
-        """Where it is, without what is secret."""
+        """The shelf's place, without a password."""
         return self._place.location
 
     def __repr__(self) -> str:

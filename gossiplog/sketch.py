@@ -83,7 +83,7 @@ class Sketch:
                 index += int((index + 1.5) * (67108864.0 / sqrt((state >> 12) + 1) - 1.0)) + 1
 
     def copy(self) -> Sketch:
-        """Return one that stays as it is."""
+        """Return an immutable copy."""
         return Sketch(self.sums.copy(), self.counts.copy())
 
     def to_bytes(self) -> bytes:
@@ -99,7 +99,7 @@ class Sketch:
         """Read what `to_bytes` wrote.
 
         Raises:
-            DecodeError: It is not that.
+            DecodeError: The bytes are no sketch.
         """
         symbols = data[32:]
         if len(symbols) != SYMBOLS_MAX * SYMBOL_BYTES or sha256(symbols).digest() != data[:32]:

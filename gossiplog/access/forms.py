@@ -195,7 +195,7 @@ def parse_said(entry: Entry, *, is_stored: bool = False) -> Said:
 
 
 def encode_said(said: Said) -> dict[str, Any]:
-    """Return the payload that says it."""
+    """Return the entry's payload."""
     body: dict[str, Any]
     match said:
         case Grant():

@@ -59,7 +59,7 @@ class ControlEntry:
         rank: How many revocations came before it, which is its number among them if it is one.
         key: 20 bytes.
         under: The node that it is signed under.
-        view: Of what was before it.
+        view: The members as the entry's ancestors make them.
         kept: Of a revocation: what is kept, as a view.
         is_vote: Whether it is a founder's vote.
         is_leaving: Whether its node leaves.
@@ -77,7 +77,7 @@ class ControlEntry:
 
     @property
     def view_after(self) -> View:
-        """What is before an entry that has this one as its only parent."""
+        """The view of an entry whose only parent this one is."""
         controls = self.view.controls.with_number(self.index)
         revokes = isinstance(self.said, Revoke)
         return View(controls, self.view.revocations.with_number(self.rank) if revokes else self.view.revocations)

@@ -87,7 +87,7 @@ class Page(NamedTuple):
     sources: Sequence[bytes | None] | None = None
 
     def rows(self) -> Iterator[SourceRow]:
-        """Yield the rows one by one."""
+        """Yield each row by itself."""
         size = len(self.keys)
         columns: list[Sequence[Any]] = [[None] * size if column is None else column for column in self]
         columns[4] = self.all_places()

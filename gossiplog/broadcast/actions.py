@@ -74,7 +74,7 @@ class InsertBatch:
 class EntryForeseen:
     """An entry is passed on before it is stored: it is valid, new, and has its parents here, so only our own disk can keep it out.
 
-    What follows passes it on, and its `EntryDecided` comes later. See `CertainEntries`.
+    The next actions pass the entry on; its `EntryDecided` comes later. See `CertainEntries`.
     """
 
     entry: InsertEntry
@@ -101,7 +101,7 @@ class BatchDecided:
 class EntriesAppended:
     """Entries are new in the log that no peer brought: our own appends, those of other processes, what was posted or imported.
 
-    They are committed, as durably as the log promises, and in order, parents first. What follows from it comes after.
+    They are committed, as durably as the log promises, and in order, parents first. The actions that this leads to come next.
     """
 
     entries: Sequence[Entry]

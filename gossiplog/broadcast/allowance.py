@@ -269,7 +269,7 @@ class Allowance:
 
 @dataclass(slots=True, eq=False)
 class Bringer:
-    """Under which rules one peer brings entries. An entry keeps its bringer, so it is held to these rules even after the peer has left.
+    """The rules for the entries that one peer brings. An entry keeps its bringer, so these rules hold even after the peer has left.
 
     Attributes:
         allowance: What clients of its listener may bring; None for a peer that is no client: we chose it, and take what it has.

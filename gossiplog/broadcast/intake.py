@@ -133,7 +133,7 @@ class _Batch:
 
 
 class Intake:
-    """The machine; see the module's docstring. `Broadcast` has one, hands it what concerns it, and passes its steps on."""
+    """The machine; see the module's docstring. `Broadcast` hands the intake its events, and passes the intake's steps on."""
 
     def __init__(self) -> None:
         # What is certain to be stored.

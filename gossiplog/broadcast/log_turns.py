@@ -54,7 +54,7 @@ class _Awake:
 
     Attributes:
         seen_at: When work came last.
-        spare: What it may have yet before it is a heavy one.
+        spare: The seconds that the log may still use before it counts as heavy.
         is_at_work: Something of it is being verified or inserted.
         waits_since: When its work began to wait; None if none waits.
         turn_began: When the piece began that is at work; None if there is none.

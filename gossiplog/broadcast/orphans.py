@@ -37,12 +37,12 @@ _PARENT_BYTES = 128
 
 @dataclass(slots=True, eq=False)
 class Orphan:
-    """One entry that waits.
+    """One entry whose parents are missing.
 
     Attributes:
         digest: SHA-256 of the message that it came in.
         absent: Parents that have not come, as far as we know.
-        size: What it counts for, in bytes.
+        size: Bytes that it takes of the limit.
         opened: The value of `Pushes.opened` when it came.
         is_held: No sync is wanted for it yet, for its parents may be among what is being inserted.
     """

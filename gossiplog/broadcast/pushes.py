@@ -124,7 +124,7 @@ class Pushes:
         passed on before the sync stored it: peers that have it start nothing, and one that it did not reach syncs.
 
         Args:
-            entries: What it brought; empty if that is much.
+            entries: The entries that the sync brought; empty where they are many.
             source: With whom it was; None for entries that no peer brought.
             how: Says how the entry of a key came by another way.
         """

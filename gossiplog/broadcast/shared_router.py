@@ -35,7 +35,7 @@ class SharedRouter:
         router: A new router that validates (`is_validating`), under the StrictNoSign policy.
 
     Attributes:
-        router: Whom messages go to, and what of them is new. It keeps its own peers, those that speak one of its protocols.
+        router: Whom messages go to, and what of them is new. The router keeps the peers that speak one of its protocols.
         blamed: Who brought what no replica may accept, and who is banned or slowed for it.
         has_mesh: Peers of a mesh have come, or may: without any, the router's cache would fill for nobody.
     """
@@ -132,7 +132,7 @@ class SharedRouter:
         return (0, now) if peer is None else self.blamed.take_turn(peer, entries, now)
 
     def _find(self, id: PeerId) -> LogPeer | None:
-        """Return a connected peer as that log knows it that has most from it."""
+        """Return the record of a connected peer, of the log that the peer has sent most to."""
         known = self._peers.get(id)
         return None if known is None else max(known.values(), key=lambda peer: peer.brought)
 

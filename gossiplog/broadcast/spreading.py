@@ -94,7 +94,7 @@ class BroadcastState:
 
 
 class Spreading:
-    """The machine; see the module's docstring. `Broadcast` has one, hands it what concerns it, and passes its actions on.
+    """The machine; see the module's docstring. `Broadcast` hands it the events of one log, and passes its actions on.
 
     Args:
         tell_again_s: How long after a change everybody is told our heads once more, whether that is needed or not; infinity: never.

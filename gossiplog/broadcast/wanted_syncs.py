@@ -47,7 +47,7 @@ class _Need:
         running: What the sync that runs now is for; None while none does.
         deferred_until: Until when other syncs may bring the keys; None while nothing is put off.
         token: Of the session that runs; 0 before it has begun.
-        first_answer_s: What that session's source has for its first answer.
+        first_answer_s: Seconds that the session's source has for its first answer.
     """
 
     keys: dict[bytes, None] = field(default_factory=dict)

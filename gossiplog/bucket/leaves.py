@@ -45,7 +45,7 @@ class Leaves(NamedTuple):
         return cls((number,), (b"",), (), fault)
 
     def only(self, wanted: Sequence[bool]) -> Leaves:
-        """Return those that are wanted."""
+        """Return the leaves asked for."""
         values, keys = (list(compress(each, wanted)) for each in (self.values, self.keys))
         return Leaves(list(compress(self.numbers, wanted)), values, keys, self.fault)
 

@@ -84,7 +84,7 @@ async def read_head(storage: Storage, publisher: str) -> tuple[bytes, Checkpoint
 
     Raises:
         MissingObject: It has none.
-        DamagedBucket: It is none of this publisher's.
+        DamagedBucket: It is no checkpoint of this publisher.
     """
     data = await read_whole(storage, f"{publisher}/head", CHECKPOINT_BYTES_MAX)
     if data is None:

@@ -30,7 +30,7 @@ def bucket_to_arrow(
 
     Args:
         place: A path or URL.
-        columns: Which, in this order.
+        columns: The columns' names, in the order of the table.
         topic: The log's, if logs of several topics are published there.
         proves: Compare every VALUE with the publisher's checkpoint, about 4 µs an entry. Without it the publisher is believed. Entries'
             own signatures are not verified.

@@ -59,7 +59,7 @@ class Fault:
 
 @dataclass(slots=True)
 class TakenFrom:
-    """What was taken from one publisher.
+    """The entries taken from one publisher, and the faults met.
 
     Attributes:
         publisher: Its did.

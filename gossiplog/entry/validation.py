@@ -91,7 +91,7 @@ def validate(
     schemes: Collection[str] | None = None,
     value_bytes_max: int = VALUE_BYTES_LIMIT,
 ) -> Verdict:
-    """Decide about one VALUE on its own. Pure; may run on any thread, and releases the interpreter's lock for the signature.
+    """Validate one VALUE, without a log. Pure; may run on any thread, and releases the interpreter's lock for the signature.
 
     About 12 µs on top of the signature's verification for a VALUE of 400 bytes. Never raises, whatever the bytes.
 

@@ -107,7 +107,7 @@ def _typed_digest(topic: str, payload: Mapping[str, Any]) -> bytes:
 
 
 def _siwe_digest(topic: str, payload: Mapping[str, Any]) -> bytes:
-    """What a wallet signs of the text that it shows."""
+    """The bytes that a wallet signs for the text that it shows."""
     chain, address = pkh_address(payload["did"])
     data, context = payload["authorizationData"], payload["context"]
     lines = [

@@ -22,7 +22,7 @@ class PeerLink:
         queued_bytes: Bytes that wait to be pushed to it.
         dropped: Messages to it that found no room.
         rights: The rights of a client.
-        refused: Messages from it that were refused.
+        refused: The peer's messages that were refused.
     """
 
     peer: str

@@ -23,13 +23,13 @@ from .scene import PeerLink, Scene
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a log says about one entry.
+    """A log's knowledge of one entry.
 
     Attributes:
         quarantined: Rule and reason, if a repair keeps it out of the log.
         void: Why it has no effect: it is stored, and its author was removed; or it is not, and the log's access rule or its members refuse
             it or an ancestor of it. None if neither.
-        missing: Parents that it waits for; empty unless it waits.
+        missing: Parents that the entry waits for; empty unless it is an orphan.
         is_rejected: Whether it was rejected; then it is refused unread when it comes again.
     """
 

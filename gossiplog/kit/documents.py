@@ -35,7 +35,7 @@ class Edit(msgspec.Struct):
     Attributes:
         replaces: The entries that a snapshot stands for.
         time: When the author made it, by its own clock, in milliseconds since 1970.
-        metadata: What an application adds to it.
+        metadata: Fields that the application adds.
     """
 
     document: Key

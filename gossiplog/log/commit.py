@@ -88,7 +88,7 @@ def commit(
         work: In the order it is to be done; later pieces build on earlier ones.
         now: Unix time in seconds, for the quarantine's records.
         rule: The access rule; None allows everything.
-        void: Entries that were refused before. Entries that this refuses are added.
+        void: Entries that were refused before. Refused entries are added to it.
         membership: Of a log with a policy. It is asked before the rule.
         failed: Pieces of work that `apply` raised about on an earlier attempt at this batch, by index; their outcome is the error.
     """

@@ -61,7 +61,7 @@ class FindingKind:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that `fsck` found."""
+    """One finding of `fsck`."""
 
     kind: str
     where: str

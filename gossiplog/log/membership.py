@@ -69,7 +69,7 @@ class Changed:
 
 
 class Membership:
-    """Who may write to one log, and what counts.
+    """The members of one log: they decide who may write, and which entries count.
 
     Attributes:
         members: The rules with their state; None until the policy's entry is here.
@@ -208,7 +208,7 @@ class Membership:
         self._last = row.n, key
 
     def finish(self, new: Mapping[bytes, Entry]) -> Plan[Changed]:
-        """Find what this transaction changes, and write it."""
+        """Find the entries whose standing this transaction changes, and write that."""
         changed = Changed()
         members = self.members
         if members is None:
@@ -444,7 +444,7 @@ def read_values(keys: Sequence[bytes]) -> Plan[dict[bytes, bytes]]:
     """Read VALUEs that must be there, by key.
 
     Raises:
-        DamagedLog: One of them is not.
+        DamagedLog: An entry asked for is missing.
     """
     values: dict[bytes, bytes] = {}
     while left := [key for key in keys if key not in values]:

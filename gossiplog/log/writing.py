@@ -298,7 +298,7 @@ def write_group(
 
     Args:
         topic, now, rule, void, value_bytes_max, membership: As `commit`.
-        versions: The versions, by name, of the applications that this process runs. The others miss what this brings.
+        versions: The versions, by name, of the applications that this process runs. The other pieces do not see its entries.
 
     Returns:
         The result of the commit, and what is known of the applications that this process runs.

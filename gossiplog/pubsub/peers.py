@@ -1,4 +1,4 @@
-"""Connected peers: who they are, what their protocol can do, which topics they are in."""
+"""Connected peers: their ids, the abilities of their protocols, and their topics."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Peer:
         has_mesh: It knows meshes; else it is served as floodsub.
         has_px: It knows backoff and peer exchange.
         has_choke: It knows CHOKE and UNCHOKE.
-        has_extensions: It may say what it can do beyond its protocol.
-        extensions: What it said of that in its first RPC; None before that.
+        has_extensions: Its protocol lets it announce extensions.
+        extensions: The extensions announced in its first RPC; None before it.
         is_tested: It sent the test extension's message.
-        dropped: RPCs that its queue refused, ever.
+        dropped: RPCs that its queue has refused.
         dropped_untold: The same since the last `SlowPeer`.
     """
 

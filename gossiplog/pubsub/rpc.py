@@ -117,7 +117,7 @@ class Control:
 
 @dataclass(slots=True)
 class Rpc:
-    """What travels in one frame. Treat it as frozen.
+    """The content of one frame. Treat it as frozen.
 
     Attributes:
         messages: Published messages, pushed eagerly or served on request.

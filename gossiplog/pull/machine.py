@@ -128,15 +128,15 @@ class Pull:
     """One pull from one peer.
 
     Args:
-        speaks: What its connection speaks; it learns more.
-        wishes: What it is for; where a stream of everything is to go on is the source's to say.
-        may_reconcile: Whether a reconciliation may be tried: it gives as well as takes, which is not for everybody.
-        first_answer_s: What the peer has for its first answer, if that is less than usual.
+        speaks: The protocols known of its connection; the pull adds what it finds.
+        wishes: The entries wanted. Where a stream of everything resumes is said by `source`.
+        may_reconcile: Whether to try reconciliation, which also gives entries to the peer.
+        first_answer_s: Seconds that the peer has for its first answer, if less than usual.
         resumption: How to go on after a session that ended early.
 
     Attributes:
-        outcome: Of the reconciliation; None if there was none.
-        is_reconciled: The reconciliation did it, or what is left of it for this pull.
+        outcome: The reconciliation's; None if there was none.
+        is_reconciled: Reconciliation moved everything that this pull had to move.
         is_unheard: Nothing came on the stream for a reconciliation.
     """
 
@@ -201,7 +201,7 @@ class Pull:
             return Pulled()
 
     def close(self) -> None:
-        """Note that it is over, or that the driver gave it up half way."""
+        """Note that the pull is over, or was given up."""
         self._steps.close()
         self._dealings.is_reconciling = False
 

@@ -49,7 +49,7 @@ class Dealings:
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """What follows a session that was served.
+    """The steps after a session that was served.
 
     Attributes:
         result: What it brought us, or how the peer offended in it; None if neither.
@@ -73,7 +73,7 @@ def after_merkle(server: SyncServer, *, has_moved: bool) -> Aftermath:
 
 
 def after_reconciliation(served: Served, *, is_over: bool) -> Aftermath:
-    """Conclude from a reconciliation; `is_over`: it was not cut off. What it brought by then it brought."""
+    """Conclude from a reconciliation; `is_over`: it was not cut off. Entries that came before are kept."""
     result = None
     if served.taken or served.rejected:
         result = SyncResult(ending=Ending.COMPLETE, entries=served.taken, rejected=served.rejected, brought=served.brought)

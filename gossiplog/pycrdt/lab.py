@@ -100,7 +100,7 @@ class LabExtension(YDocExtension):  # type: ignore[misc]
     """jupyter-collaboration, with readers and the cursors of other servers."""
 
     def initialize_handlers(self) -> None:
-        """Register its handlers, two of them ours."""
+        """Register the extension's handlers, two of them ours."""
         super().initialize_handlers()
         self.handlers[:] = [(path, _OURS.get(handler, handler), *rest) for path, handler, *rest in self.handlers]
 

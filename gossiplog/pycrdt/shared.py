@@ -72,7 +72,7 @@ class SharedDoc:
                     await self._end()
 
     async def write(self, update: bytes, metadata: bytes = b"") -> None:
-        """Append what is new in an update. If that fails, it goes along with the next one.
+        """Append what is new in an update. If that fails, the change goes along with the next one.
 
         Raises:
             GossipLogError: The log does not take it, or is closed.

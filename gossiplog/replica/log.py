@@ -380,7 +380,7 @@ class Replica(LogReader):
     async def rebuild(
         self, application: Application | str | None = None, *, on_progress: Callable[[int], None] | None = None
     ) -> list[Rebuilt]:
-        """Rebuild an application's tables in one transaction: `reset`, then every entry in causal order. A crash leaves them as they were.
+        """Rebuild an application's tables in one transaction: `reset`, then every entry in causal order. A crash changes nothing.
 
         Args:
             application: The name of an application that the log was opened with; by default, all of them. Or another application.
@@ -485,7 +485,7 @@ class Replica(LogReader):
         return await copy_store(other._store, self._store, self.insert_many, on_progress)
 
     async def retry_quarantine(self, ids: Iterable[str] | None = None) -> list[Verdict]:
-        """Try again to insert entries from the quarantine, all of them or these ids. Those that pass leave it.
+        """Try again to insert entries from the quarantine, all of them or these ids. Entries that pass leave the quarantine.
 
         Damaged entries, which a repair may have put there, are rejected and stay. The verdicts hold all the entries; if there are many,
         iterate over `retrying` instead.

@@ -41,7 +41,7 @@ class LogMember:
 
     @property
     def is_held(self) -> bool:
-        """Whether its holder may still use it."""
+        """Whether the node has not been removed."""
         return not self.removed_by
 
     def to_record(self) -> dict[str, Any]:

@@ -45,7 +45,7 @@ OWN_PER_S, OWN_BURST = 25.0, 50
 
 
 class PresentLog(MemberLog, Protocol):
-    """What presence needs of the log that it is of.
+    """The part of a log that presence uses.
 
     Attributes:
         tasks: For what lives as long as the log is open.
@@ -115,7 +115,7 @@ class Presence:
     async def set(self, states: Mapping[str, Any], *, ttl_s: float = 10.0, signer: Signer | None = None) -> None:
         """State something about oneself, which stays true for some seconds unless it is stated again, or taken back.
 
-        It goes to those who are connected, and to those who connect while it is true. At most 25 a second go out; more wait.
+        It goes to everybody connected, and to those who connect before it expires. At most 25 a second go out; more wait.
 
         Args:
             states: What is true, by names of 1 to 64 characters; None takes a name back. Other names stay as they are. 16 names and

@@ -84,7 +84,7 @@ class OpenLogs:
 
     Args:
         shelf: Opens those that are not pinned; None where all are.
-        tasks: Runs those. Its end closes them.
+        tasks: Runs those. The end of the block closes them.
         idle_s: After how long without a user a log is closed.
     """
 

@@ -1,6 +1,6 @@
 """The program that verifies signatures in a process of its own: `python signature_process.py`, started by `signatures.py`.
 
-It says `READY` when it has loaded what it needs. Then it reads requests from its standard input until that ends, and answers each on its
+It says `READY` when its modules are loaded. Then it reads requests from its standard input until that ends, and answers each on its
 standard output. Nothing but the standard library and PyNaCl is imported, so that it starts within 40 ms and takes 12 MB.
 
     request   u32 length of what follows, then for each signature: u32 length, public key (32 bytes), signature and what it is over

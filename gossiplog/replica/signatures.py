@@ -86,7 +86,7 @@ class Verifiers:
             self._end(process)
 
     def forget(self) -> None:
-        """Leave all of them to the process that this one was forked from."""
+        """Forget the processes: they belong to the process that this one was forked from."""
         for process in self._all:
             # Nobody here waits for it.
             process.returncode = 0
@@ -120,7 +120,7 @@ class Verifiers:
             self._max = 0
 
     def _welcome(self) -> None:
-        """Note which of those that were started have begun."""
+        """Note which of the started processes are ready."""
         for process in self._starting[:]:
             assert process.stdout is not None
             if _is_ready(process.stdout, select.POLLIN, 0):

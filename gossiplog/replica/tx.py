@@ -36,7 +36,7 @@ class _Common:
 
 
 class SyncTx(_Common):
-    """The transaction as an application with plain functions sees it; the calls wait. Use it within the call that it was given to."""
+    """The transaction as an application with plain functions sees it; the calls wait. Use it only during the call of your function."""
 
     def __init__(self, transaction: SyncTransaction, new: Mapping[bytes, Entry]) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class SyncTx(_Common):
 class Tx(_Common):
     """The transaction as an application sees it: everything is committed with the entries, or rolled back with them.
 
-    Use it within the call that it was given to.
+    Use it only during the call of your function.
     """
 
     def __init__(self, transaction: Transaction, new: Mapping[bytes, Entry]) -> None:

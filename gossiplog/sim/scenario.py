@@ -243,7 +243,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class Offline:
-    """Take the first fixed source off the network for a while. It keeps publishing and keeps its memory."""
+    """Take the first fixed source off the network for a while. The node keeps publishing, and keeps its memory."""
 
     at_s: float = 10.0
     return_s: float = 12.0

@@ -22,7 +22,7 @@ _CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked for.
+    """One prerequisite, and whether it is there.
 
     Attributes:
         name: What was looked for, in a word or two.

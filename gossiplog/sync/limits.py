@@ -35,7 +35,7 @@ class ClientLimits:
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """What one session may ask of us.
+    """The limits on one session's requests.
 
     Attributes:
         requests_per_s: Requests that are answered in a second, in the long run; what comes faster waits.
@@ -46,7 +46,7 @@ class ServerLimits:
         run_bytes: Bytes of answers after which a plan takes no further request; the memory a session needs is this and one answer.
         value_chunk: Values read from the store at a time, so that an answer that grows too large is noticed in time.
         share_s: Seconds after which a session is ended with an abort.
-        cooldown_ms: What that abort asks for.
+        cooldown_ms: The pause that such an abort asks for.
         idle_s: Seconds without a request after which a session is ended.
     """
 

@@ -50,7 +50,7 @@ def decode_refusal(frame: bytes) -> Refused:
     """Decode a frame without its prefix. What a terminal may not show of its text is left out.
 
     Raises:
-        DecodeError: It says what it cannot mean.
+        DecodeError: A field has an impossible value.
     """
     match plain_json.decode(frame):
         case {"rule": str() as rule, "reason": str() as reason, "ids": list() as ids, "count": int() as count, "taken": int() as taken}:

@@ -158,7 +158,7 @@ class SyncResult:
         return self.brought.entries if len(self.brought.entries) == self.entries else ()
 
     def then(self, later: "SyncResult") -> "SyncResult":
-        """Combine with the result of the session that went on from here. What is not summed up is as that one left it."""
+        """Combine with the result of the session that went on from here. Fields that are no sums are those of the later one."""
         return replace(
             later,
             entries=self.entries + later.entries,

@@ -46,7 +46,7 @@ class SyncEnded(NamedTuple):
     """A sync that `BeginSession` began is over.
 
     Attributes:
-        result: Of its one session; resuming it is this schedule's business.
+        result: The outcome of its one session; the schedule resumes it.
         is_still_missing: Whether what made us want it is missing even now. A head that came by another way meanwhile is no reason
             to think ill of whoever announced it.
     """
@@ -90,7 +90,7 @@ ScheduleAction: TypeAlias = BeginSession | WakeAt
 
 @dataclass(slots=True)
 class _Record:
-    """What is known of one peer.
+    """The schedule's knowledge of one peer.
 
     Attributes:
         has_delivered: Its last session brought entries.

@@ -100,7 +100,7 @@ class Source:
         self._unsketched_s = min(RETRY_S, 2 * self._unsketched_s)
 
     def on_reconciled(self) -> None:
-        """Note that one did."""
+        """Note that a reconciliation worked out."""
         self._unsketched_s = UNSKETCHED_FIRST_S
 
     def is_refused(self, key: bytes, now: float) -> bool:

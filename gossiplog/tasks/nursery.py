@@ -12,7 +12,7 @@ import trio
 async def open_service_nursery() -> AsyncIterator[trio.Nursery]:
     """Open a nursery that raises what its body raises as it is, where trio's own would raise it in a group.
 
-    A body that raises cancels the tasks; one that ends waits for them. What a task raises still comes in a group, as it is nobody's
+    A body that raises cancels the tasks; otherwise its end waits for them. What a task raises still comes in a group, as it is nobody's
     to expect.
     """
     raised: BaseException | None = None

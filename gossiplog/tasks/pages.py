@@ -40,7 +40,7 @@ class Pages(Generic[T]):
         return page or await self._read_page()
 
     async def aclose(self) -> None:
-        """Do nothing, for those who close whatever they iterate over."""
+        """Do nothing. It exists for callers that close every iterator."""
 
 
 def paged(read_after: Callable[[T | None], Awaitable[Sequence[T]]]) -> Pages[T]:

@@ -94,7 +94,7 @@ def check_history(
     refusals: tuple[type[Exception], ...] = (Reject,),
     policy: bool = False,
 ) -> None:
-    """Check one history, as `check_convergence` printed it.
+    """Check one history that `check_convergence` has printed.
 
     Raises:
         NotConvergent: The history still fails.

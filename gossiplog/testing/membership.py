@@ -30,7 +30,7 @@ class Judged:
     """What came of new entries.
 
     Attributes:
-        entries: Those that belong, in the order in which they came.
+        entries: The entries that belong to the log, in the order of arrival.
         lost: What counts no longer, the latest first.
         regained: What counts again, parents first.
     """

@@ -40,7 +40,7 @@ def find_name(application: object, *namespaces: dict[str, Any]) -> tuple[str, st
 
 
 class Elsewhere:
-    """Two processes that replay what they are given. Neither has what the other, or this process, computed."""
+    """Two processes that replay histories. Neither has what the other, or this process, computed."""
 
     def __init__(self, processes: list[subprocess.Popen[bytes]]) -> None:
         self._processes = processes

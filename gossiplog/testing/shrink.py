@@ -68,7 +68,7 @@ def _without_steps(history: History) -> Iterator[History]:
 
 
 def _without_replicas(history: History) -> Iterator[History]:
-    """Leave out one replica with what it got; those after it move up."""
+    """Leave out one replica with its entries; the numbers of later ones move up."""
     if history.replicas == 1:
         return
     for gone in range(history.replicas):

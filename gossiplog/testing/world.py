@@ -307,7 +307,7 @@ class HistoryWorld:
         """Have the application apply entries, as a log does: what it refuses is found among the others, and has no effect.
 
         Returns:
-            The ids of what it refused.
+            The ids of refused entries.
         """
         attempts = isolate(entries)
         try:

@@ -45,7 +45,7 @@ def frames(rpc: Rpc) -> bytes:
 
 
 async def discard(connection: Connection, stream: Stream) -> None:
-    """Read what others say, and ignore it."""
+    """Read messages of others, and ignore them."""
     while await stream.receive_some():
         pass
 

@@ -186,7 +186,7 @@ def make_key(member: Member, folder: Path) -> None:
 
 
 def write_params(router: str, table: Mapping[str, Any], folder: Path) -> None:
-    """Write a scenario's parameters where `serve` takes them. They are laid over those that it runs with.
+    """Write a scenario's parameters where `serve` takes them. They take precedence over its other settings.
 
     Raises:
         LocalProtocolError: The router is not one that `serve` runs, or a parameter is none of its own.

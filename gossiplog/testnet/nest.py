@@ -58,7 +58,7 @@ class Nest:
                     self._do(json.loads(line))
 
     def end_all(self) -> None:
-        """Kill all that still run, with what they started themselves, and wait for them."""
+        """Kill all processes that still run, with their children, and wait for them."""
         for pid in self._names:
             _kill(pid)
         for pid in list(self._names):

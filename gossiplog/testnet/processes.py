@@ -41,7 +41,7 @@ class Processes:
         self._is_over = False
 
     async def start(self, name: str, *, module: str | None = None, arguments: Sequence[str] = (), command: Sequence[str] = ()) -> None:
-        """Start a process: a module of Python, or a program. What it writes goes to `output(name)`.
+        """Start a process: a module of Python, or a program. Its output goes to the file `output(name)`.
 
         Raises:
             StartFailed: The nest has ended.

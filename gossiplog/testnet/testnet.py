@@ -79,7 +79,7 @@ class Testnet:
         self._names = {name: member for member in members for name in (str(member.number), member.name, member.node)}
 
     def member(self, name: str | int) -> Member:
-        """Find a member by its number, its name, or what facts call it.
+        """Find a member by its number, its name, or its id in facts.
 
         Raises:
             LocalProtocolError: There is none.
@@ -99,7 +99,7 @@ class Testnet:
         """Start everybody; returns when all answer.
 
         Raises:
-            StartFailed: One of them has ended.
+            StartFailed: A member has ended.
         """
         limit, done = trio.CapacityLimiter(_AT_ONCE), 0
 

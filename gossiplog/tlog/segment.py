@@ -57,7 +57,7 @@ def segment_path(index: int, width: int) -> str:
 
 
 class SegmentWriter:
-    """One segment as it grows."""
+    """One segment while it is written."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -104,7 +104,7 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
 
 
 def log_app(service: Service, hub: Hub, glass: GlassSettings) -> Router:
-    """Make what answers about one log. There is one object for everything with a limit, whatever path a request comes by."""
+    """Make the routes about one log. There is one object for everything with a limit, whatever path a request comes by."""
     api, guarded = _api(service, hub, glass), [Middleware(Guard, health=service.health)]
     return Router([Mount(path, routes=api, middleware=guarded) for path in ("/api", f"/{service.topic}/api")])
 

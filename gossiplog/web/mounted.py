@@ -1,7 +1,7 @@
 """Logs as a part of somebody else's ASGI application: what `serve` does for the connections that it accepted, done for those that another
 server accepted.
 
-It opens nothing that listens. The hub begins with the first request, and ends with the log that was named first.
+It opens no socket. The hub begins with the first request, and ends with the log that was named first.
 
 Source: docs/asgi.md; the ASGI specification, "HTTP & WebSocket".
 """
@@ -65,9 +65,9 @@ class _Visit:
     """One request or WebSocket, as the ASGI server hands it over.
 
     Attributes:
-        request: What it says before its body.
+        request: Its head.
         root: Where the application is mounted, with a proxy's prefix.
-        path: What it asks for below that.
+        path: The path below the mount point.
     """
 
     scope: Scope

@@ -413,7 +413,7 @@ async def _hear_inviter(reach: _Reach, node: str, role: str, out: Output) -> Non
 
 
 async def _share_patiently(share: Callable[[], Awaitable[None]], hint: str) -> None:
-    """Give a server what was said, also one that restarts."""
+    """Give a server our new entries, even if it restarts meanwhile."""
     import trio
 
     try:

@@ -43,9 +43,9 @@ class LogAccess:
     """The rules of one log.
 
     Attributes:
-        anonymous: What those may who bring no token.
-        tokens: What those may who bring one, by its name.
-        dids: What those may who prove that a did is theirs.
+        anonymous: The rights of clients without a token.
+        tokens: The rights of clients with a token, by the token's name.
+        dids: The rights of clients that prove a did.
         allow: Whose entries are taken from clients; None for everybody's.
     """
 
@@ -57,7 +57,7 @@ class LogAccess:
 
 
 class Access:
-    """The rules of a server. They may be replaced while it runs.
+    """The rules of a server. A running server may be given others.
 
     Args:
         hashes: Of tokens, by name: `sha256:` and hexadecimal digits.

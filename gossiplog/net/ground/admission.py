@@ -119,7 +119,7 @@ class Admission:
     """Counts connections, keeps bans, and takes places from the idle for those who come when there are none left.
 
     Whoever said nothing of use for 10 s gives way to anybody, first those of the address with the most places. Who merely talks gives
-    way to an address with at least two places less, and to one that has delivered before. Who delivered keeps its place.
+    way to an address with at least two places less, and to one that has delivered before. Who delivered something keeps its place.
 
     Attributes:
         forgeries: Which addresses posted any, to whichever of the logs.
@@ -144,7 +144,7 @@ class Admission:
 
     @property
     def half_open(self) -> int:
-        """Connections that have not said what they want."""
+        """Connections without a request so far."""
         return len(self._half_open)
 
     def is_exempt(self, address: str) -> bool:

@@ -209,7 +209,7 @@ class _HubConnection:
     """One connection to a hub.
 
     Attributes:
-        handlers: What it serves, for all logs that use it.
+        handlers: The streams' handlers by protocol, for all logs on the connection.
         users: How many logs those are.
         unused: Set when it is none any more.
         is_for_one: The hub lets no other log use it.
@@ -263,7 +263,7 @@ class PlaceAtHub:
 
 @dataclass(eq=False, slots=True)
 class _Server:
-    """One hub, as who we are there.
+    """One hub and our identity there, which a connection is shared by.
 
     Attributes:
         dialling: Held by whoever looks for the connection.
@@ -297,7 +297,7 @@ class HubConnections:
 
         Args:
             topic: The log's.
-            handlers: What the connection serves for it.
+            handlers: The log's handlers by protocol.
 
         Raises:
             CannotConnect: As `open_websocket`.
@@ -521,7 +521,7 @@ async def connect(
         headers: To send as well when connecting.
         identity: To be let in as, where there is no token: proves each time that its did is ours.
         source: Which of this machine's addresses to dial from; by default the system chooses.
-        connections: Those that it shares with other logs; by default it has one of its own.
+        connections: Connections shared with other logs; by default the log has one of its own.
 
     Raises:
         LocalProtocolError: The URL is malformed, or the log is connected to it already.

@@ -50,11 +50,11 @@ class ClientConnection(Mapping[str, Handler]):
     """What a client's connection serves at the moment, by protocol id.
 
     Args:
-        hub: Whose logs it uses.
+        hub: The hub that serves it.
         caller: What the client may.
         address: Where it comes from.
-        port: Its port, or that of the proxy that it came by.
-        place: That its connection takes.
+        port: The client's port, or that of its proxy.
+        place: The connection's place among those allowed.
     """
 
     def __init__(self, hub: ServedLogs, caller: Caller, address: str, port: int, place: Place) -> None:

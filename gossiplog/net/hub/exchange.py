@@ -66,7 +66,7 @@ class Exchange:
     Attributes:
         pulled: What we took, over all sessions; None if we were not to take.
         pushed: Entries that the hub took.
-        sessions: Of the hub's, in which it took them.
+        sessions: The hub's sessions that took entries from us.
         requests: Of the hub's.
         bytes_sent: All of our bytes, those of the muxer included.
         bytes_received: All of the hub's.
@@ -76,7 +76,7 @@ class Exchange:
         is_taken: The hub has all that we have; None if we were not to give.
         refused: What the hub said that it did not take, and why, by the rule that it breaks.
         unserved: Why one of the hub's sessions was ended without an answer, if one was.
-        is_reconciled: One reconciliation did it all.
+        is_reconciled: One reconciliation moved everything.
         rehearsal: What one would have done, where it was not to.
     """
 
@@ -131,7 +131,7 @@ async def exchange(
         on_progress: Called with how many entries more have gone over.
         on_pause: Called before a pause of a second or more, with its seconds.
         is_rehearsal: Move nothing, and find out what would be moved; only a hub that reconciles can tell.
-        connections: Those that it shares with other exchanges; bytes are those of its own streams then.
+        connections: Connections shared with other exchanges; bytes are then counted by stream.
 
     Raises:
         ProtocolNotSupported: It is a rehearsal, and the hub does not reconcile.

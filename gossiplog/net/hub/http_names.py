@@ -20,7 +20,7 @@ _FORBIDDEN, _MISDIRECTED = 403, 421
 
 
 class Names:
-    """What one server answers to.
+    """The names that one server answers to.
 
     Args:
         limits: Name hosts and origins.
@@ -45,7 +45,7 @@ class Names:
         """Say with what status and why a request is not answered; None if it is.
 
         Args:
-            request: From whom, and for whom.
+            request: The request's head, with the client's address and the name asked for.
             local: Our own address on the connection.
             is_proxied: It came from a proxy that is trusted.
         """

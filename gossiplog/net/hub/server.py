@@ -77,7 +77,7 @@ class Hub:
         allowances: What clients that come by it may bring, by topic.
         http: Serves plain HTTP, if anything does.
         flushes: Writes to all WebSockets.
-        names: What it answers to.
+        names: The names that HTTP answers to.
     """
 
     def __init__(self, admission: Admission, names: Names, tls: ssl.SSLContext | None, make_http: MakeHttp | None, logs: OpenLogs) -> None:
@@ -261,7 +261,7 @@ class Hub:
         """Count a log that is created.
 
         Raises:
-            Refused: It is one too many.
+            Refused: The connection would be one too many.
         """
         limits = self.admission.limits
         if limits.access.full:
@@ -394,7 +394,7 @@ async def open_hub(
     Args:
         logs: Open, of different topics.
         limits: Who is let in.
-        names: What it answers to.
+        names: The names that HTTP answers to.
         tls: With a certificate, if it has one of its own.
         make_http: Makes what serves plain HTTP.
         shelf: Further ones, among which those are pinned.
@@ -476,7 +476,7 @@ def parse_address(address: str) -> tuple[str | None, int]:
     """Return host and port of `HOST:PORT`, `[HOST]:PORT` or `:PORT`; the host of the last is None, for all.
 
     Raises:
-        LocalProtocolError: It is none of them.
+        LocalProtocolError: It is neither.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX or (":" in host and not host.startswith("[")):

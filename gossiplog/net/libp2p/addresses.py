@@ -97,7 +97,7 @@ class Address:
     Attributes:
         family: `ip4`, `ip6`, `dns`, `dns4` or `dns6`.
         port: 0 … 65,535; 0 lets the system choose.
-        peer: Whose it is, if it says so.
+        peer: The peer's id, if the address ends in one.
         teller: Who told us of it; None for our operator. No part of what it is.
     """
 

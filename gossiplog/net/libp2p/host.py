@@ -86,7 +86,7 @@ class _Dial:
 
 
 class Host:
-    """What we are in the network. It takes part while it is `listening`.
+    """What we are in the network. The host runs inside the block of `listening`.
 
     Args:
         serve: Called with each connection that is ready, in a task of its own; the connection is closed when it returns.

@@ -103,10 +103,10 @@ def identify_message(
 
 
 async def ask_identity(connection: Connection) -> Identity:
-    """Ask the other side who it is. The caller sets a deadline.
+    """Ask the other side for its identity, addresses and protocols. The caller sets a deadline.
 
     Raises:
-        RemoteProtocolError: It said nothing that makes sense, or that it is somebody else.
+        RemoteProtocolError: The answer is malformed, or names another peer.
         GossipLogError: As `Connection.open_stream` raises.
     """
     async with opened_stream(connection, IDENTIFY_PROTOCOLS) as stream:
@@ -117,10 +117,10 @@ async def read_identity(stream: Stream, peer: PeerId, before: Identity = UNKNOWN
     """Read what a peer says of itself, to the end of the stream. The caller sets a deadline.
 
     Args:
-        before: What it said before, which holds where it says nothing now.
+        before: The peer's last introduction; its fields hold where the new one has none.
 
     Raises:
-        RemoteProtocolError: It said nothing that makes sense, or that it is somebody else.
+        RemoteProtocolError: The answer is malformed, or names another peer.
         StreamReset: The stream broke.
     """
     try:

@@ -1,4 +1,4 @@
-"""What is said about addresses that cannot be reached: each reason once, and when it works after all. And kept, for those who ask."""
+"""What is said about addresses that cannot be reached: each reason once, and when it works after all. `doctor` and the page show them."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Health:
         self._waiting.pop(scope, None)
 
     async def check(self) -> str | None:
-        """Ask the log something cheap; say why it does not answer, None if it does. Those who ask at once share one answer."""
+        """Ask the log something cheap; say why it does not answer, None if it does. Simultaneous questions share one answer."""
         asked_at = trio.current_time()
         async with self._checking:
             if self._checked_at < asked_at:
@@ -89,7 +89,7 @@ class Health:
         return self.trouble
 
     async def run(self) -> None:
-        """Look after those who wait, for ever."""
+        """Answer those who wait, until cancelled."""
         while True:
             if self.trouble is None and not self._waiting:
                 self._wanted = trio.Event()

@@ -50,7 +50,7 @@ class Board(Ring):
         self._more: trio.Event | None = None
 
     def add(self, fact: Fact) -> None:
-        """Take a fact, and wake those who wait for it."""
+        """Take a fact, and wake the followers."""
         super().add(fact)
         more = self._more
         if more is not None:

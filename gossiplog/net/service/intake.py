@@ -81,7 +81,7 @@ class IntakeWork:
 
         Args:
             way: `sync`, `reconcile` or `post`.
-            entries: The key under which each came, for those who ask, and its VALUE.
+            entries: The claimed key and the VALUE of each.
         """
         # What is more than a turn goes in one piece after the other: each may build upon those before.
         verdicts: list[Verdict] = []

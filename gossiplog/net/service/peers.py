@@ -84,17 +84,17 @@ class ServedPeer:
     Attributes:
         links: Its connections, the oldest first; new streams are opened on the first.
         bucket: What it may ask for in syncs.
-        inserting: Its entries that are being inserted.
+        inserting: How many of the peer's entries are being inserted.
         settled: Set when there are fewer of those.
         serving: Held by the sync session that is served.
-        pulling: Syncs with it that we began and that run.
-        serving_waiting: Sync streams of its that wait for that.
+        pulling: Running syncs that we began.
+        serving_waiting: The peer's sync streams that wait for their turn.
         dealings: What the pulls of either side know of each other.
         refusals: Why messages of its were refused, as far as that was logged.
-        bringer: Under which rules it brings entries.
-        refusal_box: What it is told of those, if it is a client.
+        bringer: The rules for the entries that it brings.
+        refusal_box: Refusals to be told to a client.
         hearing: Of the stream on which it is told.
-        rights: What it may, where it is a client.
+        rights: The client's rights.
         told: What has been logged of it once, and is not again.
     """
 

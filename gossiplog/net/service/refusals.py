@@ -85,7 +85,7 @@ async def read_refusals(stream: Stream, on_refused: Callable[[Refused], None]) -
     """Hear what a hub does not take, until the stream ends.
 
     Raises:
-        DecodeError: It says what it cannot mean.
+        DecodeError: A field has an impossible value.
     """
     frames = FrameDecoder(REFUSAL_BYTES_MAX)
     with suppress(StreamReset, ClosedError):

@@ -37,7 +37,7 @@ _UNSUPPORTED_VERSION, _HEAD_TOO_LONG = 505, 431
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What a request says before its body.
+    """A request's head: everything before its body.
 
     Attributes:
         target: Path and query, as they were sent, but for a token.
@@ -66,7 +66,7 @@ class HttpRequest:
 
     @property
     def forwarded(self) -> list[str]:
-        """What `X-Forwarded-For` lists, in its order."""
+        """The addresses of `X-Forwarded-For`, in their order."""
         return [name for value in self.all(b"x-forwarded-for") for name in value.decode("latin-1").split(",")]
 
     def all(self, name: bytes) -> list[bytes]:
@@ -83,7 +83,7 @@ class Head(HttpRequest):
     """A request up to its body, as it came on a connection.
 
     Attributes:
-        raw: Its bytes, as they came.
+        raw: The head's bytes, as received.
         beyond: What was received after the head.
         length: Bytes of the body; None if it comes in chunks.
         parser: What has read the head and nothing else; it frames the answer.
@@ -101,7 +101,7 @@ async def read_head(stream: ByteStream, bytes_max: int, begun: bytes = b"") -> H
 
     Args:
         bytes_max: A longer one is refused.
-        begun: What was received of it already.
+        begun: Bytes of the head received already.
 
     Raises:
         RemoteProtocolError: It is too long, or no HTTP, or can be read in two ways; the peer was told, and nothing after it is a request.

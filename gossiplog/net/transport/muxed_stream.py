@@ -195,7 +195,7 @@ class MuxedStream:
         return not (state.buffer or state.is_reset or state.is_finished_receiving or self._is_sending)
 
     def release(self) -> None:
-        """Say that its handler has ended."""
+        """Note that the stream's handler has ended."""
         self._say_held()
         self._early = b""
         self._muxer.release(self._state)

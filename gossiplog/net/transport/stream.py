@@ -103,7 +103,7 @@ class Stream(Protocol):
         """Hand what arrives to a function, in the turn in which it arrives, until that wants no more or the stream ends.
 
         Args:
-            take: Takes 1 to 65,536 bytes without waiting for anything, and says whether it wants more. What it raises is raised here.
+            take: Takes 1 to 65,536 bytes without waiting for anything, and says whether it wants more. Its exceptions are raised here.
 
         Returns:
             Whether more may come; False once the peer closed its side and all was taken.
@@ -148,7 +148,7 @@ class Connection(Protocol):
 
     @property
     def streams(self) -> Sequence[Stream]:
-        """Those of its streams that are not over."""
+        """The streams that are still open."""
 
     @property
     def traffic(self) -> Mapping[str, Traffic]:

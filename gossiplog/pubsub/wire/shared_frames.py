@@ -18,7 +18,7 @@ class _Encoded(NamedTuple):
     """An RPC as bytes.
 
     Attributes:
-        subject: The RPC, or its message if it is nothing else. Kept, which makes its identity its name.
+        subject: The RPC, or its message if it is nothing else. The RPC; it is held, so that its identity stays unique.
         data: Its frames, one after the other.
         left_out: Messages that are too large for any frame.
     """

@@ -16,7 +16,7 @@ _SAID = [row.name for row in fields(Control) if row.name != "extensions"]
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What one RPC may hold."""
+    """The limits of one RPC."""
 
     bytes_max: int
     control_bytes_max: int

@@ -28,8 +28,8 @@ class _Node:
 
     Attributes:
         running: The peers with which it reconciles as the client.
-        fell_back: Those with which that failed, and when.
-        is_doubtful: It doubts its own sketch.
+        fell_back: Peers with which reconciliation failed, and when.
+        is_doubtful: The replica doubts its own sketch.
     """
 
     running: set[PeerId] = field(default_factory=set)

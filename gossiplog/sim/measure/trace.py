@@ -95,7 +95,7 @@ class JsonLines:
 
 
 class Transcript:
-    """Write lines for people: time, who, what."""
+    """Write lines for people: time, node and event."""
 
     def __init__(self, file: IO[str], scenario: str, router: str, seed: int) -> None:
         self._file = file

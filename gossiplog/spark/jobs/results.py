@@ -29,7 +29,7 @@ class JobReport:
 
     Attributes:
         results: What came out: figures, short lists of rows, nothing that grows with the entries.
-        tables: What it wrote, name to a sentence about it.
+        tables: The tables written, each name with a sentence about it.
         started: Unix time in seconds.
     """
 

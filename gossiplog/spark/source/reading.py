@@ -33,7 +33,7 @@ def read_entries(
     Args:
         spark: Any session, a Connect client's too; the location is as the server sees it.
         location: A path, a pattern or a URL.
-        columns: Which of `COLUMNS`, in this order. See `with_columns` for those that a Parquet table lacks.
+        columns: A selection of `COLUMNS`, in their order. See `with_columns` for those that a Parquet table lacks.
         options: Further options of the data source; not for Parquet tables.
     """
     if "://" not in location:

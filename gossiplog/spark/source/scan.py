@@ -134,7 +134,7 @@ def check_options(given: Iterable[str], known: frozenset[str], what: str) -> Non
     Args:
         given: Names in any case: Spark makes them lower.
         known: The names that have an effect.
-        what: What they are options of, for the error.
+        what: The owner of the options, for errors.
 
     Raises:
         LocalProtocolError: One is unknown; the error names it, and the nearest that is known.

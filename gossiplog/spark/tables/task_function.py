@@ -24,7 +24,7 @@ class TaskWork:
 
     Attributes:
         name: What the source's option `work` calls it.
-        columns: What it reads, of `COLUMNS`.
+        columns: The columns of `COLUMNS` that it reads.
         run: The function. Its last argument is the batches, those before it are plain values.
     """
 

@@ -1,6 +1,6 @@
 """The whole tree over a table of entries, node for node the one that the log itself keeps.
 
-Tasks fold what they read as it comes. As long as each reads runs of ascending keys that do not overlap with those of others, which is so
+Tasks fold rows while they read them. As long as each reads runs of ascending keys that do not overlap with those of others, which is so
 for a log and for an export of one, nothing is sorted or shuffled; otherwise the leaves are sorted first. Entries and leaves never leave the
 executors.
 """

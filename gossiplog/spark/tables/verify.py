@@ -151,7 +151,7 @@ def _judge(
 
 
 class _Judge:
-    """What one task goes by: the rules, and the keys that it has seen."""
+    """The state of one task: the rules, and the keys seen so far."""
 
     def __init__(self, topic: str | None, value_bytes_max: int, schemes: frozenset[str]) -> None:
         self._topic = topic

@@ -1,6 +1,6 @@
 """NOTIFY after our commits, and LISTEN for those of other processes, so that their followers need not look for themselves.
 
-Notes go along, which are stored nowhere: what is told to others, and may be lost. Each process bounds what it sends, and what waits.
+Notes go along, which are stored nowhere: what is told to others, and may be lost. Each process bounds its notifications.
 
 A notification is sent after the commit, not within it: a transaction that has one holds a lock of the whole server while it is flushed to
 disk, so the logs of one server would wait for each other. If one is lost with its process, polling makes up for it.

@@ -68,7 +68,7 @@ class PostgresStore:
             StoreUnavailable: The server cannot be reached, or does not let us in.
             LogNotFound: There is no such log or no such database, and `create` is false.
             ForeignFile: The schema of that name is no log.
-            DamagedLog: It is one that cannot be read.
+            DamagedLog: The log cannot be read.
             NewerVersion: A later version of this program wrote it.
             TopicMismatch: It has another topic.
             ReadOnlyLog: The role, or the server, may not write, or the log needs a migration.

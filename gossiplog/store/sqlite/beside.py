@@ -42,7 +42,7 @@ class Surroundings:
         is_foreign: Whether the fault is something that no log makes, rather than damage.
         is_unfinished: Whether a journal of the log's own waits to be rolled back, which only a writer may.
         has_wal: Whether a write-ahead log that can be read has something in it.
-        lacks_index: Whether that was copied without its `-shm`, so that reading it would make one.
+        lacks_index: The write-ahead log was copied without its `-shm`; reading would make one.
     """
 
     path: Path
@@ -55,7 +55,7 @@ class Surroundings:
 
     @property
     def is_whole(self) -> bool:
-        """Whether SQLite may read it where it lies, and leave it as it was."""
+        """Whether SQLite can read the file in place without changing anything."""
         return self.fault is None and not self.is_unfinished and not self.lacks_index
 
     @property

@@ -41,7 +41,7 @@ RETRY_FIRST_S, RETRY_MOST_S = 0.25, 5.0
 
 @dataclass(slots=True)
 class FollowedServer:
-    """What is known of one followed server.
+    """The state of one followed server.
 
     Attributes:
         node: Its peer id; empty before it was reached.

@@ -1,4 +1,4 @@
-"""What the page asks of one log, beside its facts and its peers.
+"""The page's questions about one log, beside its facts and its peers.
 
 GET  overview   {"node", "topic", "version", "now", "entries", "last", "clock", "heads": […], "head_count", "root": {"level", "hash"},
                  "bytes", "quarantine", "set_aside", "peers", "can_append", "counts": {…}}

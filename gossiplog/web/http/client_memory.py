@@ -23,7 +23,7 @@ class GaveWay(ClosedError):
 
 
 class Holder:
-    """What one client holds.
+    """The memory that one client holds.
 
     Attributes:
         shared: Bytes that others may hold as well.

@@ -26,7 +26,7 @@ _KINDS_MAX = 3
 
 
 class FrameKind(IntEnum):
-    """What a frame is for, and with it what its length means."""
+    """A frame's purpose, which decides what its length means."""
 
     DATA = 0
     """The bytes that follow."""
