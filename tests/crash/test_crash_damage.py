@@ -303,7 +303,7 @@ def check_salvage(damaged: Damaged, truth: list[Entry]) -> None:
     assert readable <= kept | waiting, (damaged.name, len(readable), len(kept), len(waiting))
     assert report["clean"] and report["entries"] == len(kept)
     # Whatever is not there was told of, as far as anything in the file still knows of it.
-    if len(kept) == COUNT - 1:
+    if len(kept) == COUNT:
         assert report["missing"] == [] and report["waiting"] == 0
     assert {path.read_bytes() for path in [damaged.path]} == {damaged._files[""]}
 

@@ -168,9 +168,10 @@ class _Refusing(BaseHTTPRequestHandler):
     """Object storage that answers every request with one status."""
 
     status = 403
+    code = b"AccessDenied"
 
     def do_GET(self) -> None:
-        body = b'<?xml version="1.0"?>\n<Error>\n<Code>AccessDenied</Code>\n<Message>no\nway</Message></Error>'
+        body = b'<?xml version="1.0"?>\n<Error>\n<Code>' + self.code + b"</Code>\n<Message>no\nway</Message></Error>"
         self.send_response(self.status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -190,7 +191,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_Refusing]]:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     monkeypatch.setenv("AWS_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
     yield _Refusing
-    _Refusing.status = 403
+    _Refusing.status, _Refusing.code = 403, b"AccessDenied"
     server.shutdown()
     thread.join()
     server.server_close()
@@ -233,5 +234,5 @@ def test_what_is_wrong_with_a_bucket_is_one_line_before_spark_starts(
 
 @pytest.mark.slow
 def test_storage_that_is_overloaded_is_asked_again_and_then_named(said: Callable[..., str], refusing: type[_Refusing]) -> None:
-    refusing.status = 503
-    assert "503" in said("verify", "s3://bucket/app")
+    refusing.status, refusing.code = 503, b"SlowDown"
+    assert "SlowDown: no way" in said("verify", "s3://bucket/app")
