@@ -100,7 +100,7 @@ MISSED_BUGS: Sequence[PlantedBug] = (
         around(client_module.messages, "unpack", read_every_window_as_the_first),
     ),
     PlantedBug(
-        58, "what a disk refused is forgotten", "it was passed on, and is not fetched", instead(spreading_module, "LATER", frozenset())
+        185, "what a disk refused is forgotten", "it was passed on, and is not fetched", instead(spreading_module, "LATER", frozenset())
     ),
     PlantedBug(
         27,
