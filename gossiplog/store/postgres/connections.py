@@ -114,7 +114,7 @@ class Connections:
             except asyncpg.CannotConnectNowError:
                 if attempt == _ATTEMPTS - 1:
                     raise
-                await call.wait_for(after(0.1 * 2**attempt))
+                await call.run(asyncio.sleep(0.1 * 2**attempt), lambda _: None)
         # A pooler tells its clients a number of its own.
         self.is_pooled = not await is_so(connection, f"pg_backend_pid() = {connection.get_server_pid():d}")
         settings = await settings_for(connection, self._url, self._durability)
@@ -170,11 +170,3 @@ async def _give_up_if_cancelled(connections: Connections, is_over: trio.Event) -
         if not is_over.is_set():
             connections.thread.loop.call_soon_threadsafe(connections.give_up)
         raise
-
-
-def after(seconds: float) -> asyncio.Future[None]:
-    """Return a future that is done after so many seconds."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-    loop.call_later(seconds, lambda: None if future.done() else future.set_result(None))
-    return future

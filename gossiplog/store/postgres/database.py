@@ -6,19 +6,19 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 from ...errors import ConnectionLost, GossipLogError, LogBusy, NewerVersion, StoreUnavailable
-from ...plan import Plan, Resumable, is_single
+from ...log.requests import ReadPlace
+from ...plan import Plan, Resumable, ask, is_single
 from ..migrate import load_migrations
 from ..writer_cache import WriterCache
 from . import pool as postgres_pool
 from . import transactions
 from .apply import ApplicationStatements, query
 from .connection import Connection
-from .connections import Connections, after
-from .errors import DATABASE_ERRORS, DatabaseFailed, is_lost, translate
+from .connections import Connections
+from .errors import DATABASE_ERRORS, DatabaseFailed, is_lost, translate, translate_uncommitted
 from .notify import Heard, Notifier
 from .pool import Pool
 from .schema import PostgresSchema, find_writer, open_schema
@@ -28,7 +28,7 @@ from .url import PostgresUrl
 T = TypeVar("T")
 
 _ATTEMPTS = 8
-"""Of a read, or of a commit that was lost, each on a connection that breaks, before a caller is told."""
+"""Of a read, each on a connection that breaks, before the caller gets the error."""
 _BACKOFF_FIRST_S, _BACKOFF_LAST_S = 0.05, 2.0
 
 
@@ -133,11 +133,11 @@ class Database:
         """Run a plan as one transaction."""
         writing = await self.begin(call)
         try:
-            result = await self.run(call, writing, plan)
+            result = await writing.run(plan)
         except BaseException:
             await self.rollback(call, writing)
             raise
-        await self.commit(call, writing, may_repeat=not writing.has_executed)
+        await self.commit(call, writing)
         return result
 
     async def begin(self, call: TrioCall) -> transactions.WriteTransaction:
@@ -146,49 +146,15 @@ class Database:
         script = (transactions.begin_turn if has_returned else transactions.begin_as_guest)(self._connections.settings, self._schema.locks)
         connection = await self._begin(call, self._connections.writers, script)
         application = ApplicationStatements(connection, self.url.schema, self._schema.oid, self._schema.relations)
-        writing = transactions.WriteTransaction(connection, self.url.quoted_schema, self._tail, application)
-        calls: list[Any] = [partial(method, call, writing) for method in (self.run, self.execute, self.undo_attempt)]
-        writing.sync = transactions.SyncCalls(calls, application.begin_attempt)
+        writing = transactions.WriteTransaction(connection, self.url, self._tail, application)
         try:
             await writing.begin(self._state, self._schema.locks.listeners)
             if writing.before.schema > len(load_migrations("postgres")):
                 raise NewerVersion(f"{self.url.location} was migrated by a newer gossiplog", hint="upgrade gossiplog")
-        except BaseException as error:
+        except BaseException:
             await self.rollback(call, writing)
-            if isinstance(error, DatabaseFailed):
-                raise self._explain(error.error) from error.error
             raise
         return writing
-
-    async def run(self, call: TrioCall, writing: transactions.WriteTransaction, plan: Plan[T]) -> T:
-        """Run a plan within the transaction."""
-        try:
-            return await writing.run(plan)
-        except DatabaseFailed as failed:
-            raise self._explain(failed.error) from failed.error
-
-    async def execute(
-        self, call: TrioCall, writing: transactions.WriteTransaction, statement: str, parameters: Sequence[Any], is_many: bool
-    ) -> list[tuple[Any, ...]]:
-        """Execute a statement of the application's within the transaction."""
-        writing.has_executed = True
-        try:
-            await writing.flush()
-            if is_many:
-                await writing.application.execute_many(statement, parameters)
-                return []
-            return await writing.application.execute(statement, parameters)
-        except DatabaseFailed as failed:
-            raise self._explain(failed.error) from failed.error
-        except DATABASE_ERRORS as error:
-            raise self._explain(error) from error
-
-    async def undo_attempt(self, call: TrioCall, writing: transactions.WriteTransaction) -> None:
-        """Undo what the application executed since its attempt began."""
-        try:
-            await writing.application.undo_attempt()
-        except DATABASE_ERRORS as error:
-            raise self._explain(error) from error
 
     async def query(self, call: TrioCall, connection: Connection, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Execute a statement that only reads on a snapshot, which an error does not end."""
@@ -202,25 +168,24 @@ class Database:
                 with contextlib.suppress(*DATABASE_ERRORS):
                     await connection.execute("ROLLBACK TO SAVEPOINT gossiplog_start")
 
-    async def commit(self, call: TrioCall, writing: transactions.WriteTransaction, may_repeat: bool) -> None:
+    async def commit(self, call: TrioCall, writing: transactions.WriteTransaction) -> None:
         """Commit.
-
-        Args:
-            may_repeat: Nothing but the log was written, so that a commit that was lost with its connection may be done again.
 
         Raises:
             StoreError: It was rolled back.
-            StoreUnavailable: The connection was lost, and the server could not be asked what became of the commit.
+            ConnectionLost: The connection was lost, and no entry was stored.
+            StoreUnavailable: The connection was lost, and nobody can say whether it was committed.
         """
         try:
             self._state = await writing.commit()
         except DatabaseFailed as failed:
-            is_unknown = writing.is_committing and is_lost(failed.error)
             await self.rollback(call, writing)
-            if not is_unknown:
-                raise self._explain(failed.error) from failed.error
-            await self._settle(call, writing, failed.error, may_repeat=may_repeat and writing.is_repeatable)
-            # Who listens may have begun to since.
+            if not (writing.is_committing and is_lost(failed.error)):
+                raise translate_uncommitted(self.url.location, failed.error) from failed.error
+            if not await self._was_committed(call, writing):
+                message = f"the connection to {self.url.location} was lost before the commit"
+                raise ConnectionLost(message, hint="nothing of it was stored; try again") from failed.error
+            # A process may have begun to listen since.
             self._notifier.note()
             return
         self._connections.writers.release(writing.connection)
@@ -246,48 +211,29 @@ class Database:
             await self.end_snapshot(call, connection)
         return size or 0
 
-    def _explain(self, error: BaseException) -> GossipLogError:
-        """Turn an error within a transaction that was not committed into one of ours."""
-        if is_lost(error) and not isinstance(error, TimeoutError):
-            message = f"the connection to {self.url.location} broke before the commit"
-            return ConnectionLost(message, hint="nothing of it was stored; try again")
-        return translate(self.url.location, error)
+    async def _was_committed(self, call: TrioCall, lost: transactions.WriteTransaction) -> bool:
+        """Find out what became of a COMMIT whose answer never came.
 
-    async def _settle(self, call: TrioCall, lost: transactions.WriteTransaction, error: BaseException, *, may_repeat: bool) -> None:
-        """Find out what became of a COMMIT whose answer never came, and do it again if nothing did.
+        The lock is free only when the lost transaction is over, one way or the other, so what is in the log then is the answer. A
+        transaction without an entry can simply be repeated, unless the application wrote something.
 
-        The lock is free only when the lost transaction is over, whichever way, so what is there then is the answer.
+        Raises:
+            StoreUnavailable: Nobody can say.
         """
-        for _ in range(_ATTEMPTS):
+        if lost.last is None and not lost.has_executed:
+            return False
+        cause: GossipLogError | None = None
+        if lost.last is not None:
             try:
-                writing = await self.begin(call)
+                now = await self.begin(call)
+                try:
+                    return (await now.run(ask(ReadPlace(lost.last.seq)))).key == lost.last.key
+                finally:
+                    await self.rollback(call, now)
             except GossipLogError as unanswered:
-                raise self._unknown() from unanswered
-            try:
-                if lost.last is not None and await transactions.is_there(writing, lost.last):
-                    await self.rollback(call, writing)
-                    return
-                if lost.last is None and not may_repeat:
-                    # No entry of it tells whether it was done.
-                    await self.rollback(call, writing)
-                    raise self._unknown() from error
-                if not may_repeat or (lost.last is not None and writing.before != lost.before):
-                    await self.rollback(call, writing)
-                    message = f"the connection to {self.url.location} was lost before the commit"
-                    raise ConnectionLost(message, hint="nothing of it was stored; try again") from error
-                await writing.repeat(lost.statements, lost.last)
-                # What the plan taught was forgotten with the first attempt.
-                await self.rollback(call, writing)
-                return
-            except DatabaseFailed as again:
-                await self.rollback(call, writing)
-                if not is_lost(again.error):
-                    raise translate(self.url.location, again.error) from again.error
-        raise translate(self.url.location, error) from error
-
-    def _unknown(self) -> StoreUnavailable:
+                cause = unanswered
         message = f"the connection to {self.url.location} was lost during a commit, and nobody can say whether it was done"
-        return StoreUnavailable(message, hint="look whether it is there before you write it again")
+        raise StoreUnavailable(message, hint="look whether it is there before you write it again") from cause
 
     async def _begin(self, call: TrioCall, pool: Pool, script: str) -> Connection:
         """Begin a transaction, on another connection if the first one turns out to be broken.
@@ -306,12 +252,12 @@ class Database:
                 await self._connections.end(pool, connection)
                 if not is_lost(error) or isinstance(error, TimeoutError) or asyncio.get_running_loop().time() + backoff > deadline:
                     raise await self._name_writer(call, translate(self.url.location, error)) from error
-                await call.wait_for(after(backoff))
+                await call.run(asyncio.sleep(backoff), lambda _: None)
                 backoff = min(2 * backoff or _BACKOFF_FIRST_S, _BACKOFF_LAST_S)
             else:
                 return connection
 
-    async def _name_writer(self, call: TrioCall | None, error: GossipLogError) -> GossipLogError:
+    async def _name_writer(self, call: TrioCall, error: GossipLogError) -> GossipLogError:
         """Name the holder in the error of a lock that was waited for in vain, if the holder can be found out."""
         if not isinstance(error, LogBusy):
             return error

@@ -64,6 +64,13 @@ def translate(location: str, error: BaseException) -> errors.StoreError | errors
     return errors.StoreUnavailable(f"{location} cannot be reached: {reason}", hint=hint)
 
 
+def translate_uncommitted(location: str, error: BaseException) -> errors.StoreError | errors.LocalProtocolError:
+    """As `translate`, within a transaction that was not committed: it can be repeated if only the connection broke."""
+    if is_lost(error) and not isinstance(error, TimeoutError):
+        return errors.ConnectionLost(f"the connection to {location} broke before the commit", hint="nothing of it was stored; try again")
+    return translate(location, error)
+
+
 def _translate_code(location: str, error: asyncpg.PostgresError, code: str) -> errors.StoreError:
     reason = str(error).splitlines()[0] if str(error) else code
     if code in _FULL_CODES:

@@ -162,7 +162,7 @@ class PostgresStore:
                 raise
             # A caller that is cancelled from here on is cancelled after the commit.
             with trio.CancelScope(shield=True):
-                await self._call(self._database.commit, writing, not writing.has_executed)
+                await self._call(self._database.commit, writing)
 
     @asynccontextmanager
     async def rehearsal(self) -> AsyncIterator[PostgresStore]:
@@ -210,19 +210,19 @@ class _Transaction:
         self._writing = writing
 
     async def run(self, plan: Plan[T]) -> T:
-        return await self._store._call(self._store._database.run, self._writing, plan)
+        return await self._store._call(lambda call: self._writing.run(plan))
 
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return await self._store._call(self._store._database.execute, self._writing, statement, parameters, False)
+        return await self._store._call(lambda call: self._writing.execute(statement, parameters))
 
     async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        await self._store._call(self._store._database.execute, self._writing, statement, rows, True)
+        await self._store._call(lambda call: self._writing.execute_many(statement, rows))
 
     async def begin_attempt(self) -> None:
         self._writing.application.begin_attempt()
 
     async def undo_attempt(self) -> None:
-        await self._store._call(self._store._database.undo_attempt, self._writing)
+        await self._store._call(lambda call: self._writing.undo_attempt())
 
 
 def find_postgres_pending(url: PostgresUrl) -> tuple[int, list[str]]:

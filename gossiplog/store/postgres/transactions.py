@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -15,7 +16,8 @@ from ..writer_cache import UNKNOWN, WriterCache
 from .answers import LogState, answer, catch_up
 from .apply import ApplicationStatements
 from .connection import Connection
-from .errors import DATABASE_ERRORS, DatabaseFailed
+from .errors import DATABASE_ERRORS, DatabaseFailed, translate_uncommitted
+from .url import PostgresUrl
 from .writes import Statement, as_script, is_write, statements_of
 
 T = TypeVar("T")
@@ -29,8 +31,6 @@ TURN_S = 0.05
 Handing the lock on at each commit doubles what an append costs: the next process has to be woken, finds the processor's caches cold, and
 must read what the others wrote. Measured: 3.1 ms of CPU, client and server, instead of 1.6, with four processes on two cores.
 """
-_REPEATED_MAX = 64
-"""Statements that are kept until the commit; a group of a thousand entries takes ten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,33 +138,30 @@ class SyncCalls:
     """The transaction as plain calls, for an application's plain functions, which run in a thread beside the loop: see `SyncTransaction`.
 
     Each call waits for the loop.
-
-    Args:
-        calls: Run a plan; execute a statement, with parameters or with rows of them; undo an attempt.
     """
 
-    def __init__(self, calls: Sequence[Callable[..., Coroutine[Any, Any, Any]]], begin_attempt: Callable[[], None]) -> None:
-        self._run, self._execute, self._undo_attempt = calls
-        self.begin_attempt = begin_attempt
+    def __init__(self, writing: WriteTransaction) -> None:
+        self.begin_attempt = writing.application.begin_attempt
+        self._writing = writing
         self._loop = asyncio.get_running_loop()
 
     def run(self, plan: Plan[T]) -> T:
         """See `SyncTransaction.run`."""
-        result: T = self._wait(self._run(plan))
+        result: T = self._wait(self._writing.run(plan))
         return result
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """See `SyncTransaction.execute`."""
-        rows: list[tuple[Any, ...]] = self._wait(self._execute(statement, parameters, False))
+        rows: list[tuple[Any, ...]] = self._wait(self._writing.execute(statement, parameters))
         return rows
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """See `SyncTransaction.execute_many`."""
-        self._wait(self._execute(statement, rows, True))
+        self._wait(self._writing.execute_many(statement, rows))
 
     def undo_attempt(self) -> None:
         """See `SyncTransaction.undo_attempt`."""
-        self._wait(self._undo_attempt())
+        self._wait(self._writing.undo_attempt())
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -177,79 +174,101 @@ class WriteTransaction:
     begin, to look whether another process has written, and to write and commit.
 
     Attributes:
+        before: The state of the log at its beginning.
         is_heard: Whether another process may be listening for its commit.
-        statements: All that was to be written so far, while it is little enough to be done again.
         last: The last entry that was written; None if there was none.
         is_committing: Whether COMMIT was sent, so that an error may hide that it was done.
-        sync: What a function that a plan calls is given.
+        has_executed: Whether the application executed anything.
     """
 
-    sync: SyncCalls
-
-    def __init__(self, connection: Connection, schema: str, tail: WriterCache, application: ApplicationStatements) -> None:
+    def __init__(self, connection: Connection, url: PostgresUrl, tail: WriterCache, application: ApplicationStatements) -> None:
         self.connection = connection
-        self.fetch = Fetcher(connection, schema)
         self.before = NOTHING_KNOWN
         self.is_heard = True
-        self.statements: list[Statement] = []
         self.last: Row | None = None
         self.is_committing = False
-        self.is_repeatable = True
         self.application = application
         self.has_executed = False
+        self._fetch = Fetcher(connection, url.quoted_schema)
+        self._location = url.location
+        self._sync = SyncCalls(self)
         self._tail = tail
-        self._sent = 0
+        self._unsent: list[Statement] = []
         self._is_rebuilt = False
 
     async def begin(self, known: LogState, listener_lock: tuple[int, int]) -> None:
         """Learn what others have written since `known`, and whether they listen; the connection's transaction has begun."""
-        self.before, self.is_heard = await catch_up(self.fetch, self._tail, known, listener_lock)
+        with self._translated():
+            self.before, self.is_heard = await catch_up(self._fetch, self._tail, known, listener_lock)
 
     async def run(self, plan: Plan[T]) -> T:
         """Run a plan that reads and writes."""
-        return await run_plan_async(plan, self._answer)
+        with self._translated():
+            return await run_plan_async(plan, self._answer)
 
-    async def flush(self) -> None:
-        """Send what was written and not sent yet."""
-        statements = self.statements[self._sent :]
-        if not statements:
-            return
-        self._sent = len(self.statements)
-        if len(self.statements) > _REPEATED_MAX:
-            # A repair, which writes the whole log.
-            self.is_repeatable = False
-            self.statements, self._sent = [], 0
-        script = as_script(statements)
-        if script is not None:
-            await self.fetch.execute(script)
-            return
-        for statement, parameters in statements:
-            await self.fetch(statement, *parameters)
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute a statement of the application's. Raises as `ApplicationStatements.execute`, as the methods below."""
+        await self._begin_executing()
+        with self._translated(DATABASE_ERRORS):
+            return await self.application.execute(statement, parameters)
+
+    async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute a statement of the application's for each row of parameters."""
+        await self._begin_executing()
+        with self._translated(DATABASE_ERRORS):
+            await self.application.execute_many(statement, rows)
+
+    async def undo_attempt(self) -> None:
+        """Undo what the application executed since its attempt began."""
+        with self._translated(DATABASE_ERRORS):
+            await self.application.undo_attempt()
 
     async def commit(self) -> LogState:
-        """Send what is left and commit; return the state after it."""
-        statements = self.statements[self._sent :]
-        script = as_script(statements)
+        """Send what is left and commit; return the state after it.
+
+        Raises:
+            DatabaseFailed: It was not committed, or with `is_committing`, that is not known.
+        """
+        script = as_script(self._unsent)
         if script is None:
-            await self.flush()
+            await self._flush()
             script = ""
         self.is_committing = True
-        await self.fetch.execute(f"{script}; COMMIT" if script else "COMMIT")
+        await self._fetch.execute(f"{script}; COMMIT" if script else "COMMIT")
         if self._is_rebuilt:
             return NOTHING_KNOWN
         return self.before if self.last is None else self.before._replace(seq=self.last.seq)
 
-    async def repeat(self, statements: list[Statement], last: Row | None) -> LogState:
-        """Do again, and commit, what a lost transaction was to do that began from the same state."""
-        self.statements, self.last, self._sent = list(statements), last, 0
-        return await self.commit()
+    @contextmanager
+    def _translated(self, errors: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+        try:
+            yield
+        except DatabaseFailed as failed:
+            raise translate_uncommitted(self._location, failed.error) from failed.error
+        except errors as error:
+            raise translate_uncommitted(self._location, error) from error
+
+    async def _begin_executing(self) -> None:
+        self.has_executed = True
+        with self._translated():
+            await self._flush()
+
+    async def _flush(self) -> None:
+        """Send what was written and not sent yet."""
+        statements, self._unsent = self._unsent, []
+        script = as_script(statements)
+        if script:
+            await self._fetch.execute(script)
+        elif script is None:
+            for statement, parameters in statements:
+                await self._fetch(statement, *parameters)
 
     async def _answer(self, request: Request[Any]) -> Any:
         if isinstance(request, Call):
             # The function waits for what it asks, which this loop answers meanwhile.
-            return await asyncio.to_thread(request.function, self.sync)
+            return await asyncio.to_thread(request.function, self._sync)
         if is_write(request):
-            self.statements += statements_of(request)
+            self._unsent += statements_of(request)
             if isinstance(request, WriteEntries):
                 self.last = request.rows[-1]
             self._is_rebuilt = self._is_rebuilt or isinstance(request, (ClearDerived, WriteApplication))
@@ -257,13 +276,7 @@ class WriteTransaction:
             return None
         found = self._tail.known(request)
         if found is UNKNOWN:
-            await self.flush()
-            found = await answer(self.fetch, request)
+            await self._flush()
+            found = await answer(self._fetch, request)
             self._tail.learn(request, found)
         return found
-
-
-async def is_there(writing: WriteTransaction, row: Row) -> bool:
-    """Look within a transaction whether an entry was written by one whose end is not known."""
-    rows = await writing.fetch("SELECT key FROM {log}.entries WHERE seq = $1", row.seq)
-    return bool(rows) and rows[0][0] == row.key
