@@ -177,7 +177,13 @@ class Shelf:
 
     @block("shelf.connect")
     async def connect(
-        self, url: str, *, topics: Collection[str] = (), tls: ssl.SSLContext | None = None, token: str | None = None
+        self,
+        url: str,
+        *,
+        topics: Collection[str] = (),
+        tls: ssl.SSLContext | None = None,
+        token: str | None = None,
+        identity: Signer | None = None,
     ) -> AsyncIterator[None]:
         """Keep logs connected to a hub for the length of a block, each at its topic below a URL, while they are open.
 
@@ -186,7 +192,7 @@ class Shelf:
         Args:
             url: `ws://HOST:PORT` or `wss://…`, without a topic.
             topics: Those that are kept open for it, and created if need be; others are connected while somebody has them open.
-            tls, token: As for `log.connect`.
+            tls, token, identity: As for `log.connect`.
 
         Raises:
             LocalProtocolError: The URL or a topic is malformed.
@@ -196,7 +202,7 @@ class Shelf:
 
         @asynccontextmanager
         async def connected(log: Replica) -> AsyncIterator[None]:
-            async with connect(log, at_topic(url, log.topic), tls=tls, token=token, connections=connections):
+            async with connect(log, at_topic(url, log.topic), tls=tls, token=token, identity=identity, connections=connections):
                 yield
 
         async with open_hub_connections() as connections, AsyncExitStack() as stack:

@@ -157,18 +157,18 @@ class Mounted:
             service, rights = await stack.enter_async_context(hub.entered(topic, caller, client))
             await visit.accept()
             websocket = AsgiWebSocket(visit.receive, visit.send)
-            await ClientConnection(hub, caller, client, port, place).serve(websocket, service, rights, stack.pop_all())
+            serving = ClientConnection(hub, caller, client, port, _local(visit.scope), place)
+            await serving.serve(websocket, service, rights, stack.pop_all())
 
     async def _serve_http(self, visit: _Visit, known: Known, client: str) -> None:
         caller = Caller(self._limits.access, visit.request.token, known)
         query = visit.request.target.partition("?")[2].encode("latin-1")
-        host, port = visit.scope.get("server") or ("", 0)
         inner = {name: visit.scope[name] for name in _KEPT if name in visit.scope} | {
             "path": visit.root + visit.path,
             "root_path": visit.root,
             "query_string": query,
             "client": (client, 0),
-            "server": (host, port or 0),
+            "server": _local(visit.scope),
             "state": {"caller": caller, "memory": self._memory},
             "extensions": {},
         }
@@ -266,6 +266,12 @@ async def refuse_as_closed(scope: Scope, receive: Receive, send: Send) -> None:
 _CLOSED = Refusal(503, "the log is closed")
 _KEPT = ("type", "asgi", "http_version", "method", "scheme", "raw_path", "headers")
 """Of a scope. What the application around put there is none of ours."""
+
+
+def _local(scope: Scope) -> tuple[str, int]:
+    """Return the address and port that a connection came to; of a Unix socket, nothing that a client can mean."""
+    host, port = scope.get("server") or ("", 0)
+    return host, port or 0
 
 
 def _split(scope: Scope) -> tuple[str, str]:

@@ -10,20 +10,17 @@ Source: docs/operations.md, "A did instead of a token".
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from ..codec import plain_json
 from ..errors import DecodeError
 from ..net.ground.journal import note
-from ..net.ground.proof import CHALLENGE_S, TOKEN_S, DidProof, Refusal
+from ..net.ground.proof import CHALLENGE_S, PROOF_BYTES_MAX, TOKEN_S, Refusal, read_proof
 from ..net.hub.server import Hub
 from .http.requests import check_parameters, reading
 
-_BODY_BYTES_MAX = 4_096
 _UNSTORED = {"Cache-Control": "no-store"}
 
 
@@ -45,8 +42,11 @@ class ProvingApi:
         """POST token."""
         check_parameters(request)
         self._check()
-        async with reading(request, _BODY_BYTES_MAX) as body:
-            proof = _read_proof(body)
+        async with reading(request, PROOF_BYTES_MAX) as body:
+            try:
+                proof = read_proof(body)
+            except DecodeError as error:
+                raise HTTPException(400, str(error)) from None
         # Our names are the connection's own address and those that the operator gives; a header never counts.
         is_for_us = self._hub.goes_by(proof.host, request.scope["server"])
         answer = self._access.prove(self._topic, proof) if is_for_us else _not_ours(proof.host)
@@ -64,16 +64,3 @@ class ProvingApi:
 def _not_ours(host: str) -> Refusal:
     hint = "use its address, or have it served with --host and that name"
     return Refusal(401, f"this was signed for {host}, which is no name of this server: {hint}")
-
-
-def _read_proof(body: bytes) -> DidProof:
-    """Read a proof from JSON, which has exactly four strings. None may contain a line break, because lines separate them in what is
-    signed."""
-    try:
-        found: Any = plain_json.decode(body)
-        did, host, challenge, signature = (found.pop(name) for name in ("did", "host", "challenge", "signature"))
-        if found or not all(isinstance(each, str) and each.isascii() and each.isprintable() for each in (did, host, challenge)):
-            raise ValueError
-        return DidProof(did, host, challenge, bytes.fromhex(signature))
-    except (ValueError, KeyError, TypeError, AttributeError, DecodeError):
-        raise HTTPException(400, 'a proof is {"did": "…", "host": "…", "challenge": "…", "signature": "…"}') from None

@@ -198,11 +198,15 @@ class Access:
         refusal = self.proofs.refusal(topic, proof)
         if refusal is not None:
             return refusal
-        # Not before, or anybody could find out who is let in. Who is no member is served as everybody is, where everybody may do something.
-        rules, members = self.of(topic), self._members.get(topic)
-        if proof.did not in rules.dids and (members is None or not (proof.did in members or rules.anonymous)):
+        # Not before, or anybody could find out who is let in.
+        if not self.knows(topic, proof.did):
             return Refusal(403, f"{proof.did} is not let in here")
         return self.proofs.token(topic, proof)
+
+    def knows(self, topic: str, did: str) -> bool:
+        """Whether a did is let in by its name: by the rules, or by a log with members, where a stranger has the rights of everybody."""
+        rules, members = self.of(topic), self._members.get(topic)
+        return did in rules.dids or (members is not None and (did in members or bool(rules.anonymous)))
 
     def _name(self, token: str) -> str | None:
         """Find a token. All are compared, each in constant time, so that nothing can be learned from how long it takes."""

@@ -3,23 +3,28 @@
 What is signed names the did, the server as the client knows it, the log, and the challenge, so that it is of no use anywhere else. It
 begins as no entry does, which begins with `{` or with a map of CBOR, and as nothing that libp2p signs.
 
-The server keeps nothing of a challenge before it is answered: it knows its own again by a MAC, and so it does tokens.
+The server keeps nothing of a challenge before it is answered: it knows its own again by a MAC, and so it does tokens. On a connection a
+challenge is for the stream that it came on, and no token is needed.
 
-Source: docs/operations.md, "A did instead of a token".
+Source: docs/operations.md, "A did instead of a token"; docs/spec/sync.md, "Several logs on one connection".
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import secrets
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 import trio
 
+from ...codec import plain_json
 from ...codec.did import ED25519_CODE, decode_did, encode_did
 from ...entry import ed25519
+from ...entry.signing import Signer
 from ...errors import DecodeError
 
 
@@ -41,6 +46,7 @@ TOKEN_S = 300.0
 """For which a token lets in. A client that is connected by then stays."""
 ANSWERED_MAX = 32
 """Challenges that one did may answer in `CHALLENGE_S`: of these the server has to remember that they were."""
+PROOF_BYTES_MAX = 4_096
 PROVEN = "did."
 """What such a token begins with."""
 _DID = "did:key:"
@@ -78,6 +84,38 @@ def is_own_name(did: str) -> bool:
     return code == ED25519_CODE and len(key) == ed25519.PUBLIC_KEY_BYTES and encode_did(code, key) == did
 
 
+def make_proof(identity: Signer, host: str, topic: str, challenge: str) -> bytes:
+    """Sign a challenge, and return a `DidProof` as JSON."""
+    signature = identity.sign(statement(identity.did, host, topic, challenge))
+    return json.dumps({"did": identity.did, "host": host, "challenge": challenge, "signature": signature.hex()}).encode()
+
+
+def read_proof(said: bytes) -> DidProof:
+    """Read a proof from JSON, which has exactly four strings. None may contain a line break, because lines separate them in what is signed.
+
+    Raises:
+        DecodeError: It is none.
+    """
+    try:
+        found: Any = plain_json.decode(said)
+        did, host, challenge, signature = (found.pop(name) for name in ("did", "host", "challenge", "signature"))
+        if found or not all(isinstance(each, str) and each.isascii() and each.isprintable() for each in (did, host, challenge)):
+            raise ValueError
+        return DidProof(did, host, challenge, bytes.fromhex(signature))
+    except (ValueError, KeyError, TypeError, AttributeError, DecodeError):
+        raise DecodeError('a proof is {"did": "…", "host": "…", "challenge": "…", "signature": "…"}') from None
+
+
+def flaw(topic: str, proof: DidProof) -> Refusal | None:
+    """Say why a proof for a log is none, whoever made its challenge; None if it is one."""
+    if not is_own_name(proof.did):
+        return Refusal(401, "this is no did:key of an Ed25519 key")
+    _, key = decode_did(proof.did)
+    if not ed25519.verify_strictly(key, proof.signature, statement(proof.did, proof.host, topic, proof.challenge)):
+        return Refusal(401, "the signature does not verify")
+    return None
+
+
 class Proofs:
     """Gives challenges, and tokens for their answers. No other server knows them again, nor does this one after a restart."""
 
@@ -95,13 +133,7 @@ class Proofs:
         """Say why a proof is none; None if it is one. Whether it was brought before is asked by `token`."""
         if self._deadline_s(proof.challenge) <= trio.current_time():
             return Refusal(401, "this challenge is not of this server, or more than a minute old: ask for another")
-        if not is_own_name(proof.did):
-            return Refusal(401, "this is no did:key of an Ed25519 key")
-        _, key = decode_did(proof.did)
-        said = statement(proof.did, proof.host, topic, proof.challenge)
-        if not ed25519.verify_strictly(key, proof.signature, said):
-            return Refusal(401, "the signature does not verify")
-        return None
+        return flaw(topic, proof)
 
     def token(self, topic: str, proof: DidProof) -> str | Refusal:
         """Return a token for a proof that is one, of a did that is let in."""

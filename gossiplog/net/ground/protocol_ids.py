@@ -14,6 +14,7 @@ PING_PROTOCOLS = ("/canvas/ping/1.0.0", "/ipfs/ping/1.0.0")
 
 _IN_PARTS = "/gossiplog/v1/"
 _REFUSALS = "/gossiplog/refusals/1/"
+_PROOF = "/gossiplog/proof/1/"
 _OF_LOGS = ("/canvas/v1/", "/gossiplog/")
 
 
@@ -47,6 +48,16 @@ def topic_of_refusals(protocol: str) -> str | None:
     return protocol.removeprefix(_REFUSALS) if protocol.startswith(_REFUSALS) else None
 
 
+def proof_protocol(topic: str) -> str:
+    """Return the id of streams on which a client proves a did to a hub, for one more log on a connection. Only we speak this."""
+    return f"{_PROOF}{topic}"
+
+
+def topic_of_proof(protocol: str) -> str | None:
+    """Return the topic in such an id, whatever it is; None of other ids."""
+    return protocol.removeprefix(_PROOF) if protocol.startswith(_PROOF) else None
+
+
 def presence_protocol(topic: str) -> str:
     """Return the id of streams of what is true only now, which only we speak."""
     return f"/gossiplog/presence/1/{topic}"
@@ -54,7 +65,8 @@ def presence_protocol(topic: str) -> str:
 
 def is_of_another(protocol: str, topic: str) -> bool:
     """Whether streams of this id are another log's: they bear a topic, and not this one."""
-    own = (push_protocol(topic), *sync_protocols(topic), reconcile_protocol(topic), refusals_protocol(topic), presence_protocol(topic))
+    ours = (reconcile_protocol, refusals_protocol, proof_protocol, presence_protocol)
+    own = (push_protocol(topic), *sync_protocols(topic), *(protocol_of(topic) for protocol_of in ours))
     return protocol.startswith(_OF_LOGS) and protocol not in own
 
 

@@ -26,6 +26,7 @@ from ...replica.log import Replica
 from ...sync.refusals import Refused
 from ...tasks.nursery import open_service_nursery
 from ..ground.journal import note
+from ..ground.proof import is_own_name
 from ..ground.protocol_ids import refusals_protocol
 from ..service.peers import PeerConnection, PeerConnectionState
 from ..service.refusals import STREAMS_A_LOG, read_refusals
@@ -35,7 +36,7 @@ from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import Handler, Stream
 from ..transport.tcp import dial_tcp
 from ..transport.websocket import WebSocketStream, connect_websocket
-from .proving import prove
+from .proving import prove, prove_on
 
 DIAL_S = 10.0
 STABLE_S = 10.0
@@ -73,13 +74,13 @@ class HubUrl:
     identity: Signer | None = field(default=None, repr=False)
 
     def server_of(self, topic: str) -> HubUrl | None:
-        """Return where the server is, if this is a log's place there; None where it is not, or a did is proved for this log alone."""
+        """Return where the server is, if this is a log's place there; None where it is not. No identity is of the server."""
         path, mark, query = self.target.partition("?")
         shown, _, _ = self.url.partition("?")
         end = f"/{quote(topic)}"
-        if self.identity is not None or not path.endswith(end):
+        if not path.endswith(end):
             return None
-        return replace(self, url=shown.removesuffix(end), target=path.removesuffix(end) + mark + query)
+        return replace(self, url=shown.removesuffix(end), target=path.removesuffix(end) + mark + query, identity=None)
 
 
 def parse_url(url: str, *, token: str | None = None, headers: Mapping[str, str] | None = None, identity: Signer | None = None) -> HubUrl:
@@ -313,7 +314,9 @@ class HubConnections:
         self, topic: str, handlers: Mapping[str, Handler], hub: HubUrl, tls: ssl.SSLContext | None, origin: str | None
     ) -> tuple[_HubConnection, Stream | None]:
         place = hub.server_of(topic)
-        server = _Server() if place is None else self._servers.setdefault((place, tls, origin), _Server())
+        # Two dids share no connection, though each would prove itself for its logs: a ban is the connection's.
+        did = hub.identity and hub.identity.did
+        server = _Server() if place is None else self._servers.setdefault((place, did, tls, origin), _Server())
         failures = server.failures
         async with server.dialling:
             connection = server.connection
@@ -341,11 +344,14 @@ class HubConnections:
         try:
             if not connection.is_for_one:
                 connection.handlers.update(handlers)
+                if hub.identity is not None and is_own_name(hub.identity.did):
+                    with trio.fail_after(DIAL_S):
+                        await prove_on(muxed, hub.host_header, topic, hub.identity)
                 stream = await muxed.open_stream([refusals_protocol(topic)])
                 muxed.muxer.streams_max += STREAMS_A_LOG
         except ProtocolNotSupported:
             connection.is_for_one = True
-        except GossipLogError as error:
+        except (GossipLogError, trio.TooSlowError) as error:
             if muxed.is_over:
                 raise CannotConnect(f"the connection with {hub.url} was lost: {error}") from None
             note("log refused on a shared connection", level=logging.DEBUG, hub=hub.url, reason=str(error))

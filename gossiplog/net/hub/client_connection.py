@@ -1,7 +1,7 @@
 """One client's connection to a hub, and the logs that it uses there: that of its URL, and others for which it opens a stream of refusals.
 
 A log is used until either side ends that stream, and the connection lasts until no log is used. Each log is asked for by the rights that
-the client came with, is opened as for a connection of its own, and goes on by itself.
+the client came with, or those of a did that it has proved for that log; it is opened as for a connection of its own, and goes on by itself.
 
 Source: docs/spec/sync.md, "Several logs on one connection".
 """
@@ -22,7 +22,8 @@ from ...tasks.nursery import open_service_nursery
 from ..ground.access import Caller, Rights
 from ..ground.admission import Admission, Place, Refused, Worth
 from ..ground.journal import note
-from ..ground.protocol_ids import topic_of_refusals
+from ..ground.proof import Refusal
+from ..ground.protocol_ids import topic_of_proof, topic_of_refusals
 from ..service.peers import PeerConnection
 from ..service.pubsub_host import PubsubHost
 from ..service.refusals import STREAMS_A_LOG
@@ -30,6 +31,7 @@ from ..service.service import Service
 from ..transport.flushes import Flushes
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import ByteStream, Connection, EndKind, Handler, PromptHandler, Stream
+from .proving import take_proof
 
 LOGS_MAX = 256
 """Logs on one connection."""
@@ -45,6 +47,12 @@ class ServedLogs(Protocol):
     def entered(self, topic: str, caller: Caller, address: str) -> AbstractAsyncContextManager[tuple[Service, Rights]]:
         """Use a log for a client's connection for the length of a block. Raises Refused."""
 
+    def knowing_members(self, topic: str) -> AbstractAsyncContextManager[None]:
+        """Have a log open for the length of a block, if its own entries say who may do what."""
+
+    def goes_by(self, host: str, local: tuple[str, int]) -> bool:
+        """Whether a client that dialled this host means us, on a connection to this address of ours."""
+
 
 class ClientConnection(Mapping[str, Handler]):
     """What a client's connection serves at the moment, by protocol id.
@@ -54,32 +62,37 @@ class ClientConnection(Mapping[str, Handler]):
         caller: What the client may.
         address: Where it comes from.
         port: The client's port, or that of its proxy.
+        local: Our own address and port on the connection.
         place: The connection's place among those allowed.
     """
 
-    def __init__(self, hub: ServedLogs, caller: Caller, address: str, port: int, place: Place) -> None:
+    def __init__(self, hub: ServedLogs, caller: Caller, address: str, port: int, local: tuple[str, int], place: Place) -> None:
         self._hub = hub
         self._caller = caller
         self._address = address
         self._port = port
+        self._local = local
         self._place = place
         # None while a log is about to be used, and the topics of those that are asked for.
         self._links: dict[str, PeerConnection | None] = {}
         self._asked: set[str] = set()
         self._handlers: dict[str, Handler] = {}
         self._others = PromptHandler(self._use_another, is_deliberate=True)
+        # Who asks next for a log for which a did was proved, by topic.
+        self._proven: dict[str, Caller] = {}
         self._host: PubsubHost
         self._muxed: MuxedConnection
         self._nursery: trio.Nursery
 
     def __getitem__(self, protocol: str) -> Handler:
-        handler = self._handlers.get(protocol)
+        if (handler := self._handlers.get(protocol)) is not None:
+            return handler
         # What an application said of a caller, it said of one log.
-        if handler is None and topic_of_refusals(protocol) is not None and self._caller.known is None:
+        if self._caller.known is None and topic_of_refusals(protocol) is not None:
             return self._others
-        if handler is None:
-            raise KeyError(protocol)
-        return handler
+        if self._caller.known is None and topic_of_proof(protocol) is not None:
+            return self._take_proof
+        raise KeyError(protocol)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._handlers)
@@ -104,7 +117,7 @@ class ClientConnection(Mapping[str, Handler]):
                 # The nursery outlives all streams, which may ask for one more log.
                 async with muxing as self._muxed:
                     self._place.worth = self._worth
-                    self._nursery.start_soon(self._use, service, rights, using)
+                    self._nursery.start_soon(self._use, service, rights, self._caller, using)
                     await self._muxed.wait_ended()
                 self._nursery.cancel_scope.cancel()
 
@@ -115,6 +128,21 @@ class ClientConnection(Mapping[str, Handler]):
         self._links[service.topic] = None
         self._handlers.update(service.handlers)
 
+    async def _take_proof(self, connection: Connection, stream: Stream) -> None:
+        """Have the client prove a did for one log, which it then asks for by the rights of that did."""
+        topic, access = topic_of_proof(stream.protocol) or "", self._hub.admission.limits.access
+        proof = await take_proof(stream, topic)
+        if not isinstance(proof, Refusal) and not self._hub.goes_by(proof.host, self._local):
+            proof = Refusal(401, f"this was signed for {proof.host}, which is no name of this server")
+        if isinstance(proof, Refusal):
+            raise StreamReset(proof.reason)
+        async with self._hub.knowing_members(topic):
+            # Any number of dids can be made, so one that has no rights of its own is nobody: it is counted by its address.
+            caller = Caller(access, known=proof.did) if access.knows(topic, proof.did) else Caller(access)
+        if len(self._proven) >= LOGS_MAX:
+            raise StreamReset("too many proofs for logs that were not asked for")
+        self._proven[topic] = caller
+
     async def _use_another(self, connection: Connection, stream: Stream) -> None:
         """Use one more log, and then serve the stream as that of the first one."""
         topic = topic_of_refusals(stream.protocol) or ""
@@ -122,7 +150,7 @@ class ClientConnection(Mapping[str, Handler]):
             raise StreamReset("too many logs at once")
         self._asked.add(topic)
         try:
-            await self._nursery.start(self._enter, topic)
+            await self._nursery.start(self._enter, topic, self._proven.pop(topic, self._caller))
         except Refused as refusal:
             raise StreamReset(str(refusal)) from None
         finally:
@@ -130,18 +158,18 @@ class ClientConnection(Mapping[str, Handler]):
         if (handler := self._handlers.get(stream.protocol)) is not None:
             await handler(connection, stream)
 
-    async def _enter(self, topic: str, *, task_status: trio.TaskStatus[None]) -> None:
+    async def _enter(self, topic: str, caller: Caller, *, task_status: trio.TaskStatus[None]) -> None:
         """Use one more log until it is given up. Refused, where it is, before it is used."""
         muxer = self._muxed.muxer
         async with AsyncExitStack() as using:
             using.enter_context(self._hub.admission.further_log(self._address))
-            service, rights = await using.enter_async_context(self._hub.entered(topic, self._caller, self._address))
+            service, rights = await using.enter_async_context(self._hub.entered(topic, caller, self._address))
             if service.host is not self._host:
                 raise Refused("this log has a connection of its own")
             self._begin(service)
             muxer.streams_max += STREAMS_A_LOG
             try:
-                await self._use(service, rights, using.pop_all(), task_status=task_status)
+                await self._use(service, rights, caller, using.pop_all(), task_status=task_status)
             finally:
                 muxer.streams_max -= STREAMS_A_LOG
 
@@ -149,6 +177,7 @@ class ClientConnection(Mapping[str, Handler]):
         self,
         service: Service,
         rights: Rights,
+        caller: Caller,
         using: AsyncExitStack,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -161,7 +190,7 @@ class ClientConnection(Mapping[str, Handler]):
         try:
             async with using, attaching as link:
                 self._links[topic] = link
-                did = self._caller.did(topic)
+                did = caller.did(topic)
                 if did is not None:
                     link.start(partial(self._end_with_role, topic, did, rights))
                 note("client connected", peer=muxed.peer, topic=topic)

@@ -1,24 +1,31 @@
-"""How a client proves to a hub that a did is its own, and what it gets for it: a token.
+"""How a client proves to a hub that a did is its own: by HTTP, for a token to connect with, or on a connection, for one more log there.
 
-Source: docs/operations.md, "A did instead of a token".
+Source: docs/operations.md, "A did instead of a token"; docs/spec/sync.md, "Several logs on one connection".
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Awaitable, Callable
 
+import trio
+
 from ...codec import plain_json
+from ...codec.framing import FrameDecoder, encode_frame
 from ...entry.signing import Signer
-from ...errors import DecodeError, RemoteProtocolError
-from ..ground.proof import is_own_name, statement
+from ...errors import DecodeError, RemoteProtocolError, StreamReset
+from ..ground.proof import CHALLENGE_S, PROOF_BYTES_MAX, DidProof, Refusal, flaw, is_own_name, make_proof, read_proof
+from ..ground.protocol_ids import proof_protocol
 from ..transport.http_request import request
+from ..transport.stream import Connection, Stream, opened_stream
 from ..transport.tcp import TcpStream
 
 _ANSWER_BYTES_MAX = 16 * 1024
 _CHALLENGE_CHARS_MAX = 1_024
 _TOKEN_CHARS_MAX = 4_096
 _SAID_CHARS = 300
+_CHALLENGE_BYTES = 16
 
 
 async def prove(dial: Callable[[], Awaitable[TcpStream]], host: str, target: str, identity: Signer) -> str | None:
@@ -48,9 +55,7 @@ async def prove(dial: Callable[[], Awaitable[TcpStream]], host: str, target: str
         raise RemoteProtocolError(f"{host} answered something else than a challenge")
     if not is_own_name(identity.did):
         raise RemoteProtocolError(f"{host} lets in Ed25519 keys, which {identity.did} is none of")
-    signature = identity.sign(statement(identity.did, host, topic, challenge))
-    proof = {"did": identity.did, "host": host, "challenge": challenge, "signature": signature.hex()}
-    status, said = await _ask(dial, host, base + "token", json.dumps(proof).encode())
+    status, said = await _ask(dial, host, base + "token", make_proof(identity, host, topic, challenge))
     if status != 200:
         reason = said[:_SAID_CHARS].decode("utf-8", "replace").strip()
         raise RemoteProtocolError(f"the proof of {identity.did} was answered {status}: {reason}")
@@ -58,6 +63,58 @@ async def prove(dial: Callable[[], Awaitable[TcpStream]], host: str, target: str
     if token is None:
         raise RemoteProtocolError(f"{host} answered something else than a token")
     return token
+
+
+async def prove_on(connection: Connection, host: str, topic: str, identity: Signer) -> None:
+    """Prove to a hub on a connection that a did is ours, for one log that is asked for next. The caller sets a deadline.
+
+    Args:
+        host: As for `prove`.
+
+    Raises:
+        ProtocolNotSupported: The hub takes no proofs on a connection.
+        StreamReset: It did not take this one, or the connection ended.
+        RemoteProtocolError: It answers something else than a challenge.
+    """
+    async with opened_stream(connection, [proof_protocol(topic)]) as stream:
+        challenge = _word(await _receive_frame(stream), "challenge", _CHALLENGE_CHARS_MAX)
+        if challenge is None:
+            raise RemoteProtocolError(f"{host} answered something else than a challenge")
+        await stream.send_all(encode_frame(make_proof(identity, host, topic, challenge)))
+        # Its end says that the proof is taken.
+        while await stream.receive_some():
+            pass
+
+
+async def take_proof(stream: Stream, topic: str) -> DidProof | Refusal:
+    """Have the client that opened a stream prove a did for one log, by a challenge that is of use on this stream alone.
+
+    Returns:
+        The proof, of which the caller has yet to check the host; or why there is none.
+
+    Raises:
+        StreamReset: The client went away.
+    """
+    challenge = secrets.token_hex(_CHALLENGE_BYTES)
+    await stream.send_all(encode_frame(json.dumps({"challenge": challenge}).encode()))
+    with trio.move_on_after(CHALLENGE_S):
+        try:
+            proof = read_proof(await _receive_frame(stream))
+        except DecodeError as error:
+            return Refusal(400, str(error))
+        if proof.challenge != challenge:
+            return Refusal(401, "this challenge is not of this stream")
+        return flaw(topic, proof) or proof
+    return Refusal(401, "no proof came within a minute")
+
+
+async def _receive_frame(stream: Stream) -> bytes:
+    """Receive one frame, which is all that the other side sends before it is answered."""
+    frames = FrameDecoder(PROOF_BYTES_MAX)
+    while data := await stream.receive_some():
+        for frame in frames.take(data):
+            return frame
+    raise StreamReset("the other side ended a proof half way")
 
 
 def _word(said: bytes, name: str, chars_max: int) -> str | None:

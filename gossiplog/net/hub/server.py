@@ -360,7 +360,7 @@ class Hub:
                         service, rights = await stack.enter_async_context(self.entered(topic, caller, client))
                         with trio.fail_after(self.admission.limits.handshake_s):
                             websocket = await accept_websocket(connection, head, head.subprotocol)
-                        serving = ClientConnection(self, caller, client, remote[1], place)
+                        serving = ClientConnection(self, caller, client, remote[1], connection.local_address(), place)
                         await serving.serve(websocket, service, rights, stack.pop_all())
         except NotLetIn as refusal:
             await self._refuse_websocket(connection, head, refusal)
