@@ -1,4 +1,4 @@
-"""What all routers share: peers and their topics, announcements, the seen cache, validation, delivery, retries."""
+"""The base of all routers: peers and their topics, announcements, the seen cache, validation, delivery, retries, the heartbeat."""
 
 from __future__ import annotations
 
@@ -19,21 +19,19 @@ if TYPE_CHECKING:
     from .router import ScoreParts
     from .rpc import OverlayMessage
 
+HEARTBEAT = TimerToken("heartbeat")
 RETRY = TimerToken("retry")
 
 
 class Hooks:
-    """The methods that a router may implement; by default they do nothing. Floodsub implements little more than the required ones.
-
-    The first three are required.
-    """
+    """The methods that a router implements. The first three are required, the others do nothing by default."""
 
     def _recipients(self, message: Message, source: PeerId) -> list[PeerId]:
         """The peers to which an accepted message is forwarded, never its source."""
         raise NotImplementedError  # pragma: no cover - every router has its own
 
     def _publish_fates(self, message: Message) -> list[tuple[PeerId, Fate]]:
-        """What becomes of an own message, for each peer of its topic."""
+        """The fate of a message of our own, for each peer of its topic."""
         raise NotImplementedError  # pragma: no cover - every router has its own
 
     def _ready_min(self) -> int:
@@ -41,7 +39,7 @@ class Hooks:
         raise NotImplementedError  # pragma: no cover - every router has its own
 
     def _backoff_until(self, peer: PeerId) -> float | None:
-        """Until when a peer is not grafted, for `state`."""
+        """The time until which a peer is not grafted, for `state`; None without a back-off."""
         return None
 
     # Messages
@@ -50,63 +48,70 @@ class Hooks:
         """Called for the first copy of every message of a joined topic, before it is validated."""
 
     def _on_passed_over(self, message: Message) -> None:
-        """Called for a new message that there is no room to validate, and may come again, or whose topic we are not in any more."""
+        """Called for a new message that is dropped: `pending` is full, so a later copy may be taken, or we are not in its topic."""
 
     def _on_publishing(self, message: Message) -> None:
-        """Called for an own message before it is sent."""
+        """Called for a message of our own before it is sent."""
 
     def _on_verdict(self, topic: Topic, source: PeerId, others: Sequence[PeerId], outcome: events.Outcome) -> None:
-        """Called once a message is accepted, ignored or rejected, before it is forwarded; `others` sent it as well."""
+        """Called once a message is accepted, ignored or rejected, before it is forwarded; `others` sent copies meanwhile."""
 
     def _counts_copies(self, topic: Topic, outcome: events.Outcome) -> bool:
-        """Whether copies that come after the verdict matter to a score."""
+        """Whether copies that arrive after the verdict affect a score."""
         return False
 
     def _on_refused(self, peer: Peer, topics: tuple[Topic, ...], offences: int) -> None:
-        """Called when something was wrong with an RPC before it came here; see `RpcReceived`."""
+        """Called for the faults that the codec found in an RPC; see `RpcReceived`."""
 
     def _on_control(self, peer: Peer, control: Control) -> None:
-        """Called after an RPC's messages."""
+        """Called for an RPC's control part, after its messages."""
 
     def _on_overlay(self, peer: Peer, messages: tuple[OverlayMessage, ...]) -> None:
-        """Called after an RPC's control."""
+        """Called for an RPC's overlay messages, after its control part."""
 
-    def _on_unsaid(self, peer: Peer, messages: tuple[OverlayMessage, ...]) -> None:
-        """An RPC with these met a full queue."""
+    def _on_overlay_dropped(self, peer: Peer, messages: tuple[OverlayMessage, ...]) -> None:
+        """Called for the overlay messages of an RPC that found the peer's queue full."""
 
     # Membership
 
     def _on_connected(self, peer: Peer, address: str | None) -> None:
-        """Called once the peer is known; its topics are not."""
+        """Called for a new peer, whose topics are not known yet."""
 
     def _on_disconnected(self, peer: Peer) -> None:
         """Called after `_on_peer_left` for each of its topics."""
 
     def _on_peer_joined(self, topic: Topic, peer: Peer) -> None:
-        """A peer subscribed to any topic, ours or not."""
+        """Called when a peer subscribes to any topic, ours or not."""
 
     def _on_peer_left(self, topic: Topic, peer: Peer) -> None:
-        """A peer unsubscribed, or is gone."""
+        """Called when a peer unsubscribes, and for each of its topics when it disconnects."""
 
     def _on_joined(self, topic: Topic) -> None:
-        """We subscribed."""
+        """Called when we subscribe."""
 
     def _on_left(self, topic: Topic) -> None:
-        """We unsubscribed."""
+        """Called when we unsubscribe."""
 
     # The rest
 
     def _on_start(self, me: PeerId) -> None:
-        """The time to set the first timers."""
+        """Called first; sets the first timers."""
+
+    def _heartbeat_delay_s(self) -> float:
+        """Seconds between two heartbeats, for a router that has set a first one."""
+        raise NotImplementedError  # pragma: no cover - called after `_set_heartbeat` alone
+
+    def _on_heartbeat(self) -> None:
+        """Called at each heartbeat."""
 
     def _on_timer(self, token: TimerToken) -> None:
-        """A timer of the router's own fired."""
+        """Called for any other timer that the router set."""
 
     def _on_other(self, event: events.OtherEvent) -> None:
-        """An event that only some routers heed."""
+        """Called for the events that only some routers heed."""
 
     def _is_grafted(self, topic: Topic, peer: PeerId) -> bool:
-        """Whether the peer is in our mesh of the topic, or is or may soon be our neighbour in its overlay."""
+        """Whether the peer is in our mesh of the topic, or in episub a neighbour or asked to become one."""
         return False
 
     def _score_parts(self, peer: PeerId) -> ScoreParts | None:
@@ -117,17 +122,19 @@ class Hooks:
 class PubSub(Hooks):
     """The part of a router that does not depend on where messages are routed.
 
-    A router derives from it and implements the methods of `Hooks`. They add to `self.out`, or to a peer's draft (`self.draft`), which is
-    sent when the turn ends; so everything for one peer in one turn travels in one RPC.
+    A router derives from it and implements `Hooks`. Hooks append actions to `self.out`, or add to a peer's draft (`self.draft`). Drafts are
+    sent when the turn ends, so everything that is said to one peer in one turn travels in one RPC.
 
     Attributes:
         name: As in `RouterState.router`.
-        protocols: Spoken, the preferred first.
-        now: Seconds, of the current turn.
+        protocols: The protocol ids that we speak, the preferred one first.
+        now: The time of the current turn, in seconds.
+        out: The actions of the current turn.
         topics: For each topic the connected peers that subscribe to it.
-        joined: Our topics, an ordered set.
+        joined: The topics that we are in; an ordered set.
         pending: Messages under validation.
-        extensions: What we can do beyond the protocol, for peers of v1.3.
+        tick: Heartbeats since the start.
+        extensions: The extensions that we announce to peers of v1.3.
     """
 
     name = "pubsub"
@@ -147,10 +154,12 @@ class PubSub(Hooks):
         self.extensions = NO_EXTENSIONS
         self.direct = dict.fromkeys(direct_peers)
         self._drafts: dict[PeerId, Draft] = {}
-        self._told: list[tuple[list[PeerId], IHave]] = []
+        self._ihaves: list[tuple[list[PeerId], IHave]] = []
         self._failed: dict[PeerId, Draft] = {}
         self._is_retry_set = False
-        self._gate: Callable[[Peer], bool] | None = None  # whether what a peer sends is read at all; None: always
+        self.tick = 0
+        self._heartbeat_at = 0.0
+        self._gate: Callable[[Peer], bool] | None = None  # says whether a peer's RPCs are read; None: all are
 
     # The door
 
@@ -171,8 +180,8 @@ class PubSub(Hooks):
             self._on_validated(event)
         else:
             self._on_event(event)
-        if self._told:
-            self._send_told()
+        if self._ihaves:
+            self._send_ihaves()
         if self._drafts:
             self._send_drafts()
         return out
@@ -203,12 +212,12 @@ class PubSub(Hooks):
         return tuple(TopicState(topic, True, full_message=tuple(self.topics.get(topic, ()))) for topic in self.joined)
 
     def _on_copy(self, message: Message, peer: Peer, held: Held | None, hops: int) -> None:
-        """Called for every further copy, if `_watches_copies`, else only if something is held for it."""
+        """Called for a further copy: for every one if `_watches_copies`, else only for messages with something held for them."""
         if held is not None:
             self._note_source(held, message, peer)
 
     def _kept(self) -> dict[str, tuple[int, int]]:
-        """How full the containers are that a peer can feed, and how full they may be."""
+        """The size and the maximum of each container that peers can fill."""
         params = self.common
         topics = max((len(peer.topics) for peer in self.peers.values()), default=0)
         return {
@@ -220,18 +229,18 @@ class PubSub(Hooks):
     # Saying things
 
     def draft(self, peer: PeerId) -> Draft:
-        """What will be said to the peer at the end of this turn."""
+        """Return the RPC that the peer is sent at the end of this turn, to be added to."""
         draft = self._drafts.get(peer)
         if draft is None:
             self._drafts[peer] = draft = Draft()
         return draft
 
-    def tell(self, peers: list[PeerId], ihave: IHave) -> None:
-        """Say IHAVE to some peers at the end of this turn."""
-        self._told.append((peers, ihave))
+    def announce(self, peers: list[PeerId], ihave: IHave) -> None:
+        """Send an IHAVE to these peers at the end of this turn."""
+        self._ihaves.append((peers, ihave))
 
     def send_messages(self, peers: list[PeerId], rpc: Rpc, *, is_urgent: bool = False) -> None:
-        """Send messages to some peers, and with them what earlier failed to reach one of those."""
+        """Send messages to these peers; one whose queue was full earlier is sent its draft and the dropped control in the same RPC."""
         if self._failed:
             behind = [peer for peer in peers if peer in self._failed]
             for peer in behind:
@@ -244,18 +253,18 @@ class PubSub(Hooks):
         if peers:
             self.out.append(SendRpc(peers, rpc, is_urgent))
 
-    def _send_told(self) -> None:
-        """Send an IHAVE in one RPC to all who are told nothing else in this turn."""
-        told, self._told = self._told, []
-        is_only = len(told) == 1
-        for peers, ihave in told:
-            alone = [peer for peer in peers if is_only and peer not in self._drafts and peer not in self._failed]
+    def _send_ihaves(self) -> None:
+        """Send one shared RPC to the peers that are sent nothing but one IHAVE in this turn; add to the drafts of the others."""
+        ihaves, self._ihaves = self._ihaves, []
+        for peers, ihave in ihaves:
+            alone = []
+            for peer in peers:
+                if len(ihaves) > 1 or peer in self._drafts or peer in self._failed:
+                    self.draft(peer).ihave.append(ihave)
+                else:
+                    alone.append(peer)
             if alone:
                 self.out.append(SendRpc(alone, Rpc(control=Control((ihave,))), True))
-            if len(alone) < len(peers):
-                for peer in peers:
-                    if peer not in alone:
-                        self.draft(peer).ihave.append(ihave)
 
     def _send_drafts(self) -> None:
         drafts, self._drafts = self._drafts, {}
@@ -276,11 +285,11 @@ class PubSub(Hooks):
         if peer is None:
             return
         peer.dropped += 1
-        peer.dropped_untold += 1
+        peer.dropped_unreported += 1
         failed = self._failed.get(peer.id) or Draft()
         if failed.add_failed(event.rpc, self.joined.__contains__):
             self._failed[peer.id] = failed
-        self._on_unsaid(peer, event.rpc.overlay)
+        self._on_overlay_dropped(peer, event.rpc.overlay)
         for message in event.rpc.messages:
             held = self.seen.entries.get(message.id)
             if held is not None and held.source is None:
@@ -294,9 +303,20 @@ class PubSub(Hooks):
         for peer_id in self._failed:
             self.draft(peer_id)
         for peer in self.peers.values():
-            if peer.dropped_untold:
-                self.out.append(SlowPeer(peer.id, peer.dropped_untold))
-                peer.dropped_untold = 0
+            if peer.dropped_unreported:
+                self.out.append(SlowPeer(peer.id, peer.dropped_unreported))
+                peer.dropped_unreported = 0
+
+    def _set_heartbeat(self, delay_s: float) -> None:
+        self._heartbeat_at = self.now + delay_s
+        self.out.append(SetTimer(HEARTBEAT, self._heartbeat_at))
+
+    def _on_heartbeat_timer(self) -> None:
+        if self.now >= self._heartbeat_at:
+            self._set_heartbeat(self._heartbeat_delay_s())
+            self.tick += 1
+            self.seen.expire(self.now)
+            self._on_heartbeat()
 
     # Events
 
@@ -305,6 +325,8 @@ class PubSub(Hooks):
             case events.TimerFired(token):
                 if token == RETRY:
                     self._on_retry()
+                elif token == HEARTBEAT:
+                    self._on_heartbeat_timer()
                 else:
                     self._on_timer(token)
             case events.Publish(message):
@@ -366,7 +388,7 @@ class PubSub(Hooks):
         seen = self.seen.entries.get(message.id)
         if message.id in self.seen.entries and (seen is None or seen.topic == message.topic):
             if seen is not None and seen.outcome is events.Outcome.IGNORE and seen.source is not None:
-                # It was not forwarded when it came, and is as good as any now.
+                # It was ignored, and so not forwarded, when a peer brought it; now it counts as accepted.
                 self.seen.entries[message.id] = None
                 self._accept(message, seen.source, seen.hops)
             else:
@@ -386,7 +408,7 @@ class PubSub(Hooks):
     # RPCs
 
     def _is_old(self, event: events.RpcReceived, now: float) -> bool:
-        """Whether an RPC is nothing but one further copy, of which nothing follows. Most are, so they touch little memory."""
+        """Whether an RPC is just one further copy of a message, which changes nothing. Most are, so this touches little memory."""
         rpc, seen = event.rpc, self.seen
         messages = rpc.messages
         if len(messages) != 1 or rpc.control is not None or rpc.subscriptions or rpc.overlay or rpc.is_test or self._watches_copies:
@@ -397,7 +419,7 @@ class PubSub(Hooks):
 
     def _on_rpc(self, peer: Peer, rpc: Rpc, *, is_first: bool) -> None:
         if self._gate is not None and not self._gate(peer):
-            # That it has left is worth knowing of anybody: it would stand among those of the topic for good.
+            # Heed only that the peer has left a topic: otherwise it would be listed there for good.
             if rpc.subscriptions:
                 self._on_subscriptions(peer, [each for each in rpc.subscriptions if not each.subscribe])
             return
@@ -414,7 +436,7 @@ class PubSub(Hooks):
                 if message.id in entries:
                     held = entries[message.id]
                     if held is not None and held.topic != message.topic:
-                        self._on_elsewhere(message, peer, held, rpc.hops)
+                        self._on_other_topic(message, peer, held, rpc.hops)
                     elif watches or held is not None:
                         self._on_copy(message, peer, held, rpc.hops)
                 elif message.topic in self.joined:
@@ -427,7 +449,7 @@ class PubSub(Hooks):
             self._on_overlay(peer, rpc.overlay)
 
     def _on_extensions(self, peer: Peer, rpc: Rpc, *, is_first: bool) -> None:
-        """Learn what a peer can do from the first RPC on its stream; to say so later is misbehaviour and changes nothing."""
+        """Note the extensions announced in the first RPC on a peer's stream. Announcing them later is misbehaviour and changes nothing."""
         announced = None if rpc.control is None else rpc.control.extensions
         if is_first:
             peer.extensions = announced or NO_EXTENSIONS
@@ -448,7 +470,7 @@ class PubSub(Hooks):
                 self._remove_from_topic(topic, peer)
 
     def add_to_topic(self, topic: Topic, peer: Peer) -> bool:
-        """Note that a peer is in a topic, which was not known. False if it is in too many already."""
+        """Add a peer to a topic that it was not known to be in. Returns False, and does nothing, if it is in too many topics."""
         if len(peer.topics) >= self.common.topics_per_peer_max:
             return False
         peer.topics[topic] = None
@@ -483,8 +505,8 @@ class PubSub(Hooks):
         else:
             self._on_passed_over(message)
 
-    def _on_elsewhere(self, message: Message, peer: Peer, held: Held, hops: int) -> None:
-        """A message of another topic has these bytes. They are valid in one topic at most, so what one refused is new to the other."""
+    def _on_other_topic(self, message: Message, peer: Peer, held: Held, hops: int) -> None:
+        """Handle data seen in another topic. Data is valid in one topic at most: if that topic refused it, it is new here."""
         if held.outcome is not None and held.outcome is not events.Outcome.ACCEPT and message.topic in self.joined:
             self._on_first(message, peer, hops)
 
@@ -504,11 +526,11 @@ class PubSub(Hooks):
             self.out.extend(AnotherSource(message.id, held.topic, another) for another in held.sources)
 
     def _note_source(self, held: Held, message: Message, peer: Peer) -> bool:
-        """Remember one more peer that has a message. False if it was known, or there are too many."""
+        """Note one more peer that sent a message. Returns False if it is noted already, or `sources_max` others are."""
         if peer.id == held.source or peer.id in held.sources:
             return False
         if len(held.sources) >= self.common.sources_max and not self._is_grafted(held.topic, peer.id):
-            # Strangers who echo must not cost a mesh peer the credit for its copy; the mesh is bounded by itself.
+            # Copies from outside the mesh must not cost a mesh peer the credit for its own; the mesh is bounded anyway.
             return False
         held.sources.append(peer.id)
         if held.outcome is events.Outcome.IGNORE:
@@ -516,7 +538,7 @@ class PubSub(Hooks):
         return True
 
     def _accept(self, message: Message, source: PeerId, hops: int, others: Sequence[PeerId] = ()) -> None:
-        """Deliver and forward, but not to the `others` that sent a copy meanwhile, as in js-, nim- and rust-libp2p."""
+        """Deliver and forward a message, except to `others`, which sent a copy meanwhile; js-, nim- and rust-libp2p do the same."""
         self.out.append(Deliver(message, source))
         peers = self._recipients(message, source)
         if others:
@@ -526,5 +548,5 @@ class PubSub(Hooks):
             self.send_messages(peers, rpc)
 
     def _rpc_of(self, message: Message, source: PeerId | None, hops: int) -> Rpc:
-        """The RPC that carries a message on; one object for all recipients."""
+        """The RPC that forwards a message, one object for all recipients."""
         return Rpc((message,))

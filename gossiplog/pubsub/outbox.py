@@ -1,4 +1,4 @@
-"""A peer's bounded queue in two priorities, for drivers."""
+"""A peer's bounded send queue with two priorities, for drivers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ RPCS_MAX = 256
 
 
 class Outbox:
-    """RPCs that wait to be written to one peer. Control and own messages go before forwarded ones.
+    """RPCs that wait to be written to one peer. Control and our own messages are urgent; they go before forwarded messages.
 
-    When it is full, a new urgent RPC takes the place of the newest one that is not urgent; anything else is refused. Whatever
-    is turned out or refused, the driver tells the router of with `SendFailed`.
+    When the queue is full, a new urgent RPC replaces the newest one that is not urgent; any other RPC is refused. The driver reports each
+    RPC that was replaced or refused to the router, by `SendFailed`.
     """
 
     __slots__ = ("_normal", "_urgent")
@@ -27,7 +27,7 @@ class Outbox:
         return len(self._urgent) + len(self._normal)
 
     def put(self, rpc: Rpc, *, is_urgent: bool) -> Rpc | None:
-        """Queue an RPC. Returns the one that was dropped for want of room: this one or another; None if there was room."""
+        """Queue an RPC. Returns the RPC that was dropped, this one or another; None if there was room."""
         dropped = None
         if len(self) >= RPCS_MAX:
             if not is_urgent or not self._normal:
@@ -37,7 +37,7 @@ class Outbox:
         return dropped
 
     def pop(self) -> Rpc | None:
-        """Take the next RPC to write; None when there is none."""
+        """Remove and return the next RPC to write; None when there is none."""
         if self._urgent:
             return self._urgent.popleft()
         return self._normal.popleft() if self._normal else None

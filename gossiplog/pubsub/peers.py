@@ -17,18 +17,15 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class Peer:
-    """One connected peer.
+    """One connected peer. Each `has_…` says what its protocol promises; see `protocol_ids.Feature`.
 
     Attributes:
-        topics: Those it subscribes to, in order; bounded by `topics_per_peer_max`.
-        has_mesh: It knows meshes; else it is served as floodsub.
-        has_px: It knows backoff and peer exchange.
-        has_choke: It knows CHOKE and UNCHOKE.
-        has_extensions: Its protocol lets it announce extensions.
+        is_meshable: It may be in a mesh: its protocol has meshes, and it is no direct peer.
+        topics: The topics it subscribes to, in the order it announced them; at most `topics_per_peer_max`.
         extensions: The extensions announced in its first RPC; None before it.
         is_tested: It sent the test extension's message.
-        dropped: RPCs that its queue has refused.
-        dropped_untold: The same since the last `SlowPeer`.
+        dropped: RPCs that its full queue refused.
+        dropped_unreported: Of these, the ones since the last `SlowPeer`.
     """
 
     id: PeerId
@@ -36,6 +33,7 @@ class Peer:
     is_outbound: bool
     is_direct: bool
     has_mesh: bool
+    is_meshable: bool
     has_px: bool
     has_idontwant: bool
     has_choke: bool
@@ -45,11 +43,11 @@ class Peer:
     extensions: Extensions | None = None
     is_tested: bool = False
     dropped: int = 0
-    dropped_untold: int = 0
+    dropped_unreported: int = 0
 
     @staticmethod
     def of(event: PeerConnected, *, is_direct: bool) -> Peer:
-        """Make one that has just connected."""
+        """Make the peer of a new connection."""
         features = FEATURES.get(event.protocol, Feature.NONE)
         return Peer(
             event.peer,
@@ -57,6 +55,7 @@ class Peer:
             event.is_outbound,
             is_direct,
             has_mesh=Feature.MESH in features,
+            is_meshable=Feature.MESH in features and not is_direct,
             has_px=Feature.PX in features,
             has_idontwant=Feature.IDONTWANT in features,
             has_choke=Feature.CHOKE in features,
@@ -65,7 +64,7 @@ class Peer:
         )
 
     def state(self, score: ScoreParts | None, backoff_until: float | None) -> PeerState:
-        """Show the peer as a value, with its score, and until when it is not grafted."""
+        """Show the peer as a value, together with its score and the end of its back-off."""
         return PeerState(
             self.id,
             self.protocol,

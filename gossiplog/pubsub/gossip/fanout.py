@@ -1,4 +1,4 @@
-"""Fan-out peers: whom we send to in topics that we publish to without having joined.
+"""Fan-out peers: the peers we send to in topics that we publish to without having joined.
 
 Source: gossipsub v1.0 specification, "Topic membership"; libp2p's guide, "Fan-out".
 """
@@ -13,7 +13,7 @@ from .score import Scoring
 
 
 class Fanout:
-    """The fan-out peers of each topic, fed by our own publishing only."""
+    """The fan-out peers of each topic. Only our own publishing adds topics."""
 
     def __init__(self, core: PubSub, params: MeshsubParams, scoring: Scoring) -> None:
         self.peers: dict[Topic, dict[PeerId, Peer]] = {}
@@ -23,13 +23,13 @@ class Fanout:
         self._scoring = scoring
 
     def use(self, topic: Topic) -> dict[PeerId, Peer]:
-        """The peers to publish to now, topped up to D if some have gone."""
+        """Return the peers to publish to now, topped up to D."""
         self._published_at[topic] = self._core.now
         self.peers.setdefault(topic, {})
         return self._fill(topic)
 
     def take(self, topic: Topic) -> list[Peer]:
-        """Give up a topic that we join, and say who its peers were."""
+        """Remove a topic that we join or no longer publish to, and return its peers."""
         self._published_at.pop(topic, None)
         return list(self.peers.pop(topic, {}).values())
 
@@ -39,7 +39,7 @@ class Fanout:
             self.peers[topic].pop(peer.id, None)
 
     def maintain(self) -> None:
-        """Forget topics that were not published to for the TTL, drop peers with low scores, top up; once a heartbeat."""
+        """Forget topics not published to for `fanout_ttl_s`, drop peers below the publish threshold, top up; once a heartbeat."""
         for topic in list(self.peers):
             if self._core.now - self._published_at[topic] > self._params.fanout_ttl_s:
                 self.take(topic)
@@ -54,11 +54,7 @@ class Fanout:
         if len(peers) < params.D:
             lowest, score = self._scoring.thresholds.publish, self._scoring.of
             members = core.topics.get(topic, {})
-            candidates = [
-                peer
-                for peer in members.values()
-                if peer.id not in peers and peer.has_mesh and not peer.is_direct and score(peer.id) >= lowest
-            ]
+            candidates = [peer for peer in members.values() if peer.is_meshable and peer.id not in peers and score(peer.id) >= lowest]
             for peer in choose(candidates, params.D - len(peers), core.rng):
                 peers[peer.id] = peer
         return peers

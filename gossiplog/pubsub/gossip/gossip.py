@@ -1,4 +1,4 @@
-"""Gossip: IHAVE and IWANT with their promises, IDONTWANT, the limits on all three, and the cache of what is announced and served.
+"""Gossip: IHAVE and IWANT with their promises, IDONTWANT, their limits, and the cache of messages announced and served.
 
 Source: gossipsub v1.0 specification, "Gossip"; v1.1, "Adaptive Gossip Dissemination", "Spam Protection Measures"; v1.2.
 """
@@ -19,11 +19,11 @@ from .score import PeerScores, Scoring
 
 
 class Gossip:
-    """Tell of messages, ask for them, serve them.
+    """Announce messages, ask for them and serve them.
 
     Attributes:
-        unwanted: For each peer the ids that it need not be sent, with the tick at which we stop heeding that.
-        promise_count: Requests tracked.
+        unwanted: For each peer the ids that it asked not to be sent, each with the tick at which that expires.
+        promise_count: Requests tracked as promises.
     """
 
     def __init__(self, core: PubSub, params: GossipsubParams, scoring: Scoring) -> None:
@@ -39,12 +39,12 @@ class Gossip:
         self._heard: dict[PeerId, int] = {}
         self._asked: dict[PeerId, int] = {}
         self._served: dict[PeerId, int] = {}
-        self._told: dict[PeerId, int] = {}  # when each peer was last sent gossip, if that rotates
+        self._announced_at: dict[PeerId, int] = {}  # the tick at which each peer was last sent gossip, with `gossip_rotates`
 
     # What peers say
 
     def on_ihave(self, peer: Peer, ihaves: tuple[IHave, ...]) -> None:
-        """Ask for what we have not seen, within the limits of one heartbeat."""
+        """Ask for announced messages that we have not seen, within the limits of one heartbeat."""
         params, core = self._params, self._core
         if self._scoring.of(peer.id) < self._scoring.thresholds.gossip:
             return
@@ -62,7 +62,7 @@ class Gossip:
         self._asked[peer.id] = self._asked.get(peer.id, 0) + len(asked)
         core.draft(peer.id).iwant += asked
         if self._is_scoring:
-            # One promise for so many ids, so that inventing thousands at once costs more than inventing one.
+            # One promise per `promise_ids`, so that announcing thousands of invented ids costs more than announcing one.
             for message_id in asked[:: params.promise_ids]:
                 self._promise(peer.id, message_id)
 
@@ -74,7 +74,7 @@ class Gossip:
                 self.promise_count += 1
 
     def on_iwant(self, peer: Peer, ids: tuple[MessageId, ...]) -> None:
-        """Serve what is in the cache, each message to one peer at most `retransmissions` times, within the limits of one heartbeat."""
+        """Send the messages that the cache has, each at most `retransmissions` times to a peer, within the limits of one heartbeat."""
         params = self._params
         if self._scoring.of(peer.id) < self._scoring.thresholds.gossip:
             return
@@ -91,7 +91,7 @@ class Gossip:
             self._core.out.append(SendRpc((peer.id,), Rpc(tuple(messages))))
 
     def on_idontwant(self, peer: Peer, ids: tuple[MessageId, ...]) -> None:
-        """Remember what the peer need not be sent, up to the limit."""
+        """Note ids that the peer need not be sent, up to `idontwant_ids_max`."""
         unwanted = self.unwanted.setdefault(peer.id, {})
         until = self._tick + self._params.idontwant_ticks
         for message_id in ids:
@@ -100,7 +100,7 @@ class Gossip:
             unwanted[message_id] = until
 
     def fulfil(self, message_id: MessageId) -> Container[PeerId]:
-        """A message came: the peers that promised it have kept the promise, or another was faster. Returns them."""
+        """Drop the promises of a message that came, from any peer; return the peers that had promised it."""
         promised = self._promises.pop(message_id, None)
         if promised is None:
             return ()
@@ -108,55 +108,55 @@ class Gossip:
         return promised
 
     def forget(self, peer: PeerId) -> None:
-        """Drop what a peer that has gone did not want."""
+        """Drop the state of a peer that disconnected."""
         self.unwanted.pop(peer, None)
-        self._told.pop(peer, None)
+        self._announced_at.pop(peer, None)
 
     # What we say
 
     def say_idontwant(self, message: Message, source: PeerId, links: Mapping[PeerId, Peer]) -> None:
-        """Tell the mesh that a large message is here, before it is validated."""
+        """Send IDONTWANT for a large message to the mesh, before the message is validated."""
         for peer in self.idontwant_peers(message, source, links):
             self._core.draft(peer).idontwant.append(message.id)
 
     def idontwant_peers(self, message: Message, source: PeerId | None, links: Mapping[PeerId, Peer]) -> list[PeerId]:
-        """Choose those of the mesh who are to be told that a message is here: if it is large, all who understand that but its source."""
+        """Return the mesh peers that IDONTWANT goes to: if the message is large, all that understand it, except the source."""
         if len(message.data) < self._params.idontwant_bytes_min:
             return []
         return [peer.id for peer in links.values() if peer.has_idontwant and peer.id != source]
 
     def emit(self, topic: Topic, exclude: Container[PeerId]) -> None:
-        """Announce the window's messages to some peers of the topic that are not pushed them, once a heartbeat."""
+        """Announce the window's messages to some peers of the topic that are not in `exclude`; once a heartbeat."""
         params, core = self._params, self._core
         ids = self.mcache.window(topic)
         if not ids:
             return
         members = core.topics.get(topic, {}).values()
-        peers = [peer.id for peer in members if peer.id not in exclude and peer.has_mesh and not peer.is_direct]
+        peers = [peer.id for peer in members if peer.is_meshable and peer.id not in exclude]
         if self._is_scoring:
             lowest, score = self._scoring.thresholds.gossip, self._scoring.of
             peers = [peer for peer in peers if score(peer) >= lowest]
         count = max(params.D_lazy, int(params.gossip_factor * len(peers)))
-        told = self._longest_waiting(peers, count) if params.gossip_rotates else choose(peers, count, core.rng)
-        if not told:
+        chosen = self._longest_waiting(peers, count) if params.gossip_rotates else choose(peers, count, core.rng)
+        if not chosen:
             return
         if len(ids) <= params.ihave_ids_max:
-            core.tell(told, IHave(topic, tuple(ids)))
+            core.announce(chosen, IHave(topic, tuple(ids)))
         else:
-            for peer in told:
+            for peer in chosen:
                 core.draft(peer).ihave.append(IHave(topic, tuple(choose(ids, params.ihave_ids_max, core.rng))))
 
     def _longest_waiting(self, peers: list[PeerId], count: int) -> list[PeerId]:
-        """Choose those who were told longest ago; among equals at random."""
-        told = self._told
-        chosen = sorted(choose(peers, len(peers), self._core.rng), key=lambda peer: told.get(peer, -1))[:count]
-        told.update(dict.fromkeys(chosen, self._tick))
+        """Choose the peers that were sent gossip longest ago; among equals at random."""
+        last = self._announced_at
+        chosen = sorted(choose(peers, len(peers), self._core.rng), key=lambda peer: last.get(peer, -1))[:count]
+        last.update(dict.fromkeys(chosen, self._tick))
         return chosen
 
     # The heartbeat
 
     def begin_tick(self, tick: int) -> None:
-        """Begin a heartbeat: new allowances, and penalties for promises that were broken."""
+        """Begin a heartbeat: renew allowances, expire IDONTWANTs, penalise broken promises."""
         self._tick = tick
         self._heard.clear()
         self._asked.clear()
@@ -183,15 +183,12 @@ class Gossip:
 
 
 class MessageCache:
-    """Hold messages for `length` heartbeats and announce those of the last `gossip`.
+    """Hold messages for `length` windows, one per heartbeat, of which the latest `gossip` are announced.
 
     Source: gossipsub v1.0 specification, "Router state": put, get, window, shift.
 
     Args:
-        gossip: Windows announced.
-        length: Windows kept.
-        size_max: Messages kept; when it is reached, the oldest window that has any is forgotten.
-        bytes_max: And bytes of their data.
+        size_max: Messages kept. If there are more, or more than `bytes_max` bytes of data, the oldest window that has any is forgotten.
     """
 
     __slots__ = ("_bytes", "_bytes_max", "_current", "_gossip", "_messages", "_served", "_size_max", "_windows")
@@ -210,7 +207,7 @@ class MessageCache:
         return len(self._messages)
 
     def put(self, message: Message) -> None:
-        """Add a message to the current window, unless it is in the cache."""
+        """Add a message to the current window, unless the cache has it."""
         if message.id in self._messages:
             return
         self._bytes += len(message.data)
@@ -223,12 +220,8 @@ class MessageCache:
         else:
             ids.append(message.id)
 
-    def get(self, message_id: MessageId) -> Message | None:
-        """A message, if it is still there."""
-        return self._messages.get(message_id)
-
     def get_for(self, message_id: MessageId, peer: PeerId) -> tuple[Message | None, int]:
-        """A message, and how often this peer has asked for it, now included."""
+        """Return a message and how often this peer has asked for it, now included; `(None, 0)` if it is not here."""
         message = self._messages.get(message_id)
         if message is None:
             return None, 0
@@ -237,7 +230,7 @@ class MessageCache:
         return message, count
 
     def window(self, topic: Topic) -> list[MessageId]:
-        """Ids of the topic's messages in the windows that are announced."""
+        """Return the ids of the topic's messages in the announced windows, the latest window first."""
         windows = self._windows
         ids: list[MessageId] = []
         for index in range(self._gossip):

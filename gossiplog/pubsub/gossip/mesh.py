@@ -1,4 +1,4 @@
-"""The meshes: GRAFT and PRUNE, backoff, the peers that a PRUNE names, and what the heartbeat does to keep D_lo ≤ degree ≤ D_hi.
+"""The meshes: GRAFT, PRUNE and their back-off, peer exchange, and the heartbeat's upkeep of D_lo ≤ degree ≤ D_hi.
 
 Source: gossipsub v1.0 specification, "The gossipsub protocol"; v1.1, "Outbound Mesh Quotas", "Opportunistic Grafting"; the order
 of the checks as in go-libp2p-pubsub.
@@ -25,10 +25,11 @@ class TopicMeshes:
 
     Attributes:
         links: For each joined topic the peers in its mesh, in the order of grafting.
-        backoff: Whom not to graft.
-        prune_first: Gives the mesh peers of a topic that are pruned before others, if there are too many; set by `choke`.
-        on_pruned: Told of every link that ended; set by `choke`.
-        helpers: For each joined topic the peers that served on request, since the last heartbeat, what the mesh had not brought.
+        backoff: The peers not to be grafted yet.
+        prune_first: Returns the mesh peers of a topic that are pruned before others when there are too many; set by `choke`.
+        on_pruned: Called for every link that ends; set by `choke`.
+        helpers: For each joined topic the peers outside the mesh that, since the last heartbeat, served on request a message that the mesh
+            had not brought.
     """
 
     def __init__(self, core: PubSub, params: MeshsubParams, scoring: Scoring, exchange: PeerExchange) -> None:
@@ -45,7 +46,7 @@ class TopicMeshes:
     # Membership
 
     def join(self, topic: Topic, preferred: list[Peer]) -> None:
-        """Make a topic's mesh: `preferred` peers first, up to D, as far as they may be grafted."""
+        """Make a topic's mesh: up to D of the `preferred` peers that may be grafted, then others up to D."""
         self.links[topic] = {}
         for peer in preferred[: self._params.D]:
             if self._may_graft(topic, peer) and self._scoring.of(peer.id) >= 0:
@@ -60,21 +61,21 @@ class TopicMeshes:
         self.helpers.pop(topic, None)
 
     def remove_peer(self, topic: Topic, peer: Peer) -> None:
-        """Drop a peer that left the topic or the network, without a word."""
+        """Drop a peer that left the topic or the network, without sending it a PRUNE."""
         if peer.id in self.links.get(topic, ()):
             self._unlink(topic, peer)
 
     # What peers say
 
     def on_graft(self, peer: Peer, topics: tuple[Topic, ...]) -> None:
-        """Take a peer into meshes, or send it PRUNE. Unknown topics are passed over in silence."""
+        """Accept a peer into meshes, or answer with PRUNE. Topics that we are not in get no answer."""
         params, core = self._params, self._core
         for topic in topics:
             links = self.links.get(topic)
             if links is None or peer.id in links or not peer.has_mesh:
                 continue
             if topic not in peer.topics and not core.add_to_topic(topic, peer):
-                continue  # a peer that grafts is in the topic, even if its announcement was lost; but this one is in too many
+                continue  # a GRAFT announces the topic too, in case the announcement was lost; but this peer is in too many topics
             if peer.is_direct:
                 self._refuse(topic, peer, with_px=False)
             elif self.backoff.is_active(topic, peer.id, core.now):
@@ -89,7 +90,7 @@ class TopicMeshes:
                 self._link(topic, peer)
 
     def on_prune(self, peer: Peer, prunes: tuple[Prune, ...]) -> None:
-        """Drop a peer from meshes, back off as long as it asks within bounds, use its peer exchange."""
+        """Drop a peer from meshes, back off for as long as it asks (at most `prune_backoff_max_s`), use its peer exchange."""
         params = self._params
         heeded = []
         for prune in prunes:
@@ -104,7 +105,7 @@ class TopicMeshes:
     # The heartbeat
 
     def maintain(self, topic: Topic, tick: int) -> None:
-        """Keep a joined topic's mesh within its bounds, once a heartbeat; `tick` is its number, from 1."""
+        """Keep a joined topic's mesh within its bounds; `tick` is the heartbeat's number, from 1."""
         params, links = self._params, self.links[topic]
         score = self._scoring.of
         for peer in [peer for peer in links.values() if score(peer.id) < 0]:
@@ -123,9 +124,9 @@ class TopicMeshes:
                 self._graft_some(topic, params.opportunistic_graft_peers, lambda peer: score(peer.id) > median)
 
     def repair(self, topic: Topic) -> None:
-        """Where the mesh failed, put peers that helped in the place of some that bring nothing; once a heartbeat.
+        """After the mesh missed a message, replace some mesh peers that bring nothing by `helpers`; once a heartbeat.
 
-        Nobody is blamed: in a log whose entries all come from one side, peers on the other side have nothing to bring.
+        The pruned peers lose no score: in a log whose entries all come from one side, peers on the other side have nothing to bring.
         """
         params, scoring, helpers = self._params, self._scoring, self.helpers.pop(topic)
         silent = [peer for peer in self.links[topic].values() if scoring.is_silent(peer.id, topic)]
@@ -150,13 +151,13 @@ class TopicMeshes:
             self._graft(topic, peer)
 
     def _may_graft(self, topic: Topic, peer: Peer) -> bool:
-        if peer.id in self.links[topic] or not peer.has_mesh or peer.is_direct:
+        if peer.id in self.links[topic] or not peer.is_meshable:
             return False
-        # A heartbeat of slack, for the peer's clock and the way: a graft it finds early costs us.
+        # A heartbeat of slack for the peer's clock and the delay: a graft that the peer finds too early costs us score.
         return not self.backoff.is_active(topic, peer.id, self._core.now - self._params.heartbeat_s)
 
     def _trim(self, topic: Topic) -> None:
-        """Keep D: the D_score best, at least D_out that we dialled, the others at random."""
+        """Prune down to D: keep the D_score best, at least D_out that we dialled, and random others."""
         params, rng = self._params, self._core.rng
         peers = list(self.links[topic].values())
         choose(peers, len(peers), rng)
@@ -216,7 +217,7 @@ class GraftBackoff:
     """For each topic the peers that are in backoff.
 
     Args:
-        size_max: Peers remembered a topic; the one refreshed longest ago is forgotten first.
+        size_max: Peers remembered per topic; the one refreshed longest ago is forgotten first.
     """
 
     __slots__ = ("_size_max", "_topics")
@@ -226,7 +227,7 @@ class GraftBackoff:
         self._topics: dict[Topic, dict[PeerId, float]] = {}
 
     def __len__(self) -> int:
-        """The size of the fullest topic."""
+        """The number of peers of the topic that has the most."""
         return max(map(len, self._topics.values()), default=0)
 
     def add(self, topic: Topic, peer: PeerId, seconds: float, now: float) -> None:
@@ -238,23 +239,24 @@ class GraftBackoff:
         peers[peer] = max(until, now + seconds)
 
     def until(self, peer: PeerId) -> float | None:
-        """Until when a peer is not grafted, in whatever topic the longest; None where nothing is known. O(topics)."""
+        """When the last of a peer's back-offs ends, over all topics; None if it has none. O(topics)."""
         return max((peers[peer] for peers in self._topics.values() if peer in peers), default=None)
 
     def is_active(self, topic: Topic, peer: PeerId, now: float) -> bool:
-        """Whether a graft would come too early."""
+        """Whether a graft at `now` would be too early."""
         peers = self._topics.get(topic)
         return peers is not None and peer in peers and now < peers[peer]
 
     def is_flood(self, topic: Topic, peer: PeerId, now: float, threshold_s: float, whole_s: float) -> bool:
-        """Whether the backoff, which must be active, has longer to last than a whole one has after the threshold.
+        """Whether a graft comes within `threshold_s` of the start of an active back-off of `whole_s`.
 
-        So a graft in a short one, as after leaving the topic, is no flood. Source: go-libp2p-pubsub, `handleGraft`; rust-libp2p has it too.
+        A shorter back-off, as after leaving the topic, counts as if it had begun earlier. Source: go-libp2p-pubsub, `handleGraft`;
+        rust-libp2p does the same.
         """
         return now < self._topics[topic][peer] - whole_s + threshold_s
 
     def expire(self, now: float) -> None:
-        """Forget what is over. O(size)."""
+        """Forget back-offs that are over. O(size)."""
         for topic in list(self._topics):
             peers = {peer: until for peer, until in self._topics[topic].items() if now < until}
             if peers:
@@ -264,12 +266,12 @@ class GraftBackoff:
 
 
 class PeerExchange:
-    """Offer peers and use offers.
+    """Offer peers in PRUNEs, and dial peers that are offered to us.
 
     Source: gossipsub v1.1 specification, "Prune Backoff and Peer Exchange".
 
     Args:
-        count_max: Peers offered in one PRUNE, and dialled from one heartbeat to the next.
+        count_max: Peers offered in one PRUNE; also the peers dialled per heartbeat.
     """
 
     __slots__ = ("_core", "_count_max", "_is_offering", "_left", "_records", "_scoring")
@@ -292,23 +294,20 @@ class PeerExchange:
         self._records.pop(peer, None)
 
     def offer(self, topic: Topic, pruned: Peer) -> tuple[PeerRecord, ...]:
-        """Draw peers of the topic with a score that is not negative; for one whose own is, none."""
+        """Draw peers of the topic whose score is not negative; none if the pruned peer's own score is."""
         score = self._scoring.of
         if not self._is_offering or score(pruned.id) < 0:
             return ()
-        others = [
-            peer.id
-            for peer in self._core.topics.get(topic, {}).values()
-            if peer is not pruned and peer.has_mesh and not peer.is_direct and score(peer.id) >= 0
-        ]
+        members = self._core.topics.get(topic, {}).values()
+        others = [peer.id for peer in members if peer.is_meshable and peer is not pruned and score(peer.id) >= 0]
         return tuple(PeerRecord(peer, self._records.get(peer)) for peer in choose(others, self._count_max, self._core.rng))
 
     def begin_tick(self) -> None:
-        """Begin a heartbeat: a new allowance of dials."""
+        """Begin a heartbeat, with a new allowance of dials."""
         self._left = self._count_max
 
     def accept(self, pruner: Peer, prunes: Iterable[Prune]) -> None:
-        """Dial some of the peers that were offered, if the offerer's score allows."""
+        """Dial some of the peers offered, if the pruner's score is at least `accept_px`."""
         if self._scoring.of(pruner.id) < self._scoring.thresholds.accept_px:
             return
         for prune in prunes:

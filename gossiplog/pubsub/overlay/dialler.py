@@ -1,4 +1,4 @@
-"""Saying things to peers that may have to be dialled first."""
+"""Sending overlay messages to peers, which are dialled first if they are not connected."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _WAITING_MAX = 16
 
 @dataclass(slots=True, eq=False)
 class _Dial:
-    """A connection that was asked for.
+    """A dial in progress.
 
     Attributes:
-        named_by: The peer on whose word we dial; None: nobody's.
-        waiting: What is said once it stands.
-        age: Heartbeats since.
+        named_by: The peer that named the one we dial; None if we dial for reasons of our own.
+        waiting: Messages to send once connected, at most 16.
+        age: Heartbeats since the dial began.
     """
 
     named_by: PeerId | None
@@ -30,10 +30,10 @@ class _Dial:
 
 
 class OverlayDials:
-    """Hold overlay messages for peers that are being dialled, and let go of connections that served their turn.
+    """Hold overlay messages for peers that are being dialled, and disconnect peers that we dialled and no longer use.
 
-    One peer may make us dial a quarter of `dials_max` others at a time, all together three quarters: whoever names peers that
-    are not there must not keep us from those that are.
+    One peer may make us dial a quarter of `dials_max` others at a time, all peers together three quarters: a peer that names unreachable
+    ones must not keep us from dialling others.
     """
 
     __slots__ = ("_core", "_dialled", "_dials", "_params")
@@ -42,13 +42,13 @@ class OverlayDials:
         self._core = core
         self._params = params
         self._dials: dict[PeerId, _Dial] = {}
-        self._dialled: dict[PeerId, int] = {}  # connections that we opened, and how many heartbeats they have been idle
+        self._dialled: dict[PeerId, int] = {}  # peers that we dialled, each with the heartbeats for which it has been idle
 
     def __len__(self) -> int:
         return len(self._dials)
 
     def say(self, peer: PeerId, message: OverlayMessage, *, named_by: PeerId | None = None) -> bool:
-        """Say something now or once connected. False if it cannot even be tried."""
+        """Send a message now, or once the peer is connected. Returns False if too many dials are in progress."""
         if peer in self._core.peers:
             self._core.draft(peer).overlay.append(message)
             return True
@@ -60,7 +60,7 @@ class OverlayDials:
         return True
 
     def dial(self, peer: PeerId, named_by: PeerId | None) -> bool:
-        """Have a peer dialled that is not connected, unless it is being. False if too many are."""
+        """Dial a peer that is not connected, unless a dial is in progress. Returns False if too many are."""
         if peer not in self._dials:
             if not self._has_room(named_by):
                 return False
@@ -76,22 +76,22 @@ class OverlayDials:
         return len(named) < max(1, most * 3 // 4) and named.count(named_by) < max(1, most // 4)
 
     def on_connected(self, peer: PeerId) -> None:
-        """Say what waited."""
+        """Send a peer that we dialled the messages that waited for it."""
         dial = self._dials.pop(peer, None)
         if dial is not None:
             self._dialled[peer] = 0
             self._core.draft(peer).overlay += dial.waiting
 
     def on_failed(self, peer: PeerId) -> None:
-        """Give up what waited."""
+        """Drop the messages that waited for a peer."""
         self._dials.pop(peer, None)
 
     def on_closed(self, peer: PeerId) -> None:
-        """A connection closed."""
+        """Forget that we dialled a peer."""
         self._dialled.pop(peer, None)
 
     def heartbeat(self, used: Callable[[PeerId], bool]) -> list[PeerId]:
-        """Let go of what we dialled and nobody has used for `request_ticks`, and say which dials came to nothing in `dial_ticks`."""
+        """Disconnect peers that we dialled and have not used for `request_ticks`; return those not connected after `dial_ticks`."""
         params = self._params
         for peer, idle in list(self._dialled.items()):
             if used(peer):

@@ -3,14 +3,16 @@
 Source: "HyParView" (DSN 2007), algorithm 1; "Episub" (r1), "Membership Management Protocol", whose joins, stabilisation and
 optimisation it follows.
 
-Deviations, all against a peer that lies or a crowd that joins at once: the active view has a hard maximum (a JOIN that finds it
-full is answered with NODES); a peer that somebody else says is joining becomes a neighbour once a connection with it stands,
-and is told on not before; an ACCEPT that we did not ask for counts as a REQUEST; LINKS from a peer that was asked count as its
-ACCEPT, which may have met a full queue; a LEAVE removes a peer from an active view only if that peer sent it itself; of the
-links to neighbours with more than C_rand random links, those between common neighbours are dropped first, so that no drop can
-split the overlay while there is a choice; a link is given up, for a nearer peer or as surplus, only while the tree does not use
-it. That cost the subtree below it up to 1.2 s and 5 hops, and a near link is worth nothing once a nearer one has taken its
-place in the tree and made it lazy.
+Deviations, against peers that lie and crowds that join at once:
+- The active view has a hard maximum. A JOIN that finds it full is answered with NODES.
+- A peer whose JOIN came by way of another becomes a neighbour, and is announced further, only once it is connected.
+- An ACCEPT that we did not ask for counts as a REQUEST.
+- LINKS from a peer that we asked count as its ACCEPT, which may have found a full queue.
+- A LEAVE removes a peer from an active view only if that peer sent it itself.
+- Of the links to neighbours with more than C_rand random links, those to common neighbours are dropped first, so that no drop splits
+  the overlay while there is a choice.
+- A link is given up, for a nearer peer or as surplus, only while the tree does not use it. Giving up a used one cost the subtree below it
+  up to 1.2 s and 5 hops. A near link becomes useless, and lazy, once a nearer one has taken its place in the tree.
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ class MembershipViews:
     """The two views of one topic.
 
     Attributes:
-        active: Neighbours; symmetric in steady state.
-        passive: Other members, to replace neighbours and to improve on them.
-        joining: Peers whose JOIN came by way of others and who are dialled, to become neighbours.
+        active: Neighbours; the relation is symmetric in steady state.
+        passive: Other members, which may replace neighbours that fail or are farther away.
+        joining: Peers that we dial to make them neighbours, because their JOIN came by way of another peer.
         rtts: Smoothed round trips to members of both views.
     """
 
@@ -52,28 +54,28 @@ class MembershipViews:
         self._tree = tree
         self._dialler = dialler
         self._tick = 0
-        self._asked: dict[PeerId, tuple[int, PeerId | None]] = {}  # until which tick, and the link to give up for it
-        self._suitors: dict[PeerId, int] = {}  # requests that wait for a round trip, until which tick
+        self._asked: dict[PeerId, tuple[int, PeerId | None]] = {}  # our requests: the last tick to wait, the neighbour to give up for it
+        self._suitors: dict[PeerId, int] = {}  # requests that wait for a round trip: the last tick to wait
         self._joins_until = -1
         self._contact_tick: int | None = None
-        self._is_news = False
+        self._is_changed = False
         self._phase = core.rng.randrange(params.shuffle_ticks * params.links_ticks * params.improve_ticks)
 
     # Joining and leaving
 
     def meet(self, peer: PeerId) -> None:
-        """A connected peer is in the topic: a contact, if one is needed, and a passive entry."""
+        """Add a connected peer of the topic to the passive view; ask it for nodes if we have no links."""
         self._add_passive(peer)
         self._seek_contact()
 
     def leave(self) -> None:
-        """Say LEAVE to all neighbours and drop them."""
+        """Send LEAVE to all neighbours and drop them."""
         for peer in list(self.active):
             self._dialler.say(peer, Leaving(self._topic, self._me, self._params.leave_ttl))
             self._unlink(peer)
 
     def _seek_contact(self) -> None:
-        """Ask somebody for nodes, unless we have links or asked lately."""
+        """Ask a passive peer, preferably a connected one, for nodes, unless we have links or asked within `request_ticks`."""
         if self.active or (self._contact_tick is not None and self._tick < self._contact_tick + self._params.request_ticks):
             return
         contacts = [peer for peer in self.passive if peer in self._core.peers] or list(self.passive)
@@ -82,7 +84,7 @@ class MembershipViews:
             self._dialler.say(choose(contacts, 1, self._core.rng)[0], GetNodes(self._topic))
 
     def on_get_nodes(self, sender: PeerId) -> None:
-        """Answer with a sample of both views."""
+        """Answer GETNODES with a sample of both views, at most 32 peers."""
         self._dialler.say(sender, self._sample_for(sender))
 
     def _sample_for(self, peer: PeerId) -> Nodes:
@@ -90,7 +92,7 @@ class MembershipViews:
         return Nodes(self._topic, tuple(choose(peers, _NODES_MAX, self._core.rng)))
 
     def on_nodes(self, sender: PeerId, peers: tuple[PeerId, ...]) -> None:
-        """Take in members; if we are joining, send C_rand JOINs."""
+        """Add members to the passive view; if we are joining, send C_rand JOINs."""
         self._add_many(peers)
         if self.active or self._contact_tick is None or self._tick <= self._joins_until:
             return
@@ -102,7 +104,7 @@ class MembershipViews:
             self._dialler.say(peer, WalkJoin(self._topic, self._me, self._params.join_ttl))
 
     def on_join(self, sender: PeerId, join: WalkJoin) -> None:
-        """Take the joining peer, or send its JOIN on."""
+        """Make the joining peer a neighbour, or forward its JOIN."""
         params, peer = self._params, join.peer
         ttl = min(join.ttl, params.join_ttl)
         if not self._is_candidate(peer):
@@ -120,13 +122,13 @@ class MembershipViews:
             self._dialler.say(choose(steps, 1, self._core.rng)[0], WalkJoin(self._topic, peer, ttl - 1))
 
     def on_connected(self, peer: PeerId) -> None:
-        """A connection stands; if that was for a JOIN, it is answered."""
+        """Answer the JOIN of a peer that is now connected."""
         if peer in self.joining:
             del self.joining[peer]
             self._welcome(peer)
 
     def _welcome(self, peer: PeerId) -> None:
-        """Take a joining peer that is connected."""
+        """Make a connected peer that joins a neighbour and announce it, or send it other nodes if the view is full."""
         if len(self.active) >= self._params.active_max:
             self.on_get_nodes(peer)
             return
@@ -135,7 +137,7 @@ class MembershipViews:
             self._dialler.say(other, ForwardJoin(self._topic, peer, self._params.forward_join_ttl))
 
     def on_forward_join(self, sender: PeerId, join: ForwardJoin) -> None:
-        """Remember the new member and send the news on."""
+        """Add the new member to the passive view and forward the FORWARDJOIN."""
         self._add_passive(join.peer)
         ttl = min(join.ttl, self._params.forward_join_ttl)
         steps = [other for other in self.active if other not in (sender, join.peer)]
@@ -143,9 +145,9 @@ class MembershipViews:
             self._dialler.say(choose(steps, 1, self._core.rng)[0], ForwardJoin(self._topic, join.peer, ttl - 1))
 
     def on_leaving(self, sender: PeerId, leaving: Leaving) -> None:
-        """Forget a member that left; pass it on while that removed somebody or the time to live lasts.
+        """Forget a member that left; forward the LEAVE if that removed the member here or the time to live is not over.
 
-        That we leave is a lie, and is not passed on: from us our neighbours would believe it.
+        A LEAVE about ourselves is a lie and is not forwarded: our neighbours would believe it, coming from us.
         """
         if leaving.peer == self._me:
             return
@@ -164,7 +166,7 @@ class MembershipViews:
     # Neighbours
 
     def on_neighbor(self, sender: PeerId, neighbor: Neighbor) -> None:
-        """Take a request, an acceptance, or news of a neighbour's links."""
+        """Handle a NEIGHBOR: a request, an acceptance, or an update of a neighbour's links."""
         link = self.active.get(sender)
         if link is not None:
             link.random_links = neighbor.random_links
@@ -185,10 +187,10 @@ class MembershipViews:
         if asked is not None and asked[1] in self.active and len(self.active) > self._params.active_size:
             self._drop(asked[1])
 
-    def on_unsaid(self, peer: PeerId) -> None:
-        """A NEIGHBOR met a full queue: a neighbour is told our links at the next heartbeat."""
+    def on_neighbor_dropped(self, peer: PeerId) -> None:
+        """After a NEIGHBOR found the queue of a neighbour full, send our links again at the next heartbeat."""
         if peer in self.active:
-            self.active[peer].is_untold = True
+            self.active[peer].is_links_due = True
 
     def _on_request(self, sender: PeerId, neighbor: Neighbor) -> None:
         params = self._params
@@ -203,7 +205,7 @@ class MembershipViews:
             self._dialler.say(sender, LinkEnded(self._topic))
 
     def on_disconnected(self, sender: PeerId) -> None:
-        """A neighbour ended the link, or refused a request; it is a member still."""
+        """Handle a DISCONNECT: the peer ended the link, or refused our request. It stays a member."""
         self._asked.pop(sender, None)
         if sender in self.active:
             self._unlink(sender)
@@ -211,7 +213,7 @@ class MembershipViews:
             self._grow()
 
     def on_probed(self, peer: PeerId, rtt_s: float | None) -> None:
-        """Note a round trip, and decide about a request that waited for it."""
+        """Note a round trip (None: the peer could not be reached), and decide a request that waited for it."""
         params = self._params
         suitor = self._suitors.pop(peer, None)
         if rtt_s is None:
@@ -231,16 +233,16 @@ class MembershipViews:
             self._add_passive(peer)
 
     def on_closed(self, peer: PeerId) -> None:
-        """A connection closed. A neighbour is taken for gone; anybody else may just have had nothing more to say."""
+        """Handle a closed connection. A neighbour counts as gone; any other peer may merely have disconnected when idle."""
         if self.is_used(peer):
             self.on_gone(peer)
 
     def is_used(self, peer: PeerId) -> bool:
-        """Whether the peer is a neighbour, or may become one soon."""
+        """Whether the peer is a neighbour, or a request to or from it is open."""
         return peer in self.active or peer in self._asked or peer in self._suitors
 
     def on_gone(self, peer: PeerId) -> None:
-        """The peer could not be reached or left the topic: it is neither neighbour nor, for now, member."""
+        """Remove a peer that could not be reached or left the topic from both views."""
         self._asked.pop(peer, None)
         self._suitors.pop(peer, None)
         self.joining.pop(peer, None)
@@ -253,7 +255,7 @@ class MembershipViews:
     # The passive view
 
     def on_shuffle(self, sender: PeerId, shuffle: Shuffle) -> None:
-        """Walk on, or swap samples with its origin."""
+        """Forward a SHUFFLE, or at the end of its walk exchange samples with its origin."""
         ttl = min(shuffle.ttl, self._params.shuffle_ttl) - 1
         steps = [other for other in self.active if other not in (sender, shuffle.peer)]
         if shuffle.peer == self._me:
@@ -269,7 +271,7 @@ class MembershipViews:
         self._add_many((shuffle.peer, *shuffle.peers))
 
     def on_shuffle_reply(self, peers: tuple[PeerId, ...]) -> None:
-        """Take in the sample."""
+        """Add the sample to the passive view."""
         self._add_many(peers)
 
     def _shuffle(self) -> None:
@@ -283,7 +285,7 @@ class MembershipViews:
     # The heartbeat
 
     def heartbeat(self) -> None:
-        """Stabilise, optimise, shuffle, probe, tell neighbours our links; once a heartbeat."""
+        """Stabilise, optimise, probe, shuffle, send neighbours our links."""
         params = self._params
         self._tick += 1
         phase = self._tick + self._phase
@@ -304,22 +306,22 @@ class MembershipViews:
             self._probe()
         if phase % params.shuffle_ticks == 0:
             self._shuffle()
-        is_due = self._is_news or phase % params.links_ticks == 0
-        self._is_news = False
+        is_due = self._is_changed or phase % params.links_ticks == 0
+        self._is_changed = False
         for peer, link in self.active.items():
-            if is_due or link.is_untold:
-                link.is_untold = False
+            if is_due or link.is_links_due:
+                link.is_links_due = False
                 self._say_neighbor(peer, NeighborKind.LINKS, is_random=link.is_random)
 
     def _trim(self) -> None:
-        """Drop links that are safe to drop, down to A."""
+        """Drop links that are safe to drop, down to `active_size`."""
         params = self._params
         excess = len(self.active) - params.active_size
         for peer in order_surplus(self.active, self._me, self._links_in_use(), params.C_rand, self._core.rng)[:excess]:
             self._drop(peer)
 
     def _grow(self) -> None:
-        """Ask passive peers to become neighbours: at random while random links lack, else the nearest."""
+        """Ask passive peers to become neighbours: random ones while there are fewer than C_rand random links, then the nearest."""
         params, rng = self._params, self._core.rng
         if not self.active:
             self._seek_contact()
@@ -334,17 +336,17 @@ class MembershipViews:
             missing -= 1
 
     def _improve(self) -> None:
-        """Ask the nearest passive peer, if it beats the worst near link by alpha, to take that link's place."""
+        """Ask the nearest passive peer to replace the farthest near link, if its round trip is below alpha times that link's."""
         worst, best = self._worst_link(), self.rtts.nearest(self.passive)
         if worst is not None and best is not None and not self._asked and self.rtts.is_closer(best, worst, self._params.alpha):
             self._ask(best, worst, is_random=False)
 
     def _worst_link(self) -> PeerId | None:
-        """The near link to give up for a nearer one."""
+        """Return the near link to give up for a nearer one."""
         return find_farthest_near(self.active, self.rtts, self._links_in_use(), self._params.C_rand)
 
     def _links_in_use(self) -> Container[PeerId]:
-        """Links of the tree. Without a lazy one there is no tree yet that could use any."""
+        """Return the links that the tree uses. While no link is lazy, there is no tree yet."""
         return self._tree.eager if self._tree.lazy else ()
 
     def _probe(self) -> None:
@@ -362,14 +364,14 @@ class MembershipViews:
         return self._dialler.say(peer, Neighbor(self._topic, kind, is_random, count_random(self.active), tuple(self.active)))
 
     def _accept(self, peer: PeerId, *, is_random: bool) -> None:
-        """Link a peer that wants it. It hears of that first and then what the tree announces, which from a stranger it would not heed."""
+        """Link a peer that asked us. The ACCEPT goes before the tree's announcement, which the peer ignores from a non-neighbour."""
         is_new = self._add_active(peer, is_random=is_random)
         self._say_neighbor(peer, NeighborKind.ACCEPT, is_random=is_random)
         if is_new:
             self._tree.neighbor_up(peer)
 
     def _link(self, peer: PeerId, *, is_random: bool) -> None:
-        """Link a peer that has accepted us."""
+        """Link a peer that accepted our request."""
         if self._add_active(peer, is_random=is_random):
             self._tree.neighbor_up(peer)
 
@@ -379,7 +381,7 @@ class MembershipViews:
             return False
         self.passive.pop(peer, None)
         self.active[peer] = ActiveLink(self._tick, is_random=is_random)
-        self._is_news = True
+        self._is_changed = True
         if self.rtts.get(peer) is None:
             self._core.out.append(Probe(peer))
         return True
@@ -387,11 +389,11 @@ class MembershipViews:
     def _unlink(self, peer: PeerId) -> None:
         del self.active[peer]
         self.rtts.forget(peer)
-        self._is_news = True
+        self._is_changed = True
         self._tree.neighbor_down(peer)
 
     def _drop(self, peer: PeerId) -> None:
-        """End a link and say so; the peer stays a member."""
+        """End a link with a DISCONNECT; the peer stays a member."""
         rtt_s = self.rtts.get(peer)
         self._dialler.say(peer, LinkEnded(self._topic))
         self._unlink(peer)
@@ -408,7 +410,7 @@ class MembershipViews:
         self.passive[peer] = None
 
     def _is_candidate(self, peer: PeerId) -> bool:
-        """Whether a peer may be in a view at all: we are not, nor is one that is known to speak something else."""
+        """Whether a peer may be in a view: not we ourselves, nor a connected peer that speaks no episub."""
         known = self._core.peers.get(peer)
         return peer != self._me and (known is None or known.has_overlay)
 

@@ -1,4 +1,4 @@
-"""Active links: how far away their ends are, and which of them a node can give up without harm.
+"""Active links: their round trips, and which of them a node can give up safely.
 
 Source: "Episub" (r1), "Active View Management".
 """
@@ -15,31 +15,33 @@ from ..types import PeerId
 
 @dataclass(slots=True, eq=False)
 class ActiveLink:
-    """An active link, and what the neighbour last said of its own.
+    """An active link, with the neighbour's own links as its last NEIGHBOR listed them.
 
     Attributes:
-        is_random: One of the random links, that keep the overlay in one piece; else a near one.
-        heard_tick: The heartbeat of its last NEIGHBOR.
-        is_untold: Our last NEIGHBOR met a full queue.
+        heard_tick: The heartbeat of the neighbour's last NEIGHBOR.
+        is_random: Whether it is one of the random links, which keep the overlay in one piece; else it is a near one.
+        random_links: How many random links the neighbour has.
+        peers: The neighbour's neighbours.
+        is_links_due: Our last NEIGHBOR found its queue full, so the next heartbeat sends another.
     """
 
     heard_tick: int
     is_random: bool
     random_links: int = 0
     peers: frozenset[PeerId] = frozenset()
-    is_untold: bool = False
+    is_links_due: bool = False
 
 
 def count_random(links: Mapping[PeerId, ActiveLink]) -> int:
-    """How many of the links are random ones."""
+    """Count the random links."""
     return sum(link.is_random for link in links.values())
 
 
 def order_surplus(links: Mapping[PeerId, ActiveLink], me: PeerId, in_use: Container[PeerId], random_min: int, rng: Random) -> list[PeerId]:
-    """Links that may be dropped from too large a view, those that matter least first.
+    """Return the links that may be dropped from too large a view, the most dispensable first.
 
-    First come neighbours with more than `random_min` random links, of these the ones with a common neighbour; then neighbours
-    that have just `random_min` and a common neighbour. No other is safe to drop, nor is a link that the tree uses.
+    First come neighbours with more than `random_min` random links, those that share a neighbour with us before the others; then neighbours
+    that share one and have exactly `random_min`. No other link is safe to drop, nor is one that the tree uses.
 
     Args:
         links: The active view.
@@ -55,9 +57,9 @@ def order_surplus(links: Mapping[PeerId, ActiveLink], me: PeerId, in_use: Contai
 
 
 def find_farthest_near(links: Mapping[PeerId, ActiveLink], rtts: RoundTrips, in_use: Container[PeerId], random_max: int) -> PeerId | None:
-    """The measured near link with the largest round trip that the tree does not use.
+    """Return the near link with the largest measured round trip that the tree does not use.
 
-    Of more than `random_max` (C_rand) random links the nearest become near ones first.
+    Before that, random links beyond `random_max` (C_rand) become near ones, the nearest first.
     """
     spare = [peer for peer, link in links.items() if link.is_random]
     for _ in range(len(spare) - random_max):
@@ -70,12 +72,12 @@ def find_farthest_near(links: Mapping[PeerId, ActiveLink], rtts: RoundTrips, in_
 
 
 class RoundTrips:
-    """The smoothed round trips to the members of one topic's views; bounded by forgetting those who leave them.
+    """The smoothed round trips to the members of one topic's views; a member that leaves them is forgotten.
 
     Source: "Episub" (r1), "Active View Management"; GoCast (DSN 2005), section 2.2.
 
     Args:
-        gain: Weight of a new sample.
+        gain: Weight of a new sample, in (0, 1].
     """
 
     __slots__ = ("_gain", "_rtts")
@@ -85,28 +87,28 @@ class RoundTrips:
         self._rtts: dict[PeerId, float] = {}
 
     def add(self, peer: PeerId, rtt_s: float) -> None:
-        """Take in a sample, seconds."""
+        """Add a sample, in seconds."""
         old = self._rtts.get(peer)
         self._rtts[peer] = rtt_s if old is None else old + self._gain * (rtt_s - old)
 
     def get(self, peer: PeerId) -> float | None:
-        """Seconds, or None if it was never measured."""
+        """Return the smoothed round trip in seconds; None if it was never measured."""
         return self._rtts.get(peer)
 
     def forget(self, peer: PeerId) -> None:
-        """Drop what is known of a peer."""
+        """Drop a peer's round trip."""
         self._rtts.pop(peer, None)
 
     def nearest(self, peers: Iterable[PeerId]) -> PeerId | None:
-        """The measured peer with the smallest round trip."""
+        """Return the measured peer with the smallest round trip; None if none was measured."""
         rtts = self._rtts
         return min((peer for peer in peers if peer in rtts), key=rtts.__getitem__, default=None)
 
     def farthest(self, peers: Iterable[PeerId]) -> PeerId | None:
-        """The measured peer with the largest round trip."""
+        """Return the measured peer with the largest round trip; None if none was measured."""
         rtts = self._rtts
         return max((peer for peer in peers if peer in rtts), key=rtts.__getitem__, default=None)
 
     def is_closer(self, peer: PeerId, other: PeerId, alpha: float) -> bool:
-        """Whether both are measured and the first one's round trip is below alpha times the other's."""
+        """Whether both peers are measured and the first one's round trip is below alpha times the other's."""
         return peer in self._rtts and other in self._rtts and self._rtts[peer] < alpha * self._rtts[other]

@@ -3,20 +3,19 @@
 Source: "Epidemic Broadcast Trees" (SRDS 2007), algorithms 1 to 3; "Episub" (r1), "Broadcast Protocol", for the announcements'
 delay, the one timer for missing messages and the repair on NeighborDown.
 
-Four deviations, for many sources, whom one tree cannot serve well: with 1,000 nodes that publish in turn messages took up to 36
-hops and 1.0 s in the median, as only links that fell out of use were ever replaced.
-- A link whose announcement came before the message takes fewer hops to become eager again: its path is quicker by more than
-  the announcement's delay, not only shorter.
-- One whose announcement comes more than `late_max_s` after the message becomes eager no more, however few its hops: first copies
-  come by the quickest path, and that one is slower, or quicker by little. With 1,000 nodes more than half of all links were added
-  for announcements that came 40 ms later or more, and 86 % of these brought duplicates and nothing else before they were pruned.
-- Neither then, nor where an announcement that comes later beats the message's hops by the threshold, is the eager link pruned at
-  once: whichever of both is slower will prune itself. Pruning it cut off those whom it served from other sources, until they
-  asked for what they missed: up to 1.6 s.
-- A duplicate prunes its link only if each of the last `useful_messages` came on it as a duplicate, or all since it became eager.
-  Else it brought a first copy, or brought none because we were the ones who were first: a prune ends both directions. Judged
-  by what it brought us alone, links were lost that others depended on: 100 nodes with 20 messages a second from all of them had a
-  p99 of 1.0 s, and have one of 0.18. From a single source this is Plumtree's rule.
+Four deviations, for topics with many sources, which one tree serves badly: with 1,000 nodes that published in turn, messages took up to
+36 hops and a median of 1.0 s, because only links that fell out of use were ever replaced.
+- If a link's announcement came before the message, a smaller advantage in hops (`early_hop_threshold`) makes the link eager: its path is
+  not only shorter but quicker, by more than the announcement's delay.
+- If a link's announcement came more than `late_max_s` after the message, the link stays lazy, however few its hops: its path is slower, or
+  hardly quicker. With 1,000 nodes, more than half of all links were added for announcements that came 40 ms later or more, and 86 % of
+  these links brought nothing but duplicates before they were pruned.
+- When a lazy link becomes eager, the eager link that it beat is not pruned at once; whichever of the two is slower gets pruned by its
+  duplicates. Pruning it at once cut off the nodes that it served from other sources until they asked for missing messages: up to 1.6 s.
+- A duplicate prunes its link only if each of the last `useful_messages` messages, or all since the link became eager, came on it as a
+  duplicate. Otherwise the link brought a first copy to us, or carried one from us: a prune ends both directions. When only the copies
+  brought to us counted, links were lost that others depended on: with 100 nodes and 20 messages a second from all of them p99 was 1.0 s;
+  it is 0.18 s now. With a single source this is Plumtree's rule.
 """
 
 from __future__ import annotations
@@ -37,11 +36,7 @@ HOPS_MAX = 255
 
 
 class Wake:
-    """One timer that all topics share: set when the first of them needs it.
-
-    Args:
-        period_s: From when it is needed until it fires.
-    """
+    """One timer that all topics share. It is set when the first of them needs it, and fires `period_s` later."""
 
     __slots__ = ("_at", "_core", "_period_s", "_token")
 
@@ -52,13 +47,13 @@ class Wake:
         self._at: float | None = None
 
     def ensure(self) -> None:
-        """Set it unless it is set."""
+        """Set the timer unless it is set."""
         if self._at is None:
             self._at = self._core.now + self._period_s
             self._core.out.append(SetTimer(self._token, self._at))
 
     def is_due(self) -> bool:
-        """Whether this firing is the one that was asked for; then it is no longer set."""
+        """Whether the timer has fired, and is not just stale; then it is no longer set."""
         if self._at is None or self._core.now < self._at:
             return False
         self._at = None
@@ -70,8 +65,8 @@ class _Missing:
     """A message that was announced and has not come.
 
     Attributes:
-        announcers: Peers that have it, each with the hops of its copy; whom we asked last stands last.
-        touches: How often the timer has seen it.
+        announcers: The peers that announced it, each with the hops of its copy; the peer that we asked last is at the end.
+        touches: How many times the timer has fired since.
     """
 
     announcers: deque[tuple[PeerId, int]] = field(default_factory=deque)
@@ -80,11 +75,13 @@ class _Missing:
 
 @dataclass(slots=True, eq=False)
 class _Kept:
-    """An accepted or own message.
+    """An accepted message, or one of our own.
 
     Attributes:
-        sender: Who brought it; None: nobody did, or the path by which it came has been judged.
-        number: How many messages there were when it came, itself counted.
+        rpc: The RPC that forwards it.
+        sender: The peer that brought it; None for our own, and once an announcement has beaten its path.
+        number: The count of messages when it came, itself included.
+        at_s: When it came, in seconds of the driver's clock.
     """
 
     rpc: Rpc
@@ -97,8 +94,8 @@ class BroadcastTree:
     """One topic's tree, as one node sees it. Every neighbour of the active view is either eager or lazy.
 
     Attributes:
-        eager: Neighbours that are pushed messages.
-        lazy: Neighbours that are told of them.
+        eager: Neighbours that messages are pushed to.
+        lazy: Neighbours that messages are announced to.
     """
 
     def __init__(self, core: PubSub, topic: Topic, params: EpisubParams, flush: Wake, missing: Wake) -> None:
@@ -108,8 +105,8 @@ class BroadcastTree:
         self._topic = topic
         self._params = params
         self._count = 0  # messages so far
-        self._used: dict[PeerId, int] = {}  # for each neighbour, of which of them the link was of use last, to it or to us
-        self._copied: dict[PeerId, int] = {}  # and of which it brought a duplicate last
+        self._used: dict[PeerId, int] = {}  # for each neighbour the number of the last message for which the link was of use to either end
+        self._copied: dict[PeerId, int] = {}  # for each neighbour the number of the last message of which it brought a duplicate
         self._queue: list[tuple[MessageId, int]] = []
         self._missing: dict[MessageId, _Missing] = {}
         self._flush = flush
@@ -121,7 +118,7 @@ class BroadcastTree:
     # Neighbours
 
     def neighbor_up(self, peer: PeerId) -> None:
-        """A link was added to the active view: it is eager, and told of what it may have missed."""
+        """Add a link of the active view as eager, and announce recent messages on it."""
         self._make_eager(peer)
         recent = [
             (message_id, self._cache[message_id].rpc.hops)
@@ -132,7 +129,7 @@ class BroadcastTree:
             self._core.draft(peer).overlay.append(TreeIHave(self._topic, tuple(recent[: self._params.recent_max])))
 
     def neighbor_down(self, peer: PeerId) -> None:
-        """A link has gone; if the tree used it, every lazy link is made eager, and duplicates will prune what is too much."""
+        """Remove a link. If it was eager, make every lazy link eager; duplicates will prune the superfluous ones."""
         self._used.pop(peer, None)
         self._copied.pop(peer, None)
         if peer in self.lazy:
@@ -145,31 +142,31 @@ class BroadcastTree:
     # Messages
 
     def on_new(self, message: Message, sender: PeerId, hops: int) -> None:
-        """The first copy of a message came: its path is the tree's, and so is that of an announcement before it with far fewer hops."""
+        """Handle the first copy of a message: its link becomes eager, and so does that of an earlier announcement with far fewer hops."""
         missing = self._missing.pop(message.id, None)
         self._count += 1
         if sender in self.lazy:
             self._make_eager(sender)
         if sender in self.eager:
             self._used[sender] = self._count
-        if missing is not None and missing.touches < 2:  # else: it was asked for already
+        if missing is not None and missing.touches < 2:  # else it was asked for
             announcer, announced = min(missing.announcers, key=lambda entry: entry[1])
             if hops - announced >= self._params.early_hop_threshold:
                 self._add_link(announcer)
 
     def on_copy(self, sender: PeerId, message_id: MessageId) -> None:
-        """A duplicate came: its link is one too many, unless it was of use lately."""
+        """Handle a duplicate: prune its link unless that was of use lately."""
         if sender not in self.eager:
             return
         number = self._cache[message_id].number if message_id in self._cache else self._count
-        if number > self._copied[sender] + 1:  # it brought no duplicate of the one before
+        if number > self._copied[sender] + 1:  # it brought no duplicate of the message before
             self._used[sender] = max(self._used.get(sender, 0), number - 1)
         self._copied[sender] = max(self._copied[sender], number)
         if sender not in self._used or number - self._used[sender] >= self._params.useful_messages:
             self._prune(sender)
 
     def keep(self, message: Message, rpc: Rpc, sender: PeerId | None) -> None:
-        """Announce an accepted or own message, and hold the RPC that carries it on; `sender` brought it, None: it is our own."""
+        """Queue a message's announcement, and keep the RPC that forwards it. `sender` is the peer that brought it, None if it is ours."""
         if message.id in self._cache:
             return
         if sender is None:
@@ -184,7 +181,7 @@ class BroadcastTree:
     # What neighbours say
 
     def on_ihave(self, peer: PeerId, summary: tuple[tuple[MessageId, int], ...]) -> None:
-        """Note which announced messages are missing, and whether the path of one that came was far too long."""
+        """Note announced messages that are missing; make the link eager if a message that came took a far longer path."""
         if peer not in self.eager and peer not in self.lazy:
             return
         seen, params = self._core.seen.entries, self._params
@@ -206,7 +203,7 @@ class BroadcastTree:
             self._touch.ensure()
 
     def on_graft(self, peer: PeerId, ids: tuple[MessageId, ...]) -> None:
-        """Push to the peer from now on, and send what it misses."""
+        """Push to the peer from now on, and send the messages that it asks for."""
         if peer in self.lazy:
             self._make_eager(peer)
         for message_id in ids[: self._params.missing_max]:
@@ -217,7 +214,7 @@ class BroadcastTree:
                     self._core.out.append(SendRpc((peer,), self._cache[message_id].rpc))
 
     def on_prune(self, peer: PeerId) -> None:
-        """Announce to the peer from now on."""
+        """Only announce to the peer from now on."""
         if peer in self.eager:
             del self.eager[peer]
             self.lazy[peer] = None
@@ -225,7 +222,7 @@ class BroadcastTree:
     # Timers
 
     def flush(self) -> None:
-        """Announce what has waited, one RPC for all lazy neighbours."""
+        """Announce the queued messages, in one RPC for all lazy neighbours."""
         if not self._queue:
             return
         summary, self._queue = tuple(self._queue), []
@@ -233,7 +230,7 @@ class BroadcastTree:
             self._core.out.append(SendRpc(tuple(self.lazy), Rpc(overlay=(TreeIHave(self._topic, summary),)), True))
 
     def touch(self) -> None:
-        """Ask for what is missing since the last touch or longer."""
+        """Ask for the messages that were missing at the last touch already, each from its next announcer."""
         params, wanted = self._params, dict[PeerId, list[MessageId]]()
         for message_id, missing in list(self._missing.items()):
             missing.touches += 1
@@ -261,7 +258,7 @@ class BroadcastTree:
             self._forget(self._windows.pop())
 
     def sizes(self) -> tuple[int, int]:
-        """Messages missing, messages held."""
+        """Return how many messages are missing, and how many are kept."""
         return len(self._missing), len(self._cache)
 
     # Private
@@ -274,18 +271,18 @@ class BroadcastTree:
     def _make_eager(self, peer: PeerId) -> None:
         if peer in self.lazy:
             del self.lazy[peer]
-            if self._queue:  # it was not pushed these, and will not be told by `flush`
+            if self._queue:  # these were not pushed to it, and `flush` will not announce them to it
                 self._core.draft(peer).overlay.append(TreeIHave(self._topic, tuple(self._queue)))
         self.eager[peer] = None
         self._copied[peer] = self._count
 
     def _is_far_shorter(self, hops: int, kept: _Kept) -> bool:
-        """Whether an announcement of a message that has come, made now, speaks of a path that is far shorter and no slower."""
+        """Whether an announcement that arrives now shows a path far shorter, and not slower, than the kept message's."""
         is_late = self._core.now - kept.at_s > self._params.late_max_s
         return kept.sender in self.eager and not is_late and kept.rpc.hops - 1 - hops >= self._params.hop_threshold
 
     def _add_link(self, announcer: PeerId) -> None:
-        """Take a lazy link with a shorter path into the tree; it may lose the first races."""
+        """Make a lazy link with a shorter path eager, and count it as just used: it may lose the first races."""
         if announcer in self.lazy:
             self._graft(announcer, ())
             self._used[announcer] = self._count

@@ -8,7 +8,7 @@ from __future__ import annotations
 from random import Random
 from typing import assert_never
 
-from ..actions import Fate, SetTimer
+from ..actions import Fate
 from ..base import PubSub
 from ..events import ConnectFailed, OtherEvent, Probed
 from ..overlay.dialler import OverlayDials
@@ -38,14 +38,14 @@ from ..rpc import (
 from ..seen import Held
 from ..types import PeerId, TimerToken, Topic
 
-HEARTBEAT = TimerToken("heartbeat")
-
 
 class Episub(PubSub):
     """The router that broadcasts along trees.
 
     Attributes:
-        me: Our own peer id, which travels in JOIN and SHUFFLE; told by `Start`.
+        me: Our own peer id, from `Start`; it travels in JOIN and SHUFFLE.
+        views: The membership views of each joined topic.
+        trees: The broadcast tree of each joined topic.
     """
 
     name = "episub"
@@ -60,7 +60,6 @@ class Episub(PubSub):
         self._dialler = OverlayDials(self, params)
         self._flush = Wake(self, FLUSH, params.flush_s)
         self._missing = Wake(self, MISSING, params.missing_s)
-        self._due = 0.0
 
     # Routing
 
@@ -111,11 +110,11 @@ class Episub(PubSub):
             elif isinstance(message, Neighbor):
                 self._dialler.say(peer.id, LinkEnded(message.topic))
 
-    def _on_unsaid(self, peer: Peer, messages: tuple[OverlayMessage, ...]) -> None:
+    def _on_overlay_dropped(self, peer: Peer, messages: tuple[OverlayMessage, ...]) -> None:
         for message in messages:
             view = self.views.get(message.topic)
             if view is not None and isinstance(message, Neighbor):
-                view.on_unsaid(peer.id)
+                view.on_neighbor_dropped(peer.id)
 
     def _on_overlay_message(self, sender: PeerId, message: OverlayMessage, view: MembershipViews, tree: BroadcastTree) -> None:
         match message:
@@ -188,7 +187,7 @@ class Episub(PubSub):
             self._on_unreachable(event.peer)
 
     def _on_unreachable(self, peer: PeerId) -> None:
-        """A peer could not be dialled, or is no episub peer."""
+        """Called for a peer that could not be dialled, or that speaks something other than episub."""
         self._dialler.on_failed(peer)
         for view in self.views.values():
             view.on_gone(peer)
@@ -197,11 +196,10 @@ class Episub(PubSub):
 
     def _on_start(self, me: PeerId) -> None:
         self.me = me
-        self._set_heartbeat()
+        self._set_heartbeat(self._heartbeat_delay_s())
 
-    def _set_heartbeat(self) -> None:
-        self._due = self.now + self.params.heartbeat_s * (0.75 + 0.5 * self.rng.random())
-        self.out.append(SetTimer(HEARTBEAT, self._due))
+    def _heartbeat_delay_s(self) -> float:
+        return self.params.heartbeat_s * (0.75 + 0.5 * self.rng.random())
 
     def _on_timer(self, token: TimerToken) -> None:
         if token == FLUSH and self._flush.is_due():
@@ -210,15 +208,14 @@ class Episub(PubSub):
         elif token == MISSING and self._missing.is_due():
             for tree in self.trees.values():
                 tree.touch()
-        elif token == HEARTBEAT and self.now >= self._due:
-            self._set_heartbeat()
-            self.seen.expire(self.now)
-            for view in self.views.values():
-                view.heartbeat()
-            for peer in self._dialler.heartbeat(self._is_used):
-                self._on_unreachable(peer)
-            for tree in self.trees.values():
-                tree.shift()
+
+    def _on_heartbeat(self) -> None:
+        for view in self.views.values():
+            view.heartbeat()
+        for peer in self._dialler.heartbeat(self._is_used):
+            self._on_unreachable(peer)
+        for tree in self.trees.values():
+            tree.shift()
 
     def _is_used(self, peer: PeerId) -> bool:
         return any(view.is_used(peer) for view in self.views.values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container
 from random import Random
 
-from ..actions import Connect, Fate, SetTimer
+from ..actions import Connect, Fate
 from ..base import PubSub
 from ..events import OtherEvent, PeerRecordLearned
 from ..gossip.fanout import Fanout
@@ -19,19 +19,16 @@ from ..peers import Peer
 from ..protocol_ids import FLOODSUB, MESHSUB_1_0
 from ..router import TopicState
 from ..rpc import Control, Message
-from ..types import PeerId, TimerToken, Topic
-
-HEARTBEAT = TimerToken("heartbeat")
+from ..types import PeerId, Topic
 
 
 class Meshsub(PubSub):
     """The router that forwards along a mesh.
 
     Attributes:
-        fanout: The fan-out peers of topics that are published to without being joined.
+        fanout: The fan-out peers of topics that we publish to without having joined.
         scoring: Peer scores; all 0 here.
-        exchange: Peer exchange; none is offered here.
-        tick: Heartbeats since the start.
+        exchange: Peer exchange; meshsub itself offers none.
     """
 
     name = "meshsub"
@@ -52,10 +49,8 @@ class Meshsub(PubSub):
         self.exchange = PeerExchange(self, self.scoring, px_peers, is_offering=is_offering_px)
         self.mesh = TopicMeshes(self, params, self.scoring, self.exchange)
         self.fanout = Fanout(self, params, self.scoring)
-        self.tick = 0
-        self._due = 0.0
         self._control_rpcs: dict[PeerId, int] = {}
-        self._always: dict[Topic, dict[PeerId, Peer]] = {}  # floodsub and direct peers, sent everything
+        self._always: dict[Topic, dict[PeerId, Peer]] = {}  # floodsub and direct peers, which are sent every message
 
     # Routing
 
@@ -90,23 +85,17 @@ class Meshsub(PubSub):
         return Fate.FLOOD if self._floods() else Fate.GOSSIP
 
     def _floods(self) -> bool:
-        """Whether own messages go to all peers of the topic."""
+        """Whether our own messages go to all peers of the topic."""
         return False
 
     # The heartbeat
 
     def _on_start(self, me: PeerId) -> None:
-        self._due = self.now + self.mesh_params.heartbeat_first_s
-        self.out.append(SetTimer(HEARTBEAT, self._due))
+        self._set_heartbeat(self.mesh_params.heartbeat_first_s)
         self._connect_direct()
 
-    def _on_timer(self, token: TimerToken) -> None:
-        if token == HEARTBEAT and self.now >= self._due:
-            self._due = self.now + self.mesh_params.heartbeat_s
-            self.out.append(SetTimer(HEARTBEAT, self._due))
-            self.tick += 1
-            self.seen.expire(self.now)
-            self._on_heartbeat()
+    def _heartbeat_delay_s(self) -> float:
+        return self.mesh_params.heartbeat_s
 
     def _on_heartbeat(self) -> None:
         if self.tick % self.mesh_params.direct_connect_ticks == 0:
@@ -133,7 +122,7 @@ class Meshsub(PubSub):
         self.mesh.leave(topic)
 
     def _on_peer_joined(self, topic: Topic, peer: Peer) -> None:
-        if peer.is_direct or not peer.has_mesh:
+        if not peer.is_meshable:
             self._always.setdefault(topic, {})[peer.id] = peer
 
     def _on_peer_left(self, topic: Topic, peer: Peer) -> None:

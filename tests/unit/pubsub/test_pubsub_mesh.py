@@ -7,6 +7,7 @@ from unit.pubsub.gossipsub_driver import FLOODSUB, MESHSUB_1_0, SCORED, joined, 
 from unit.pubsub.network import Network, T, controls, message, names, said
 
 from gossiplog.pubsub import Fate, GossipsubParams, MeshsubParams, ScoreParams, Thresholds, Topic, TopicScoreParams
+from gossiplog.pubsub.base import HEARTBEAT
 from gossiplog.pubsub.events import (
     AppScored,
     PeerConnected,
@@ -19,7 +20,7 @@ from gossiplog.pubsub.events import (
 )
 from gossiplog.pubsub.gossip.mesh import GraftBackoff
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
-from gossiplog.pubsub.routers.meshsub import HEARTBEAT, Meshsub
+from gossiplog.pubsub.routers.meshsub import Meshsub
 from gossiplog.pubsub.rpc import Prune, Rpc, Subscription
 
 # Subscriptions

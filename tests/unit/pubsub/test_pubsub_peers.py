@@ -9,6 +9,7 @@ from unit.pubsub.network import Network, Solo, T, controls, message, names, of, 
 from gossiplog.errors import LocalProtocolError
 from gossiplog.pubsub import Fate, FloodsubParams, GossipsubParams, MeshsubParams, Outcome, RandomsubParams, Topic
 from gossiplog.pubsub.actions import Connect, SlowPeer
+from gossiplog.pubsub.base import HEARTBEAT
 from gossiplog.pubsub.events import (
     AppScored,
     PeerDisconnected,
@@ -21,7 +22,7 @@ from gossiplog.pubsub.events import (
 )
 from gossiplog.pubsub.routers.floodsub import Floodsub
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
-from gossiplog.pubsub.routers.meshsub import HEARTBEAT, Meshsub
+from gossiplog.pubsub.routers.meshsub import Meshsub
 from gossiplog.pubsub.routers.randomsub import Randomsub
 from gossiplog.pubsub.rpc import Control, PeerRecord, Prune, Rpc, Subscription
 
