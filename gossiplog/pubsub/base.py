@@ -197,11 +197,9 @@ class PubSub(Hooks):
         known = self.peers.get(peer)
         return known is None or self._gate is None or self._gate(known)
 
-    def is_ready(self, topic: Topic, peers_min: int | None = None) -> bool:
+    def is_ready(self, topic: Topic) -> bool:
         """Say whether enough peers would take a message published now; see `Router.is_ready`."""
-        if peers_min is None:
-            peers_min = max(1, min(self._ready_min(), len(self.topics.get(topic, ()))))
-        return self._ready_count(topic) >= peers_min
+        return self._ready_count(topic) >= max(1, min(self._ready_min(), len(self.topics.get(topic, ()))))
 
     def _ready_count(self, topic: Topic) -> int:
         """How many peers would be sent a message published now; by default all of its topic."""

@@ -131,10 +131,8 @@ class Router(Protocol):
     def state(self) -> RouterState:
         """Show the router as values. O(peers + topics); changes nothing."""
 
-    def is_ready(self, topic: Topic, peers_min: int | None = None) -> bool:
-        """Say whether a message published now would be spread by enough peers.
+    def is_ready(self, topic: Topic) -> bool:
+        """Say whether enough peers would take a message published now: the router's minimum, or all of the topic if they are fewer.
 
-        Args:
-            peers_min: How many peers have to be ready; by default the router's minimum, or all peers of the topic if they are fewer, but at
-                least one.
+        Without any peer it is not ready.
         """

@@ -58,9 +58,9 @@ class Malicious:
         """Ask the honest router."""
         return self._inner.is_heeded(peer)
 
-    def is_ready(self, topic: Topic, peers_min: int | None = None) -> bool:
+    def is_ready(self, topic: Topic) -> bool:
         """Ask the honest router."""
-        return self._inner.is_ready(topic, peers_min)
+        return self._inner.is_ready(topic)
 
     def _tamper(self, action: Action) -> Action | None:
         """Leave out messages of an RPC and all announcements; return None if nothing is left."""

@@ -50,7 +50,7 @@ class Probe0:
     def is_heeded(self, peer: Any) -> bool:
         return True
 
-    def is_ready(self, topic: Any, peers_min: int | None = None) -> bool:
+    def is_ready(self, topic: Any) -> bool:
         return True
 
 
