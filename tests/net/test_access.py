@@ -28,7 +28,7 @@ from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import exchange
 from gossiplog.net.hub.server import Hub, listen
-from gossiplog.net.service.streams import INSERTING_MAX
+from gossiplog.net.service.service import INSERTING_MAX
 from gossiplog.sync import schedule
 from gossiplog.sync.rpc import Insert
 from gossiplog.sync.wire import encode_event

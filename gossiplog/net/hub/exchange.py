@@ -44,7 +44,7 @@ from ...tasks.nursery import open_service_nursery
 from ...tree.node import Node
 from ..ground.protocol_ids import is_in_parts, is_of_another, push_protocol, sync_protocols
 from ..service.peers import new_bucket
-from ..service.sessions import Puller, ServeSession, Turns, close_in_peace
+from ..service.sessions import ServeSession, Turns, close_in_peace, run_pull
 from ..transport.muxed import MuxedConnection
 from ..transport.stream import Connection, Stream
 from .client import HubConnections, HubUrl, PlaceAtHub, open_hub_connections
@@ -234,8 +234,8 @@ class _Session:
         """
         # That it reconciles is found out by asking for nothing else: one trip less where it does.
         pull = Pull(Source(), Speaks(reconciles=True), wishes=wishes, resumption=RESUMPTION)
-        puller = Puller(self._log, self._connection, self._open_for_pull, lambda _: self._insert, close_in_peace, on_pause=self._pause)
-        await puller.run(pull)
+        connection, open_stream = self._connection, self._open_for_pull
+        await run_pull(pull, self._log, connection, open_stream, lambda _: self._insert, close_in_peace, on_pause=self._pause)
         if wishes.is_rehearsal:
             self.result.rehearsal = self._rehearsed(pull)
             return

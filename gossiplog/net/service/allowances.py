@@ -1,4 +1,4 @@
-"""What clients may bring to one log, by the rules of the listener that they came by: kept and counted for as long as it listens."""
+"""How much clients may bring to one log, by the rules of the listener that they came through. Counted for as long as it listens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COUNTED_SOON_S = 1.0
 
 
 class Allowances:
-    """The allowances of one log: listeners with the same rules share one."""
+    """The allowances of one log. Listeners with the same rules share one."""
 
     def __init__(self, log: Replica) -> None:
         self._log = log
@@ -29,7 +29,7 @@ class Allowances:
 
     @contextmanager
     def kept(self, access: Access) -> Iterator[Allowance]:
-        """Keep what the rules of a server allow, for the length of a block."""
+        """Keep the allowance of a server's rules for the length of a block."""
         kept = self._kept.get(access)
         if kept is None:
             kept = self._kept[access] = _Kept(Allowance(self._log.topic, access))
@@ -44,7 +44,7 @@ class Allowances:
                 del self._kept[access]
 
     async def wait_counted(self, access: Access) -> None:
-        """Wait until all is counted that has to be, within a second: nobody is to be refused for a log that is counted at once."""
+        """Wait for the count of a log whose quotas need it, at most a second, so that no client of a small log is refused meanwhile."""
         kept = self._kept[access]
         if kept.allowance.rules.quota.counts_totals:
             with trio.move_on_after(_COUNTED_SOON_S):
@@ -53,7 +53,7 @@ class Allowances:
 
 @dataclass(slots=True)
 class _Kept:
-    """An allowance, how many listeners have it, the scope that its task is in, and whether what is in the log is counted."""
+    """An allowance, how many listeners share it, the scope of its task, and whether the log's entries have been counted."""
 
     allowance: Allowance
     listeners: int = 0
@@ -61,7 +61,7 @@ class _Kept:
     is_counted: trio.Event = field(default_factory=trio.Event)
 
     async def run(self, log: Replica, access: Access) -> None:
-        """Count what is in the log, and what comes, from when anything depends on it."""
+        """Count the entries in the log and those that come, once a quota depends on the count."""
         allowance = self.allowance
         with self.scope:
             while not allowance.rules.quota.counts_totals:

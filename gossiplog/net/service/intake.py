@@ -1,9 +1,9 @@
-"""What the broadcast machine's intake wants done: values are verified, entries inserted, the log followed, and those who wait are told.
+"""Carries out the intake's actions: verifies values, inserts entries, follows the log, and wakes the callers that wait for verdicts.
 
-What is small and comes alone is verified in the step that brings it, what comes in numbers in worker threads. What was committed is
-decided upon in the step that commits it: a task for either would have to be woken up for each entry.
+A small value that comes alone is verified in the step that brings it; many are verified in worker threads. The machine decides on entries
+in the step that commits them. A task for either would have to be woken up for each entry.
 
-All logs that an event loop serves take turns, whatever server or mesh they are part of (`LogTurns`).
+All logs of an event loop take turns, whatever server or mesh they are part of (`LogTurns`).
 """
 
 from __future__ import annotations
@@ -32,39 +32,41 @@ from .peers import ServedPeer
 CLOSING = "the log is being closed"
 
 _AT_ONCE = 4
-"""Small values that are verified in the step that brings them, before others get their turn and what has been verified is committed."""
+"""Small values that are verified in place in a row. Then other tasks get their turn, and the verified ones are committed."""
 _RETRY_S = 5.0
 _SWITCH_S = 0.0002
-"""For how long a thread may hold the interpreter's lock while others want it, when logs contend. Python's own is 5 ms."""
+"""How long a thread may hold the interpreter's lock while others want it, when logs contend. Python's default is 5 ms."""
 SLOWED_SYNCED = 10
-"""Entries of a sync that count as one of a push for a stranger who is slowed: it is us who asked for them."""
+"""For a peer that is slowed, so many entries of a sync count as one pushed entry, because we asked for them."""
 _COUNTED = {Outcome.ACCEPT: "entries accepted", Outcome.IGNORE: "entries ignored", Outcome.REJECT: "entries rejected"}
 
 
 class IntakeWork:
-    """Does what the intake of one machine asks for, and answers with `tell`."""
+    """Carries out what the intake of one machine asks for, and answers with `tell`."""
 
     def __init__(self, driver: LogDriver) -> None:
         self._driver = driver
         self._log = driver.log
         self._at_once_left = _AT_ONCE
         self._nursery: trio.Nursery | None = None
-        # Who waits for a `BatchDecided`, by its ticket.
-        self._waiting: dict[int, _Waiter] = {}
+        # By ticket: set when the batch is decided, and the verdicts then.
+        self._waiting: dict[int, trio.Event] = {}
+        self._decided: dict[int, Sequence[Verdict]] = {}
         self._tickets = 0
-        # What is to be verified, and waits for the log's turn; and until when it does at most.
+        # Batches that wait for the log's turn, and whether `_be_patient` runs.
         self._held: deque[VerifyBatch] = deque()
         self._is_waiting = False
-        # Until it looks whether it is its turn.
+        # Its deadline is when the log looks whether it is its turn.
         self._patience = trio.CancelScope()
         self._turns = _turns()
 
-    # For those who bring entries
-
     async def insert_synced(self, peer: ServedPeer, way: str, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
-        """Take in the `(key, VALUE)` that a sync with a peer brought, by which way it was; return their verdicts.
+        """Take in the `(key, VALUE)` of a sync with a peer; return their verdicts.
 
-        The caller compares the keys. Cancelled, as `take_in`.
+        The caller compares the keys. If cancelled, see `take_in`.
+
+        Args:
+            way: `sync` or `reconcile`.
         """
         driver = self._driver
         await driver.wait_turn(peer, 1 + len(entries) // SLOWED_SYNCED)
@@ -77,13 +79,13 @@ class IntakeWork:
         return verdicts
 
     async def take_in(self, way: str, entries: Sequence[tuple[bytes, bytes]], bringer: Bringer) -> list[Verdict]:
-        """Take in entries that somebody waits for; return their verdicts. Cancelled, the piece that is under way is taken in all the same.
+        """Take in entries and return their verdicts. If cancelled, the piece that is under way is still taken in.
 
         Args:
             way: `sync`, `reconcile` or `post`.
             entries: The claimed key and the VALUE of each.
         """
-        # What is more than a turn goes in one piece after the other: each may build upon those before.
+        # More than a turn's worth goes in pieces, one after the other, because each may build on those before it.
         verdicts: list[Verdict] = []
         while len(verdicts) < len(entries):
             piece = self._piece_max() or len(entries)
@@ -92,15 +94,16 @@ class IntakeWork:
 
     async def _take_piece(self, way: str, entries: Sequence[tuple[bytes, bytes]], bringer: Bringer) -> list[Verdict]:
         self._tickets += 1
-        ticket, waiter = self._tickets, _Waiter()
-        self._waiting[ticket] = waiter
+        ticket = self._tickets
+        is_decided = self._waiting[ticket] = trio.Event()
         try:
             if self._nursery is not None:
                 self._driver.tell(BatchBrought(ticket, way, entries, bringer))
-                await waiter.is_decided.wait()
+                await is_decided.wait()
         finally:
             del self._waiting[ticket]
-        return [_closing()] * len(entries) if waiter.verdicts is None else list(waiter.verdicts)
+            verdicts = self._decided.pop(ticket, None)
+        return [Verdict(Outcome.IGNORE, Rule.STORAGE, CLOSING)] * len(entries) if verdicts is None else list(verdicts)
 
     def _piece_max(self) -> int | None:
         return self._turns.logs.piece_of(self, len(self._driver.peers), self._driver.now())
@@ -108,7 +111,7 @@ class IntakeWork:
     # What the machine asks for
 
     def verify(self, action: VerifyBatch) -> None:
-        """Verify when it is the log's turn."""
+        """Verify a batch as soon as it is the log's turn."""
         now, turns = self._driver.now(), self._turns
         has_begun = self._nursery is None or (not self._held and turns.logs.begin(self, len(action.values), len(self._driver.peers), now))
         turns.adapt(now)
@@ -121,11 +124,11 @@ class IntakeWork:
             self._nursery.start_soon(self._be_patient)
         else:
             self._patience.deadline = self._turns.logs.look_at(now)
-        # All that is at work may be this.
+        # This batch may have been all that the log had at work.
         self._end_turn()
 
     async def _be_patient(self) -> None:
-        """See that nothing waits for too long. As a rule a log that ends its turn begins that of the next."""
+        """See that no batch waits too long. Usually a log that ends its turn starts the next log's."""
         while self._held:
             with trio.CancelScope(deadline=self._turns.logs.look_at(self._driver.now())) as self._patience:
                 await trio.sleep_forever()
@@ -133,7 +136,7 @@ class IntakeWork:
         self._is_waiting = False
 
     def take_turn(self) -> None:
-        """Begin what waits, as much as a turn is."""
+        """Begin the batches that wait, up to a turn's worth."""
         left = PIECE
         while self._held and (left == PIECE or len(self._held[0].values) <= left):
             action = self._held.popleft()
@@ -142,21 +145,21 @@ class IntakeWork:
         if self._held:
             self._turns.logs.wait(self, self._driver.now())
         else:
-            # It may have waited for what had begun meanwhile.
+            # All of them may have been verified in place.
             self._end_turn()
 
     def _end_turn(self) -> None:
-        """End the log's turn if nothing of it is at work, and begin that of the next log."""
+        """If nothing of the log is at work, end its turn and start the next log's."""
         if self._driver.machine.intake.batches_out <= len(self._held):
             now, turns = self._driver.now(), self._turns
             turns.logs.end(self, now)
             turns.ended.unpark_all()
-            # Nobody else looks when the rest is over.
+            # Nobody else looks when this log's rest is over.
             self._patience.deadline = min(self._patience.deadline, turns.logs.look_at(now))
             turns.give(now)
 
     def _begin(self, action: VerifyBatch) -> None:
-        """Verify now what is small and no more than a few, unless others have to have their turn; else in a task."""
+        """Verify a few small values in place, unless it is time for other tasks; otherwise start a task."""
         cost = len(action.values) or 1
         if cost <= self._at_once_left and (verdicts := self._verify_now(action.values)) is not None:
             self._at_once_left -= cost
@@ -174,7 +177,7 @@ class IntakeWork:
         return verdicts
 
     async def _verify(self, action: VerifyBatch) -> None:
-        # That this task was begun gave others their turn.
+        # Other tasks had their turn before this one started.
         self._at_once_left = _AT_ONCE
         verdicts = self._verify_now(action.values) if len(action.values) <= 1 else None
         if verdicts is None:
@@ -183,7 +186,7 @@ class IntakeWork:
         self._tell_verified(action, verdicts)
 
     async def _verify_many(self, values: Sequence[bytes]) -> list[Verdict]:
-        """Verify in a thread. While logs contend that is done by parts, each when nothing of another log is at work."""
+        """Verify in a thread. While logs contend, verify in parts, each when no other log is at work."""
         verdicts: list[Verdict] = []
         while len(verdicts) < len(values):
             most = len(values)
@@ -194,12 +197,11 @@ class IntakeWork:
         return verdicts
 
     def _tell_verified(self, action: VerifyBatch, verdicts: Sequence[Verdict]) -> None:
-        next_max = self._piece_max()
-        self._driver.tell(BatchVerified(action.token, verdicts, next_max))
+        self._driver.tell(BatchVerified(action.token, verdicts, self._piece_max()))
         self._end_turn()
 
     def insert(self, action: InsertBatch) -> None:
-        """Hand a batch to the log; if that has too much to do, wait for it in a task."""
+        """Hand a batch to the log. If the log is too busy to take it, wait in a task."""
         began_ns = time.time_ns()
         try:
             is_taken = self._log.insert_then(action.verdicts, partial(self._on_inserted, action, began_ns))
@@ -229,37 +231,37 @@ class IntakeWork:
         self._end_turn()
 
     def on_decided(self, action: EntryDecided) -> None:
-        """Count and tell what became of an entry that was pushed or gossiped."""
+        """Count the verdict on an entry that was pushed or gossiped, and tell the peer."""
         driver, source, verdict = self._driver, action.entry.source, action.verdict
         driver.count("entries known" if verdict.accepted and not verdict.is_new else _COUNTED[verdict.outcome])
         peer = driver.peers.get(source)
         driver.figures.count("gossip" if peer is not None and peer.kind is PeerKind.MESH else "push", verdict)
         if peer is None:
             return
-        # Of a peer that went and came back, what it sent before may be decided upon now.
+        # The peer may have left and come back since it sent this entry.
         peer.inserting = max(0, peer.inserting - 1)
-        peer.settled.set()
+        if peer.settled:
+            peer.settled.unpark_all()
         peer.on_verdict(action.entry.key, verdict)
         if verdict.accepted and verdict.is_new:
             peer.count("entries new")
 
     def on_under_way(self, action: InsertEntry) -> None:
-        """Count an entry for its peer, which may have so many under way."""
+        """Count an entry towards those that its peer has under way."""
         peer = self._driver.peers.get(action.source)
         if peer is not None:
             peer.inserting += 1
 
     def on_batch_decided(self, action: BatchDecided) -> None:
-        """Wake up the caller that waits for it."""
-        waiter = self._waiting.get(action.ticket)
-        if waiter is not None:
-            waiter.verdicts = action.verdicts
-            waiter.is_decided.set()
+        """Wake the caller that waits for this batch."""
+        if action.ticket in self._waiting:
+            self._decided[action.ticket] = action.verdicts
+            self._waiting[action.ticket].set()
 
     # Life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Work for ever; it has started when the log is followed. Those who still wait when it ends are told that nothing was stored."""
+        """Work for ever; started once the log is followed. At the end, callers that still wait are told that nothing was stored."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -268,23 +270,22 @@ class IntakeWork:
                     task_status.started()
                     await trio.sleep_forever()
                 finally:
-                    # Before the nursery is closed: another log could give this one its turn, and no task could be begun.
+                    # Before the nursery closes: otherwise another log could give this one a turn, and no task could be started.
                     self._nursery = None
                     self._held.clear()
                     self._turns.logs.forget(self)
                     self._turns.adapt(self._driver.now())
         finally:
-            for waiter in self._waiting.values():
-                waiter.is_decided.set()
+            for is_decided in self._waiting.values():
+                is_decided.set()
 
     async def _follow(self, task_status: trio.TaskStatus[None]) -> None:
-        """Hear of the log's own commits."""
         with self._log.watch_commits(lambda entries: self._driver.tell(EntriesCommitted(entries))):
             task_status.started()
             await trio.sleep_forever()
 
     async def _follow_shared(self, task_status: trio.TaskStatus[None]) -> None:
-        """Hear of what is committed to a store that other processes write to as well."""
+        """Follow a store to which other processes write too."""
         async with self._log.subscribe(from_now=True) as events:
             task_status.started()
             while True:
@@ -301,20 +302,21 @@ class _Turns:
     """The turns of all logs that an event loop serves.
 
     Attributes:
-        ended: Who waits until nothing of another log is at work.
+        ended: Logs that wait until no other log is at work.
     """
 
     def __init__(self) -> None:
         self.logs = LogTurns()
         self.ended = trio.lowlevel.ParkingLot()
         self._is_giving = False
-        # What it was, while threads hold the interpreter's lock for less long.
+        # The interpreter's own switch interval, while ours replaces it; else None.
         self._switch_s: float | None = None
 
     def adapt(self, now: float) -> None:
-        """Have threads give the interpreter's lock away sooner while one log has much to do and others are awake.
+        """Shorten the interpreter's switch interval while one log has much to do and others are awake.
 
-        What is done in the event loop may have to wait for the lock several times. A log that is alone would pay 8 % for this.
+        The event loop may have to wait for the interpreter's lock several times in one piece of work. A log that is alone would pay 8 % for
+        this.
         """
         if self.logs.is_contended(now) is (self._switch_s is not None):
             return
@@ -326,13 +328,13 @@ class _Turns:
             self._switch_s = None
 
     async def wait_alone(self, log: IntakeWork) -> None:
-        """Wait until nothing of another log is at work, but not for long."""
+        """Wait until no other log is at work, but not for long."""
         with trio.move_on_after(PATIENCE_S):
             while not self.logs.is_alone(log):
                 await self.ended.park()
 
     def give(self, now: float) -> None:
-        """Begin the work of the log whose turn it is. Work that is over at once does not begin the next within it."""
+        """Start the turn of the next log. If that turn ends within this call, the loop starts the one after it, without recursion."""
         if self._is_giving:
             return
         self._is_giving = True
@@ -355,22 +357,10 @@ def _turns() -> _Turns:
         return turns
 
 
-class _Waiter:
-    """Somebody who waits for verdicts; None if there will be none."""
-
-    def __init__(self) -> None:
-        self.is_decided = trio.Event()
-        self.verdicts: Sequence[Verdict] | None = None
-
-
-def _closing() -> Verdict:
-    return Verdict(Outcome.IGNORE, Rule.STORAGE, CLOSING)
-
-
 def _explain(error: BaseException, entries: int, way: str) -> NotStored:
-    """Say why entries were not stored. A log that is being closed takes no more, which is nobody's fault: peers bring them again.
+    """Say why entries were not stored. A log that is being closed accepts no more, which is nobody's fault: peers bring them again.
 
-    The client that posts is answered, and the answer is logged.
+    A failed `post` is logged at DEBUG only, because the answer to the client says it.
     """
     if isinstance(error, ClosedError):
         note("entries not stored", level=logging.DEBUG, entries=entries, reason=str(error))

@@ -1,7 +1,7 @@
-"""Presence on the network: one stream each with hubs, with clients, and with peers of a mesh that speak it. Only ours do.
+"""Presence on the network: one stream with each hub, client and mesh peer that speaks it. Only peers of this project do.
 
-A client opens the stream to its hub; of two peers in a mesh either does. Nobody opens one before presence is in use, here or by
-way of us, so a log that needs none costs none.
+A client opens the stream to its hub; in a mesh either peer does. Nobody opens one before presence is in use, by us or through us, so it
+costs nothing where it is not needed.
 
 Source: docs/spec/presence.md.
 """
@@ -25,21 +25,21 @@ from .push_stream import PushStream
 
 
 class PresenceStreams:
-    """Carries one log's presence, for as long as the log is on the network."""
+    """Carries one log's presence while the log is on the network."""
 
     def __init__(self, driver: LogDriver) -> None:
         self._driver = driver
         self._presence = driver.log.presence
         self._protocol = presence_protocol(driver.topic)
-        # Those with each peer, the oldest first; what we send goes out on the first.
+        # The streams with each peer, the oldest first. We send on the first.
         self._streams: dict[PeerId, list[PushStream]] = {}
 
     def handlers(self) -> dict[str, Handler]:
-        """Return what a connection serves, by protocol id."""
+        """Return the handler of presence streams, by protocol id."""
         return {self._protocol: self._driver.connections.handler(self._serve, may_end=True)}
 
     async def join(self, link: PeerConnection) -> None:
-        """Speak presence with a hub, or with a peer of a mesh that says it does, as soon as it is in use."""
+        """Open a stream to a hub, or to a mesh peer that speaks presence, once presence is in use."""
         await self._presence.in_use.wait()
         stream = None if link.peer.id in self._streams else await self._driver.open_stream(link, [self._protocol])
         if stream is not None:
@@ -53,7 +53,7 @@ class PresenceStreams:
         await self._run(link, stream)
 
     async def _run(self, link: PeerConnection, stream: Stream) -> None:
-        """Read what a peer states and passes on, until the stream ends; what came by its last stream goes with that."""
+        """Read the peer's frames until the stream ends. When its last stream ends, so does the presence that came by the peer."""
         peer, push = link.peer, self._made(link.peer, stream)
         streams = self._streams.setdefault(peer.id, [])
         streams.append(push)
@@ -89,7 +89,7 @@ class PresenceStreams:
         return PushStream(stream, take_later, take, FRAME_BYTES_MAX, lambda: self._presence.tell(PeerBlocked(peer.id, is_blocked=False)))
 
     def send(self, peers: Sequence[PeerId], data: bytes) -> None:
-        """Send frames to each of these peers. One that has to wait for them is sent no more until they are written."""
+        """Send frames to each of these peers. If a peer's frames have to wait, it gets no more until they are written."""
         for id in peers:
             streams = self._streams.get(id)
             if streams:
@@ -98,7 +98,7 @@ class PresenceStreams:
                     self._presence.tell(PeerBlocked(id))
 
     def on_fault(self, peer: PeerId, reason: str) -> None:
-        """End the streams of a peer that sent what nobody may, or far too much; five times, and it is banned."""
+        """End the streams of a peer that sent something forbidden or far too much. The fifth time it is banned."""
         note("presence ended", level=logging.WARNING, peer=peer, reason=reason)
         self._driver.tell(Misbehaved(peer, reason, is_grave=True))
         for push in self._streams.get(peer, []):

@@ -43,9 +43,8 @@ from ..ground.journal import note
 from ..reports.failed_dials import FailedDials
 from ..reports.observer import Observer
 from ..transport.stream import Connection, Handler, Stream
-from .attached import Attached
 from .driver import OPEN_S, LogDriver
-from .peers import ServedPeer
+from .peers import Attached, ServedPeer
 from .pubsub_stream import RpcSender, read_rpcs
 from .timers import Timers
 

@@ -1,6 +1,6 @@
-"""The stream on which a client hears what its hub does not take. Only ours speak this.
+"""The stream on which a hub tells a client which of its entries were refused. Only peers of this project speak it.
 
-The client opens one stream for it; the hub writes frames on it, and reads nothing. Each entry is told of once.
+The client opens the stream; the hub writes frames on it and reads nothing. Each entry is named once.
 
 Source: docs/spec/sync.md, "Refusals".
 """
@@ -23,18 +23,18 @@ from ...tasks.nursery import open_service_nursery
 from ..transport.stream import Stream
 
 STREAMS_A_LOG = 4
-"""By which the streams grow that either side of a connection may open, with each log beside the first: refusals, push, presence, a sync."""
+"""Streams that either side may open for each log beyond the connection's first: refusals, push, presence and a sync."""
 _RULES_MAX = 16
 _TOLD_MAX = 4_096
 _UNTOLD = frozenset({Rule.PARENTS, Rule.STORAGE})
-"""An orphan is synced for, and a fault of ours is mended: both come in later by themselves."""
+"""Entries refused by these rules come in later without the client: an orphan by a sync, the rest when our fault is fixed."""
 
 
 class RefusalBox:
-    """What waits to be told to one client: bounded, whether it listens or not.
+    """The refusals that one client has yet to be told. Bounded, even if the client never listens.
 
     Attributes:
-        taken: New entries of its that were taken.
+        taken: How many new entries of the client were accepted.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class RefusalBox:
         self._more = trio.Event()
 
     def add(self, key: bytes, verdict: Verdict) -> None:
-        """Take the outcome for an entry that the client brought."""
+        """Note the verdict on an entry from the client."""
         if verdict.accepted:
             self.taken += verdict.is_new
         elif verdict.rule is not None and verdict.rule not in _UNTOLD and key not in self._told:
@@ -57,7 +57,7 @@ class RefusalBox:
                 self._more.set()
 
     async def take(self) -> Refused:
-        """Wait until there is something to tell, and take it."""
+        """Wait for a refusal and take it out."""
         while not self._waiting:
             self._more = trio.Event()
             await self._more.wait()
@@ -65,7 +65,7 @@ class RefusalBox:
 
 
 async def write_refusals(stream: Stream, box: RefusalBox) -> None:
-    """Agree to the stream, and tell a client what is not taken, until the client ends the stream."""
+    """Accept the stream, and tell a client its refusals until the client ends the stream."""
     async with open_service_nursery() as nursery:
         nursery.start_soon(_write, stream, box)
         with suppress(StreamReset):
@@ -82,7 +82,7 @@ async def _write(stream: Stream, box: RefusalBox) -> None:
 
 
 async def read_refusals(stream: Stream, on_refused: Callable[[Refused], None]) -> None:
-    """Hear what a hub does not take, until the stream ends.
+    """Read a hub's refusals until the stream ends.
 
     Raises:
         DecodeError: A field has an impossible value.

@@ -1,17 +1,17 @@
-"""One log on the network: a broadcast machine, and the connections, streams, tasks and timers that it is driven with.
+"""One log on the network: a broadcast machine, and the connections, streams, tasks and timers that drive it.
 
-A log has at most one service, whatever kinds of peers it has: a hub for browsers, a server of a mesh, a client of hubs, or all at once,
-so that what arrives on one side goes out on the other. A caller that brings connections does three things:
+A log has at most one service, whatever kinds of peers it has: it may be a hub for browsers, a server of a mesh, a client of hubs, or all
+of these, so that an entry from one side goes out on the other. A caller that brings connections does three things:
 
-    async with open_service(log) as service:                  # shared: the first one starts it, the last one stops it
-        connection = …                                        # it serves service.handlers: a Handler for each protocol id
+    async with open_service(log) as service:                  # shared: the first user starts it, the last one stops it
+        connection = …                                        # serves service.handlers: a Handler for each protocol id
         async with service.attached(connection, PeerKind.MESH, pubsub_protocol="/meshsub/1.1.0"):
-            await connection.run()                            # until it is closed, by whichever side
+            await connection.wait_ended()                     # until either side closes it
 
-`attached` says `Connected` and `Disconnected`; several connections with one peer may be attached, and count as one peer. A banned peer's
-connections are closed by `Connection.aclose`; ask `banned_until` before attaching. The streams that our side opens (push, sync, pubsub)
-are opened on the attached connection; handlers are called with that same object, and wait up to 5 s for it to be attached.
-What a log shares with others is its host, pubsub_host.py.
+`attached` tells the machine `Connected` and `Disconnected`. Several connections with one peer count as one peer. A banned peer's
+connections are closed by `Connection.aclose`; ask `banned_until` of the host before attaching. Our own streams (push, sync, pubsub) are
+opened on the attached connection. Handlers are called with that same object, and wait up to 5 s for it to be attached.
+The log's host, pubsub_host.py, is what it shares with other logs.
 
 Source: docs/spec/sync.md; docs/architecture.md, "One protocol, two drivers".
 """
@@ -24,7 +24,6 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -37,7 +36,7 @@ from ...broadcast.broadcast import LOG_TIMERS, Broadcast
 from ...broadcast.events import PeerKind
 from ...broadcast.spreading import BroadcastState
 from ...codec.framing import encode_frame
-from ...errors import LocalProtocolError
+from ...errors import ClosedError, DecodeError, LocalProtocolError, RemoteProtocolError, StreamReset
 from ...limits import address_group
 from ...pubsub.actions import SetTimer
 from ...pubsub.events import TimerFired
@@ -48,21 +47,25 @@ from ...sync.result import SyncResult
 from ...tasks.nursery import open_service_nursery
 from ..ground.access import ALL, Rights
 from ..ground.journal import note
+from ..ground.protocol_ids import push_protocol, refusals_protocol
 from ..reports.health import Health
 from ..reports.observer import Observer
-from ..transport.stream import Connection, Handler, Traffic
+from ..transport.stream import Connection, Handler, PromptHandler, Stream, Traffic
 from .allowances import Allowances
 from .driver import LogDriver, read_patiently
 from .intake import IntakeWork
 from .peers import PeerConnection, PeerConnectionState, ServedPeer, new_bucket
 from .presence import PresenceStreams
 from .pubsub_host import PubsubHost
-from .streams import Streams
+from .push_stream import PushStream
+from .refusals import write_refusals
 from .syncs import SyncStreams
 from .timers import Timers
 
 CAUGHT_UP_S = 2.0
-"""A hub that has said nothing for so long, and of which nothing is wanted, has nothing that we lack."""
+"""A hub that has been silent for so long, while we want nothing from it, has nothing that we lack."""
+INSERTING_MAX = 48
+"""Entries of one peer that may be under way before its push stream is read on. The machine takes more, so it drops none."""
 _LOOK_S = 0.02
 
 
@@ -70,8 +73,8 @@ class Service(LogDriver):
     """The service of one log; see the module's docstring. Made by `open_service`.
 
     Attributes:
-        handlers: What a connection serves for this log, by protocol id.
-        users: Blocks of `open_service` that are open.
+        handlers: Serve this log's streams on a connection, by protocol id.
+        users: How many blocks of `open_service` are open.
         hubs: URLs of the hubs that it is kept connected to.
     """
 
@@ -86,10 +89,15 @@ class Service(LogDriver):
         self.failed_dials = host.failed_dials
         self.allowances = Allowances(log)
         self.intake = IntakeWork(self)
-        self._streams = Streams(self)
-        self._syncs = SyncStreams(self, self.intake.insert_synced)
+        self._syncs = SyncStreams(self, self.intake)
         self.presence = PresenceStreams(self)
-        self.handlers: Mapping[str, Handler] = {**self._streams.handlers(), **self._syncs.handlers(), **self.presence.handlers()}
+        self._push_protocol = push_protocol(log.topic)
+        self.handlers: Mapping[str, Handler] = {
+            self._push_protocol: self.connections.handler(self._serve_push, may_end=True),
+            refusals_protocol(log.topic): PromptHandler(self.connections.handler(self._serve_refusals, may_end=True), is_deliberate=True),
+            **self._syncs.handlers(),
+            **self.presence.handlers(),
+        }
         self._timers = Timers(lambda token: self.tell(TimerFired(token)))
         self._has_caught_up = False
         self._scope = trio.CancelScope()
@@ -109,25 +117,24 @@ class Service(LogDriver):
         rights: Rights = ALL,
         allowance: Allowance | None = None,
     ) -> AsyncIterator[PeerConnection]:
-        """Take a connection into use for the length of a block, which ends when the connection is closed.
+        """Use a connection for the length of a block. The caller ends the block when the connection is closed.
 
-        All that uses the connection ends with the block, but for a batch of a sync that is being inserted, which is waited for.
+        The end of the block ends everything that uses the connection; it waits for a batch of a sync that is being inserted.
 
         Args:
-            connection: Open, its streams served by `handlers`. The same object for as long as it is attached, and for the handlers.
-            pubsub_protocol: The one of the host's that the peer speaks as well; None without pubsub.
-            has_push: The peer speaks our push protocol; False for a stranger who takes part in pubsub alone.
-            is_counted: Its address counts where the router counts peers by address; False for loopback and proxies.
+            connection: Open, with its streams served by `handlers`, which are given this same object.
+            pubsub_protocol: The one of the host's `protocols` that the peer speaks too; None without pubsub.
+            has_push: Whether the peer speaks our push protocol; if not, it takes part in pubsub alone.
+            is_counted: Whether the router counts the address when it counts peers by address: not loopback and proxies.
         """
         async with open_service_nursery() as nursery:
             peer = self.peers.get(connection.peer)
             is_first = peer is None
             if peer is None:
                 origin = None if connection.address is None else address_group(connection.address)
-                peer = ServedPeer(connection.peer, kind, new_bucket(trio.current_time()), origin)
-                address = origin if is_counted else None
-                peer.rights = rights
-                peer.bringer = Bringer(allowance, address, may_push="push" in rights, is_client=kind is PeerKind.CLIENT)
+                peer = ServedPeer(connection.peer, kind, new_bucket(trio.current_time()), origin, rights=rights)
+                counted = origin if is_counted else None
+                peer.bringer = Bringer(allowance, counted, may_push="push" in rights, is_client=kind is PeerKind.CLIENT)
                 self.peers[peer.id] = peer
             if kind is not PeerKind.CLIENT:
                 self.host.remember_said(peer)
@@ -139,8 +146,8 @@ class Service(LogDriver):
             try:
                 if is_first:
                     address = connection.address if is_counted else None
-                    connected = events.Connected(peer.id, kind, connection.is_outbound, pubsub_protocol, address, has_push)
-                    self.tell(replace(connected, origin=peer.origin, is_origin_shared=not is_counted, bringer=peer.bringer))
+                    connected = partial(events.Connected, peer.id, kind, connection.is_outbound, pubsub_protocol, address, has_push)
+                    self.tell(connected(peer.origin, is_origin_shared=not is_counted, bringer=peer.bringer))
                 elif pubsub_protocol is not None:
                     self.host.set_pubsub(peer.id, pubsub_protocol)
                 yield link
@@ -151,7 +158,8 @@ class Service(LogDriver):
                     self.tell(events.Disconnected(peer.id))
                 if kind is PeerKind.MESH:
                     self.host.detach(connection)
-                self.on_detached(link)
+                self.connections.remove(connection)
+                self.figures.on_detached(connection)
                 nursery.cancel_scope.cancel()
 
     # For those who watch
@@ -161,24 +169,24 @@ class Service(LogDriver):
         return self.machine.state()
 
     def scores(self) -> dict[PeerId, ScoreParts]:
-        """Show the scores of the mesh's peers, with their parts; empty where the router keeps none."""
+        """Show the scores of the mesh's peers, with their parts; empty if the router keeps none."""
         return {peer.peer: peer.score for peer in self.host.shared.router.state().peers if peer.score is not None}
 
     def links(self) -> list[PeerConnectionState]:
-        """Show the connections, in the order in which their peers came."""
+        """Show the connections, in the order in which their peers connected."""
         return [state for peer in self.peers.values() for state in peer.states()]
 
     @property
     def waiting(self) -> int:
-        """Entries that peers sent and that wait to be verified."""
+        """Entries from peers that wait to be verified."""
         return len(self.machine.intake)
 
     def traffic(self) -> dict[str, Traffic]:
-        """Sum up what streams carried so far, by protocol."""
+        """Sum up the bytes that streams carried so far, by protocol."""
         return self.figures.traffic(link.connection for peer in self.peers.values() for link in peer.links)
 
     def has_caught_up(self) -> bool:
-        """Whether all is here that any of the hubs had that we are a client of; once it was, it stays so. True without any."""
+        """Whether we have everything that one of our hubs had, or have no hub. Once true with a hub, it stays true."""
         sizes = self.machine.state().sizes
         if self.hubs and not (self._has_caught_up or sizes["syncs"] or sizes["keys_per_peer"] or sizes["asked"]):
             settled = time.time() - CAUGHT_UP_S
@@ -187,13 +195,13 @@ class Service(LogDriver):
         return self._has_caught_up or not self.hubs
 
     async def drain(self) -> None:
-        """Wait until all that is queued for push streams is written. Under a deadline of the caller's: a peer may never read it."""
+        """Wait until the queues of all push streams are written. The caller sets a deadline: a peer may never read."""
         for peer in list(self.peers.values()):
             if peer.push is not None:
                 await peer.push.drain()
 
     async def close_clients(self) -> None:
-        """Give up all clients, and wait until they are gone. Under a deadline of the caller's."""
+        """Give up all clients, and wait until they are gone. The caller sets a deadline."""
         for peer in list(self.peers.values()):
             if peer.kind is PeerKind.CLIENT:
                 _give_up(peer)
@@ -220,7 +228,7 @@ class Service(LogDriver):
                     self.stop()
 
     def stop(self) -> None:
-        """Stop; nothing may be attached any more. The next service of the log may begin at once."""
+        """Stop; nothing may be attached from now on. The log's next service may start at once."""
         if not self.has_ended:
             self.tell(events.StopBroadcast())
             self.host.leave(self)
@@ -255,7 +263,7 @@ class Service(LogDriver):
                 if not self._start_with(id, partial(self._syncs.pull, action)):
                     self.tell(events.SyncFinished(id, SyncResult(reason="the peer has gone"), action.token))
             case actions.OpenPush(id):
-                self._start_with(id, self._streams.open_push)
+                self._start_with(id, self._open_push)
             case actions.ClosePush(id, reason):
                 peer = self.peers.get(id)
                 if peer is not None and peer.push is not None:
@@ -280,12 +288,11 @@ class Service(LogDriver):
                 self.host.act(action)
 
     def _start_with(self, id: PeerId, task: Callable[[PeerConnection], Awaitable[None]]) -> bool:
-        """Start a task on the oldest connection with a peer; False if it has gone."""
+        """Start a task on the oldest connection with a peer; False if the peer has gone."""
         peer = self.peers.get(id)
-        if peer is None or not peer.links:
-            return False
-        peer.links[0].start(task)
-        return True
+        if peer is not None:
+            peer.links[0].start(task)
+        return peer is not None
 
     def _push(self, ids: Sequence[PeerId], frame: bytes) -> None:
         for id in ids:
@@ -302,7 +309,7 @@ class Service(LogDriver):
             if push.queued_bytes and push.is_stalled():
                 self.observed("slow", id, size=push.queued_bytes)
                 note("slow reader dropped", level=logging.WARNING, peer=id, queued_bytes=push.queued_bytes)
-                # Other logs may use the connection, and this one may begin anew.
+                # In a mesh other logs may use the connection, and the machine may open another stream.
                 if peer.kind is PeerKind.MESH:
                     push.stream.reset()
                 else:
@@ -320,6 +327,62 @@ class Service(LogDriver):
     async def _ask(self, action: actions.AskLog) -> None:
         self.tell(events.LogAnswered(action.token, await read_patiently(self.log, action.plan)))
 
+    # Push streams, and the one that tells a client its refusals
+
+    async def _serve_refusals(self, link: PeerConnection, stream: Stream) -> None:
+        """Tell a client which of its entries are refused, on the stream that it opened last. With that stream it gives the log up."""
+        link.peer.hearing.cancel()
+        with trio.CancelScope() as link.peer.hearing:
+            await write_refusals(stream, link.peer.refusal_box)
+            link.given_up.set()
+
+    async def _serve_push(self, link: PeerConnection, stream: Stream) -> None:
+        if link.peer.kind is PeerKind.HUB:
+            raise RemoteProtocolError("a server opened a push stream to its client", peer=link.peer.id)
+        await self._run_push(link.peer, stream)
+
+    async def _open_push(self, link: PeerConnection) -> None:
+        stream = await self.open_stream(link, [self._push_protocol])
+        if stream is None:
+            self.tell(events.PushClosed(link.peer.id))
+            return
+        try:
+            await self._run_push(link.peer, stream)
+        except (StreamReset, ClosedError, DecodeError):
+            stream.reset()
+
+    async def _run_push(self, peer: ServedPeer, stream: Stream) -> None:
+        """Run a push stream in place of the one before; the machine hears of its end however it ends."""
+        push = PushStream(stream, partial(self._on_pushed, peer), partial(self._take_pushed, peer))
+        before, peer.push = peer.push, push
+        if before is not None:
+            before.stream.reset()
+        self.tell(events.PushOpened(peer.id))
+        try:
+            await push.run()
+        except DecodeError as error:
+            # The machine judges messages: it is told of one without meaning, which costs the peer as much.
+            note("malformed push stream", level=logging.WARNING, peer=peer.id, reason=str(error))
+            self.tell(events.PushReceived(peer.id, b""))
+            raise
+        finally:
+            if peer.push is push:
+                peer.push = None
+                self.tell(events.PushClosed(peer.id))
+
+    async def _on_pushed(self, peer: ServedPeer, message: bytes) -> None:
+        await self.wait_turn(peer, 1, INSERTING_MAX)
+        peer.count("received")
+        self.tell(events.PushReceived(peer.id, message))
+
+    def _take_pushed(self, peer: ServedPeer, message: bytes) -> bool:
+        """Hand on a message unless it has to wait."""
+        if self.has_to_wait(peer, INSERTING_MAX):
+            return False
+        peer.count("received")
+        self.tell(events.PushReceived(peer.id, message))
+        return True
+
 
 def _give_up(peer: ServedPeer) -> None:
     for link in peer.links:
@@ -327,11 +390,11 @@ def _give_up(peer: ServedPeer) -> None:
 
 
 _OBSERVED: WeakKeyDictionary[Replica, Path | None] = WeakKeyDictionary()
-"""Logs of which facts are wanted, and the file that they are written to."""
+"""Logs whose facts are wanted, with the file that they are written to."""
 _SERVICES: WeakKeyDictionary[Replica, Service] = WeakKeyDictionary()
 """The service of each log that is on the network."""
 _HOSTS: WeakKeyDictionary[object, PubsubHost] = WeakKeyDictionary()
-"""What the logs of each shelf share."""
+"""The host of each shelf's logs."""
 
 
 def service_of(log: Replica) -> Service | None:
@@ -341,10 +404,10 @@ def service_of(log: Replica) -> Service | None:
 
 @contextmanager
 def observed(log: Replica, file: Path | None = None) -> Iterator[None]:
-    """Have facts made of all that the log's service does, for the length of a block, which begins before that service does.
+    """Record facts about the log's service for the length of a block. Enter the block before the service starts.
 
     Args:
-        file: Where facts are written, beside the ring of the service's observer; None for nowhere.
+        file: Where facts are written as well as to the observer's ring; None for nowhere.
     """
     _OBSERVED[log] = file
     try:
@@ -355,13 +418,13 @@ def observed(log: Replica, file: Path | None = None) -> Iterator[None]:
 
 @asynccontextmanager
 async def open_service(log: Replica, *, host: PubsubHost | None = None) -> AsyncIterator[Service]:
-    """Use the log's service for the length of a block: the one that runs, or one that is started here. It stops with its last user.
+    """Use the log's service for the length of a block. The first user starts it, and it stops with the last one.
 
     Args:
-        host: That of a mesh, if it is to be in one; else it is that of its shelf, or one of the log's own.
+        host: The host of a mesh, to be in that mesh; by default the shelf's host, or one for this log alone.
 
     Raises:
-        LocalProtocolError: It runs already, with another host than this.
+        LocalProtocolError: The service runs already, with another host.
     """
     service = _SERVICES.get(log)
     if service is None:

@@ -1,9 +1,8 @@
-"""Syncs on streams: what the machines of `pull`, `sync` and `reconcile` ask for, done with a log and a connection.
+"""Syncs on streams: carries out the actions of the machines in `pull`, `sync` and `reconcile` on a log and a connection.
 
-A session of ours, `PullSession`, reads on while it asks the log, inserts and writes, as far as it wants to. One of a peer's,
-`ServeSession`, does one thing after the other over one snapshot, so that a peer that does not read costs no memory, and is cut short when
-others wait.
-`Puller` drives a whole pull, which is some sessions of ours.
+`PullSession` is a session of ours: it goes on reading while it asks the log, inserts and writes, unless its machine wants no input.
+`ServeSession` serves a peer's session: one action after the other on one snapshot, so that a peer that does not read costs no memory. It is
+cut short when other peers wait. `run_pull` drives a whole pull, which consists of sessions of ours.
 """
 
 from __future__ import annotations
@@ -42,143 +41,118 @@ from ..ground.protocol_ids import reconcile_protocol, sync_protocols
 from ..transport.stream import Connection, Stream
 
 Insert: TypeAlias = Callable[[Sequence[tuple[bytes, bytes]]], Awaitable[list[Verdict]]]
-"""Validates and inserts what a sync brought; a store that fails is a verdict of the rule `storage`."""
+"""Validates and inserts the `(key, VALUE)` of a sync. If the store fails, the verdicts name the rule `storage`."""
 
 CATCH_UP_S = 2.0
-"""How long a session waits for the sketch; what was added by then is not added again."""
+"""How long a session waits for the sketch. The entries added to the sketch by then stay added."""
 SEND_S = 60.0
-"""How long a message whose sender waits for it may take to be written."""
+"""How long writing a message may take when the session waits for it."""
 TURN_S = 2.0
-"""What a session may take while others wait; the reference gives nobody more."""
+"""How long a session may take while others wait, as in the reference."""
 SESSION_S = 60.0
-"""How long a session may hold its snapshot, wanted or not: nothing later can be tidied up meanwhile. The client resumes on a later one."""
+"""How long a session may hold its snapshot in any case: meanwhile the store cannot tidy up. The client resumes on a later snapshot."""
 ANSWER_S = 10.0
-"""How long one answer may take to be written: a slow reader holds up a place that others want."""
+"""How long writing one answer may take: a slow reader occupies a place that others want."""
 _CLOSING_S = 2.0
 
 
 async def sketch_in_time(log: Replica) -> SketchView | None:
-    """Return the log's sketch; None if that takes too long now, or an entry is damaged, which the sync by trees may not notice."""
+    """Return the log's sketch; None if that takes too long, or an entry is damaged: a sync by trees may never read that entry."""
     with trio.move_on_after(CATCH_UP_S), suppress(StoreError):
         return await log.sketch()
     return None
 
 
 async def close_in_peace(stream: Stream) -> None:
-    """Close a stream after its session: what was sent arrives, if the peer takes part in that, within 2 s."""
+    """Close a stream after its session. The peer has 2 s to read what was sent and close its side."""
     try:
         stream.close_sending()
         with trio.move_on_after(_CLOSING_S):
             while await stream.receive_some():
                 pass
     except GossipLogError:
-        pass  # It is over all the same, even where the peer never took it.
+        pass  # The session is over in any case, even if the peer never accepted the stream.
     finally:
         stream.reset()
 
 
 async def _handle(session: events.Session, event: events.SessionEvent) -> list[events.SessionAction]:
-    """Have a session take an event, in a thread where that takes long: a frame may have 91,000 nodes."""
+    """Give a session an event, in a thread if that takes long: a frame may have 91,000 nodes."""
     if session.takes_long(event):
         return await trio.to_thread.run_sync(session.handle, event, trio.current_time())
     return session.handle(event, trio.current_time())
 
 
 async def _take(insert: Insert, entries: Sequence[tuple[bytes, bytes]]) -> events.EntriesStored:
-    """Insert entries: what has begun is finished and counted, cancelled or not; what has not is left to the next session."""
+    """Insert entries. Once the insertion has begun, a cancelled call finishes it; else the next session brings the entries again."""
     await trio.lowlevel.checkpoint_if_cancelled()
     with trio.CancelScope(shield=True):
         verdicts = await insert(entries)
     return events.EntriesStored(verdicts)
 
 
-class Puller:
-    """Drives a pull on one connection.
+async def run_pull(
+    pull: Pull,
+    log: Replica,
+    connection: Connection,
+    open_stream: Callable[[Sequence[str], float | None, bool], Awaitable[Stream | None]],
+    insert: Callable[[Way], Insert],
+    close: Callable[[Stream], Awaitable[None]],
+    *,
+    serving: trio.Lock | None = None,
+    on_pause: Callable[[float], None] = lambda pause_s: None,
+) -> None:
+    """Pull on a connection to the end. A cancelled pull still inserts the batch that it is inserting, and counts it in its result.
 
     Args:
-        open_stream: Opens a stream for one of these protocols, or returns None: protocols, seconds, and whether it is lazy.
+        open_stream: Opens a stream for one of some protocols, or returns None. It is given the protocols, seconds, and whether it is lazy.
+        insert: Returns what inserts the entries of a session.
         close: Closes a stream after its session.
-        serving: Held by the session of the peer's that is served; None where none is.
+        serving: Held by the session that we serve to this peer, if any.
         on_pause: Called before a pause, with its seconds.
     """
-
-    def __init__(
-        self,
-        log: Replica,
-        connection: Connection,
-        open_stream: Callable[[Sequence[str], float | None, bool], Awaitable[Stream | None]],
-        insert: Callable[[Way], Insert],
-        close: Callable[[Stream], Awaitable[None]],
-        *,
-        serving: trio.Lock | None = None,
-        on_pause: Callable[[float], None] | None = None,
-    ) -> None:
-        self._log = log
-        self._connection = connection
-        self._open_stream = open_stream
-        self._insert = insert
-        self._close = close
-        self._serving = serving
-        self._on_pause = on_pause
-        in_parts, as_reference = sync_protocols(log.topic)
-        self._ids = {Way.RECONCILE: reconcile_protocol(log.topic), Way.PARTS: in_parts, Way.TREE: as_reference}
-        # What the next session runs on, and what it was opened for.
-        self._stream: Stream | None = None
-        self._way = Way.TREE
-
-    async def run(self, pull: Pull) -> None:
-        """Pull to the end. A cancelled pull still inserts the batch that it is inserting, and has it in its result."""
-        try:
-            step = pull.start(trio.current_time())
-            while not isinstance(step, Pulled):
-                step = pull.handle(await self._take(step), trio.current_time())
-        finally:
-            pull.close()
-
-    async def _take(self, step: ViewSketch | OpenStream | RunSession | ForgetSketch | AwaitServed | Rest) -> PullAnswer:
-        match step:
-            case ViewSketch():
-                return await sketch_in_time(self._log)
-            case OpenStream(ways, is_lazy, wait_s):
-                return await self._open(ways, wait_s, is_lazy=is_lazy)
-            case RunSession(session):
-                return await self._run_session(session)
-            case ForgetSketch():
-                await self._log.forget_sketch()
-            case AwaitServed():
-                if self._serving is not None:
-                    async with self._serving:
-                        pass
-            case Rest(pause_s):
-                if self._on_pause is not None:
-                    self._on_pause(pause_s)
-                await trio.sleep(pause_s)
-            case _:
-                assert_never(step)
-        return None
-
-    async def _open(self, ways: Sequence[Way], wait_s: float | None, *, is_lazy: bool) -> Way | None:
-        ids = [self._ids[way] for way in ways]
-        self._stream = await self._open_stream(ids, wait_s, is_lazy)
-        if self._stream is None:
-            return None
-        self._way = ways[ids.index(self._stream.protocol)]
-        return self._way
-
-    async def _run_session(self, session: events.Session) -> bool:
-        stream, self._stream = self._stream, None
-        assert stream is not None
-        try:
-            await PullSession(self._log, self._connection, stream, session, self._insert(self._way)).run()
-        finally:
-            await self._close(stream)
-        return self._connection.is_over
+    in_parts, as_reference = sync_protocols(log.topic)
+    ids = {Way.RECONCILE: reconcile_protocol(log.topic), Way.PARTS: in_parts, Way.TREE: as_reference}
+    stream: Stream | None = None
+    way = Way.TREE
+    try:
+        step = pull.start(trio.current_time())
+        while not isinstance(step, Pulled):
+            answer: PullAnswer = None
+            match step:
+                case ViewSketch():
+                    answer = await sketch_in_time(log)
+                case OpenStream(ways, is_lazy, wait_s):
+                    stream = await open_stream([ids[each] for each in ways], wait_s, is_lazy)
+                    if stream is not None:
+                        answer = way = next(each for each in ways if ids[each] == stream.protocol)
+                case RunSession(session):
+                    assert stream is not None
+                    try:
+                        await PullSession(log, connection, stream, session, insert(way)).run()
+                    finally:
+                        await close(stream)
+                    answer = connection.is_over
+                case ForgetSketch():
+                    await log.forget_sketch()
+                case AwaitServed():
+                    if serving is not None:
+                        async with serving:
+                            pass
+                case Rest(pause_s):
+                    on_pause(pause_s)
+                    await trio.sleep(pause_s)
+                case _:
+                    assert_never(step)
+            step = pull.handle(answer, trio.current_time())
+    finally:
+        pull.close()
 
 
 class PullSession:
-    """One session: it reads, writes, asks the log and inserts, all at once if the session reads on meanwhile.
+    """One session of ours: it reads, writes, asks the log and inserts, all at once while its machine wants input.
 
-    What a session waits for without reading is done in place; the rest has a task of its own.
+    An action that the machine waits for without wanting input is done in the reading task; any other has a task of its own.
     """
 
     def __init__(self, log: Replica, connection: Connection, stream: Stream, session: events.Session, insert: Insert) -> None:
@@ -188,21 +162,22 @@ class PullSession:
         self._session = session
         self._insert = insert
         self._todo: deque[events.Send | events.Ask | events.StoreEntries] = deque()
-        # Bytes that nobody waits for, written by a task of their own that is started with the first of them.
+        # Bytes whose writing the machine does not wait for. The first starts the task that writes them.
         self._outgoing: deque[bytes] = deque()
         self._is_writing = False
         self._is_finishing = False
-        # Those whose sender waits are written in turns.
+        # Messages that the machine waits for are written one after the other.
         self._writing = trio.Lock()
+        # Set and replaced after every step of the machine.
         self._moved = trio.Event()
-        # Held while the machine is at work, which may be in a thread.
+        # Held while the machine takes a step, which may be in a thread.
         self._turn = trio.Lock()
         self._reading: trio.CancelScope | None = None
         self._nursery: trio.Nursery
         self._is_done = False
 
     async def run(self) -> None:
-        """Run to the end. A cancelled run still inserts the batch that it is inserting, and the session hears of it."""
+        """Run to the end. A cancelled run still inserts the batch that it is inserting, and tells the machine."""
         async with open_service_nursery() as self._nursery:
             self._perform(self._session.start(trio.current_time()))
             await self._read()
@@ -235,7 +210,7 @@ class PullSession:
         if self._reading is not None or self._session.wants_input:
             while self._todo:
                 self._nursery.start_soon(self._carry_out, self._todo.popleft())
-        # Those who wait look again: there is something to write, or to read, or another deadline.
+        # There may be something to write or to read, or another deadline.
         moved, self._moved = self._moved, trio.Event()
         moved.set()
         if self._reading is not None:
@@ -269,7 +244,7 @@ class PullSession:
         return events.Received(data) if data else events.Closed("the stream ended")
 
     async def _write(self) -> None:
-        # The reader learns of a stream that is broken.
+        # The reader notices a broken stream.
         with suppress(GossipLogError):
             while True:
                 while self._outgoing:
@@ -310,20 +285,20 @@ class PullSession:
 
 
 class Turns:
-    """Who is served: one session a peer, a few at a time, each cut short once it was served for long enough and somebody else waits."""
+    """Turns of the sessions that we serve: one a peer, a few at a time. Each is cut short after `TURN_S` if others wait."""
 
     def __init__(self) -> None:
         self._slots = SessionSlots[PeerId]()
         self._waiting: dict[PeerId, trio.Event] = {}
-        # What a session waits for, and when its turn is over.
+        # Scopes of sessions that wait for their peer, with the time at which each one's turn is over.
         self._scopes: dict[trio.CancelScope, float] = {}
 
     @asynccontextmanager
     async def taken(self, peer: PeerId) -> AsyncIterator[None]:
-        """Wait for a peer's turn, and have it for the length of a block.
+        """Wait for a peer's turn and hold it for the length of a block.
 
         Raises:
-            StreamReset: Too many wait.
+            StreamReset: Too many sessions wait.
         """
         is_served = self._slots.enter(peer)
         if is_served is None:
@@ -347,12 +322,12 @@ class Turns:
             del self._waiting[peer]
 
     def is_over(self, started: float) -> bool:
-        """Whether a session that began at this time has to make room."""
+        """Whether a session that began at this time has to make room for others."""
         return bool(self._waiting) and trio.current_time() >= started + TURN_S
 
     @contextmanager
     def limit(self, started: float, deadline: float) -> Iterator[trio.CancelScope]:
-        """Cancel what a session waits for at a deadline, or when it has to make room."""
+        """Cancel a block at a deadline, or when the session that began at `started` has to make room."""
         ends_at = started + TURN_S
         with trio.CancelScope(deadline=min(deadline, ends_at) if self._waiting else deadline) as scope:
             self._scopes[scope] = ends_at
@@ -363,12 +338,12 @@ class Turns:
 
 
 class ServeSession:
-    """One session.
+    """One session that we serve.
 
     Args:
-        snapshot: What is served, held by the caller for as long as `run` runs.
-        session: By trees, or a reconciliation.
-        insert: Inserts what the peer gives; None where it may give nothing.
+        snapshot: Held by the caller while `run` runs.
+        session: The machine: of a sync by trees, or of a reconciliation.
+        insert: Inserts the entries that the peer gives; None if it may give none.
         turns: Shared by all sessions of the log.
     """
 
@@ -390,7 +365,7 @@ class ServeSession:
         self._started = trio.current_time()
 
     async def run(self) -> None:
-        """Serve until the peer is done, or its share of time is over.
+        """Serve until the peer is done or its time is up.
 
         Raises:
             RemoteProtocolError: The peer broke the protocol.
@@ -406,8 +381,7 @@ class ServeSession:
                 await self._do(await _handle(self._session, await self._receive()))
             except SnapshotExpired:
                 if not isinstance(self._session, SyncServer):
-                    # A reconciliation has no word for it.
-                    raise
+                    raise  # A reconciliation has no message for this.
                 await self._do(self._session.abort())
                 return
 
@@ -426,14 +400,13 @@ class ServeSession:
         while todo:
             match action := todo.popleft():
                 case events.Ask(plan, of_snapshot, token):
-                    # Not by a name, which would keep the answer's parts for as long as the whole of it is being sent.
+                    # A name for the answer would keep its parts in memory until all of it is sent.
                     todo.extend(
                         await _handle(self._session, events.Answered(await (self._snapshot if of_snapshot else self._log).run(plan), token))
                     )
                 case events.Send(data, token):
                     await self._send(data)
                     if token is not None:
-                        # Nor these.
                         del action, data
                         todo.extend(await _handle(self._session, events.Sent(token)))
                 case events.StoreEntries(entries):

@@ -1,9 +1,9 @@
-"""The sync streams of a service: those that peers open, served in turns, and those on which we pull. `pull` decides."""
+"""The sync streams of a log: those that peers open, served in turns, and those on which we pull. The rooms `pull` and `sync` decide."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
@@ -12,7 +12,6 @@ import trio
 
 from ...broadcast.actions import StartSync
 from ...broadcast.events import Misbehaved, SyncFinished, SyncServed
-from ...entry.validation import Verdict
 from ...errors import ClosedError, RemoteProtocolError, SnapshotExpired, StreamReset
 from ...plan import ask
 from ...pull.machine import Pull, Way
@@ -25,33 +24,29 @@ from ...tree.node import ReadRoot
 from ..ground.journal import note
 from ..ground.protocol_ids import is_in_parts, reconcile_protocol, sync_protocols
 from ..transport.stream import Handler, PromptHandler, Stream
-from .driver import OPEN_S, LogDriver
+from .driver import LogDriver
+from .intake import IntakeWork
 from .peers import PeerConnection, ServedPeer
-from .sessions import Insert, Puller, ServeSession, Turns, close_in_peace, sketch_in_time
+from .sessions import Insert, ServeSession, Turns, close_in_peace, run_pull, sketch_in_time
 
 WAITING_MAX = 64
 """Sync streams of one peer that wait for each other. The reference opens one for every orphan it is pushed."""
 SYMBOLS_A_REQUEST = 8
 """Symbols that count as one request of a peer's allowance."""
-InsertSynced: TypeAlias = Callable[[ServedPeer, str, Sequence[tuple[bytes, bytes]]], Awaitable[list[Verdict]]]
 Serve: TypeAlias = Callable[[PeerConnection, Stream], Awaitable[bool]]
-"""Returns whether the peer is to be reminded."""
+"""Returns whether the peer has to be reminded."""
 
 
 class SyncStreams:
-    """Serves and pulls for one log.
+    """Serves and pulls for one log."""
 
-    Args:
-        insert: Inserts what a sync with a peer brought, by which way.
-    """
-
-    def __init__(self, driver: LogDriver, insert: InsertSynced) -> None:
+    def __init__(self, driver: LogDriver, intake: IntakeWork) -> None:
         self._driver = driver
-        self._insert = insert
+        self._intake = intake
         self._turns = Turns()
 
     def handlers(self) -> dict[str, Handler]:
-        """Return what a connection serves, by protocol id."""
+        """Return the handlers of sync streams, by protocol id."""
         handler, topic = self._driver.connections.handler, self._driver.topic
         reconciliation = PromptHandler(handler(partial(self._serve, self._serve_reconciliation)))
         merkle = handler(partial(self._serve, self._serve_merkle))
@@ -66,29 +61,27 @@ class SyncStreams:
             raise StreamReset("pulling is not allowed here")
         if serve == self._serve_reconciliation:
             link.speaks.reconciles = True
-        if peer.serving_waiting >= WAITING_MAX:
+        if peer.serving.statistics().tasks_waiting >= WAITING_MAX:
             raise StreamReset("too many sync streams at once")
         peer.dealings.begun += 1
-        peer.serving_waiting += 1
-        try:
-            await peer.serving.acquire()
-        finally:
-            peer.serving_waiting -= 1
-        try:
-            is_cut_short = await self._serve_in_turn(serve, link, stream)
-        except RemoteProtocolError as error:
-            self._driver.tell(Misbehaved(peer.id, str(error)))
-            raise
-        finally:
-            peer.serving.release()
+        async with peer.serving:
+            try:
+                async with self._turns.taken(peer.id):
+                    is_cut_short = await serve(link, stream)
+            except SnapshotExpired as error:
+                # The store had to tidy up, which is nobody's fault. The peer resumes on a later snapshot.
+                raise StreamReset(str(error)) from error
+            except RemoteProtocolError as error:
+                self._driver.tell(Misbehaved(peer.id, str(error)))
+                raise
         if is_cut_short:
             await self._remind(peer, stream)
 
     async def _remind(self, peer: ServedPeer, stream: Stream) -> None:
-        """Tell a client whose session was cut short our heads, unless it begins the next one; see `Aftermath`."""
+        """Send our heads to a client whose session was cut short, unless it begins another by itself; see `Aftermath`."""
         begun = peer.dealings.begun
         with trio.move_on_after(HEARD_S), suppress(StreamReset, ClosedError):
-            # It hears of the end when it asks for more.
+            # The client notices the end when it asks for more.
             while await stream.receive_some():
                 pass
         await trio.sleep(RESUME_S)
@@ -96,21 +89,13 @@ class SyncStreams:
             self._driver.tell(SyncServed(peer.id))
 
     def _follow_up(self, peer: ServedPeer, aftermath: Aftermath) -> bool:
-        """Have done what follows a session; return whether the peer is to be reminded."""
+        """Tell the machine what follows a session; return whether the peer has to be reminded."""
         if aftermath.result is not None:
             # No session of ours has this token.
             self._driver.tell(SyncFinished(peer.id, aftermath.result, -1))
         if aftermath.tells:
             self._driver.tell(SyncServed(peer.id))
         return aftermath.reminds
-
-    async def _serve_in_turn(self, serve: Serve, link: PeerConnection, stream: Stream) -> bool:
-        try:
-            async with self._turns.taken(link.peer.id):
-                return await serve(link, stream)
-        except SnapshotExpired as error:
-            # The store had to tidy up: nobody's fault. The peer resumes on a later one.
-            raise StreamReset(str(error)) from error
 
     async def _serve_merkle(self, link: PeerConnection, stream: Stream) -> bool:
         peer, log = link.peer, self._driver.log
@@ -138,13 +123,13 @@ class SyncStreams:
             return False
         served = Served()
         session = Reconciliation(serve(view, takes=not log.read_only, served=served))
-        insert = partial(self._insert, peer, "reconcile")
+        insert = partial(self._intake.insert_synced, peer, "reconcile")
         try:
             async with log.snapshot(may_expire=True) as snapshot:
                 await ServeSession(log, snapshot, stream, session, self._turns, insert).run()
         finally:
             self._note_served(peer, served)
-            # What was inserted is told of, even if the session was cut off.
+            # Entries that were inserted are announced even if the session was cut off.
             reminds = self._follow_up(peer, after_reconciliation(served, is_over=session.outcome is not None))
         if served.fault:
             raise RemoteProtocolError(served.fault, peer=peer.id)
@@ -161,15 +146,25 @@ class SyncStreams:
     # Streams that we open
 
     async def pull(self, action: StartSync, link: PeerConnection) -> None:
-        """Pull from a peer; whatever happens, the machine gets what came of it."""
+        """Pull from a peer. However that ends, the machine is given the result."""
         peer, began = link.peer, trio.current_time()
-        # A reconciliation gives as well as takes, which is not for a client that may not pull.
+        # A reconciliation gives as well as takes: not with a client that may not pull.
         may_reconcile = "pull" in peer.rights
         pull = Pull(action.source, link.speaks, peer.dealings, may_reconcile=may_reconcile, first_answer_s=action.first_answer_s)
+
+        def insert(way: Way) -> Insert:
+            is_reconciled = way is Way.RECONCILE
+            self._driver.observed("sync-begin", peer.id, type="reconcile" if is_reconciled else "merkle")
+            return partial(self._intake.insert_synced, peer, "reconcile" if is_reconciled else "sync")
+
+        async def close(stream: Stream) -> None:
+            link.start(lambda _: close_in_peace(stream))
+
         peer.pulling += 1
         with span("sync", self._driver.topic) as note_attributes:
             try:
-                await self._puller(link).run(pull)
+                open_stream = partial(self._driver.open_stream, link)
+                await run_pull(pull, self._driver.log, link.connection, open_stream, insert, close, serving=peer.serving)
             finally:
                 peer.pulling -= 1
                 result = pull.result
@@ -180,22 +175,6 @@ class SyncStreams:
                 if peer.dealings.take_crossed():
                     self._driver.tell(SyncServed(action.peer))
             note_attributes(entries=result.entries, waits=result.waits, bytes=result.bytes_received, ending=result.ending.value)
-
-    def _puller(self, link: PeerConnection) -> Puller:
-        peer = link.peer
-
-        async def open_stream(protocols: Sequence[str], wait_s: float | None, is_lazy: bool) -> Stream | None:
-            return await self._driver.open_stream(link, protocols, wait_s or OPEN_S, is_lazy=is_lazy)
-
-        def insert(way: Way) -> Insert:
-            type = "reconcile" if way is Way.RECONCILE else "merkle"
-            self._driver.observed("sync-begin", peer.id, type=type)
-            return partial(self._insert, peer, "reconcile" if way is Way.RECONCILE else "sync")
-
-        async def close(stream: Stream) -> None:
-            link.start(lambda _: close_in_peace(stream))
-
-        return Puller(self._driver.log, link.connection, open_stream, insert, close, serving=peer.serving)
 
     def _note_reconciled(self, peer: ServedPeer, outcome: Reconciled | None) -> None:
         if outcome is None or outcome.fallback == CROSSING:
@@ -214,7 +193,7 @@ class SyncStreams:
         self._driver.observed("sync", peer.id, type=type, count=result.entries, size=result.bytes_received, reason=failure)
         level = logging.INFO if is_fine else logging.WARNING
         if not is_begun:
-            # It may not serve this topic at all, and is tried again now and then.
+            # The peer may not serve this topic at all, and is retried now and then.
             level = logging.DEBUG if "no sync" in peer.told else level
             peer.told.add("no sync")
         note(
@@ -232,7 +211,7 @@ class SyncStreams:
 
 
 async def _refuse(stream: Stream, reason: str) -> None:
-    """Tell the other side to use the sync by trees."""
+    """Refuse to reconcile; the other side then syncs by trees."""
     with suppress(StreamReset, ClosedError):
         await stream.send_all(messages.encode(messages.Refuse(reason)))
         stream.close_sending()
