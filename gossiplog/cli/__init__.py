@@ -1,4 +1,4 @@
-"""The command `gossiplog`: it parses arguments, calls the library and prints what comes back."""
+"""The command `gossiplog`: it parses arguments, calls the library and prints the results."""
 
 import os
 import sys
@@ -12,15 +12,15 @@ def main() -> None:
     try:
         from .app import root
     except KeyboardInterrupt:
-        # Ctrl-C came before there was anything that says so.
+        # Ctrl-C came before the code that reports it was imported.
         raise SystemExit(130) from None
     root.main(prog_name="gossiplog")
 
 
 def _replace_closed_streams() -> None:
-    """Open something in the place of standard streams that were closed, before a log's file gets the descriptor of one.
+    """Replace standard streams that were closed at the start, so that no log's file gets the descriptor of one.
 
-    Input is at its end, as in an empty file. Data that cannot be written is an error, and messages are dropped.
+    Input is empty, writing data is an error, and messages are dropped.
     """
     for name, flags, mode in (("stdin", os.O_RDONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w")):
         if getattr(sys, name) is None:

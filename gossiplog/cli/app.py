@@ -1,4 +1,4 @@
-"""The root command: it imports a command's module when that command is called, and turns every outcome into an exit code."""
+"""The root command: it imports a command's module when the command is called, and turns every outcome into an exit code."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ COMMANDS = {
     "demo": "log.demo:demo",
     "bench": "bench:bench",
 }
-"""Every command with the module of this folder it is in, in the order in which `--help` lists them."""
+"""Every command with its module in this folder, in the order in which `--help` lists them."""
 
 _HELP = """\
 A causal log that needs no server and no clock: entries are signed, name their parents, and sort in causal order
 by their ids. Any two replicas merge by comparing hashes, and end equal.
 
-LOG is the path of a SQLite file, or a URL like postgresql://host/database?log=NAME. Wherever an id is asked for, its
-first characters do, if no other id begins with them.
+LOG is the path of a SQLite file, or a URL like postgresql://host/database?log=NAME. Ids may be shortened to their
+first characters if no other id begins with them.
 
 \b
 Examples
@@ -73,8 +73,8 @@ Examples
   gossiplog sync app.db /mnt/stick/app.db
   gossiplog serve app.db
 
-Data goes to stdout, everything else to stderr: a table on a terminal, JSON lines in a pipe; --json and --table decide
-otherwise.
+Data goes to stdout, everything else to stderr. Data is a table on a terminal and JSON lines in a pipe, unless --json or
+--table says otherwise.
 
 \b
 Exit codes
@@ -110,7 +110,7 @@ class RootGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that `args` begin with; for a word that is none, say which one may have been meant."""
+        """Find the command that `args` begin with; the error for an unknown word suggests the command that is spelled like it."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -122,7 +122,7 @@ class RootGroup(click.Group):
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; click would end a closed pipe with exit code 1, and say something of its own about Ctrl-C."""
+        """Run the command; click would end with exit code 1 when a pipe is closed, and print a message of its own at Ctrl-C."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -133,7 +133,7 @@ class RootGroup(click.Group):
     def main(  # type: ignore[override]  # click's overloads also promise to return
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
-        """Run and leave with an exit code; no exception passes, whatever happens."""
+        """Run and leave with an exit code; every exception is reported, and none leaves but `SystemExit`."""
         extra["standalone_mode"] = False
         arguments = list(sys.argv[1:] if args is None else args)
         with _quiet_end():
@@ -158,7 +158,7 @@ def root() -> None:
 
 
 def _accept_schemes(names: str) -> None:
-    """Accept entries of further signature schemes in all that this process does: `eip712`, `canvas-snapshot`."""
+    """Let this process accept entries of further signature schemes: `eip712`, `canvas-snapshot`."""
     wanted = frozenset(names.replace(",", " ").split())
     if not wanted:
         return
@@ -177,7 +177,7 @@ def _accept_schemes(names: str) -> None:
 
 
 def _report(error: BaseException, *, is_json: bool) -> int:
-    """Tell the user, on stderr, why a command ended; return the exit code."""
+    """Write to stderr why a command ended, and return the exit code."""
     if isinstance(error, BaseExceptionGroup):
         from ..tasks.nursery import first_error
 
@@ -190,9 +190,9 @@ def _report(error: BaseException, *, is_json: bool) -> int:
         sys.stdout.flush()
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         if sys.stderr.isatty():
-            # After the ^C that the terminal shows.
+            # The terminal's ^C is on this line.
             click.echo(err=True)
-        _complain(Problem("interrupted", "interrupted; whatever was acknowledged is kept", None, ExitCode.INTERRUPTED), is_json=is_json)
+        _complain(Problem("interrupted", "interrupted; everything acknowledged is kept", None, ExitCode.INTERRUPTED), is_json=is_json)
         return ExitCode.INTERRUPTED
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
@@ -203,7 +203,7 @@ def _report(error: BaseException, *, is_json: bool) -> int:
 
         if os.environ.get("GOSSIPLOG_DEBUG"):
             shown = traceback.TracebackException.from_exception(error)
-            # The hint among them follows in a line of its own.
+            # One of the notes is the hint, which is printed on a line of its own below.
             shown.__notes__ = None
             print("".join(shown.format()), end="", file=sys.stderr)
         where = traceback.extract_tb(error.__traceback__)[-1:]
@@ -219,7 +219,7 @@ def _complain(problem: Problem, *, is_json: bool) -> None:
         error = {"kind": problem.kind, "message": problem.message, "hint": problem.hint}
         click.echo(escaped(json.dumps({"error": error})), err=True)
         return
-    # What a message quotes must not end its line; click's own list what there is to choose from.
+    # A quoted text must not end the message's line; click's own messages have several lines where they list choices.
     safe = shown if problem.kind == "usage" else clean
     is_coloured = has_colour(sys.stderr)
     heading, advice = (click.style("error:", fg="red", bold=True), click.style("hint:", fg="cyan")) if is_coloured else ("error:", "hint:")
@@ -230,7 +230,7 @@ def _complain(problem: Problem, *, is_json: bool) -> None:
 
 @contextlib.contextmanager
 def _quiet_end() -> Iterator[None]:
-    """Keep Python from complaining, at its own end, about output that nobody reads any more."""
+    """Keep Python from complaining, when it exits, that nobody reads its output any more."""
     try:
         yield
     finally:

@@ -1,5 +1,6 @@
-"""Asking a running server over HTTP: within a time that the server cannot stretch, and only at the place that was named. Any answer is
-either JSON that is safe to show, or an error of the command's.
+"""HTTP requests to a running server: with a deadline that the server cannot move, and only to the server that the user named.
+
+Every answer becomes either JSON that is safe to show, or an error.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ..net.hub.client import HubUrl
 
 JSON_BYTES_MAX = 16 * 2**20
-"""What a server of 10,000 connections says of its peers."""
+"""Enough for the list of peers of a server with 10,000 connections."""
 _ANSWER_S = 10.0
 _SENT_BYTES_PER_S = 64 * 1024
 _SAID_BYTES_MAX = 64 * 1024
@@ -34,15 +35,15 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 async def ask_in_trio(
     server: HubUrl, path: str, body: bytes | None = None, *, tls: ssl.SSLContext | None, answer_s: float | None = None
 ) -> HttpAnswer:
-    """Ask: GET, or POST where there is a body of JSON.
+    """Send a GET request, or POST with a body of JSON.
 
-    The answer is whole within `answer_s`, 10 s unless given, and the time that a slow line takes to send the body.
+    The whole answer has to come within `answer_s`, 10 s unless given, plus the time that a slow line takes to send the body.
 
     Raises:
         CannotConnect: The server cannot be reached, or is too slow.
-        RemoteProtocolError: It does not speak HTTP, says more than it may, or that we should ask elsewhere.
+        RemoteProtocolError: It does not speak HTTP, its answer is too large, or it redirects.
     """
-    # They take a tenth of the time of a command that asks nobody.
+    # Imported here: these take a tenth of the time of a command that asks no server.
     import trio
 
     from ..errors import ClosedError
@@ -69,18 +70,11 @@ async def ask_in_trio(
     return answer
 
 
-def ask_server(
-    server: HubUrl, path: str, body: bytes | None = None, *, tls: ssl.SSLContext | None, answer_s: float | None = None
-) -> HttpAnswer:
-    """Ask as `ask_in_trio` does, where trio does not run."""
-    return run(partial(ask_in_trio, server, path, body, tls=tls, answer_s=answer_s))
-
-
 def read_json(answer: HttpAnswer) -> Any:
-    """Read an answer.
+    """Decode an answer's body.
 
     Raises:
-        DecodeError: It is no JSON, or none that can be shown.
+        DecodeError: It is not JSON, or is JSON that cannot be shown.
     """
     from ..codec import plain_json
 
@@ -88,7 +82,7 @@ def read_json(answer: HttpAnswer) -> Any:
 
 
 def said(answer: HttpAnswer) -> str:
-    """Return a refusal in the server's own words, fit to be shown; nothing of a page, which is another server's."""
+    """Return a refusal in the server's own words, safe to show; empty for an HTML page, which comes from some other server."""
     text = answer.body[:_SAID_BYTES_MAX].decode("utf-8", "replace").strip()
     try:
         record = read_json(answer)
@@ -99,10 +93,10 @@ def said(answer: HttpAnswer) -> str:
 
 
 def certificate_of(server: HubUrl, tls: ssl.SSLContext) -> Mapping[str, Any]:
-    """Return what the certificate of a server says, as `ssl` has it.
+    """Return a server's certificate as `ssl` decodes it.
 
     Raises:
-        OSError: It cannot be reached in time, or shows none that is trusted; then `reason` says why.
+        OSError: The server cannot be reached in time, or its certificate is not trusted; then `reason` says why.
     """
     import trio
 
@@ -120,10 +114,12 @@ def certificate_of(server: HubUrl, tls: ssl.SSLContext) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a server answered.
+    """A server's answer.
 
     Attributes:
-        ahead_s: How far our clock is ahead of the one in its header `Date`; None without one.
+        record: The decoded JSON.
+        ahead_s: How far our clock is ahead of the answer's header `Date`; None without one.
+        took_s: The time from the request to the whole answer.
     """
 
     record: Any
@@ -135,10 +131,14 @@ class Asker:
     """Asks one log of a server.
 
     Args:
-        url: What `gossiplog serve` prints, with `/TOPIC` where it serves several logs.
+        url: As `gossiplog serve` prints it, with `/TOPIC` if the server has several logs.
+        token_option: The option to name if the server wants a token.
+
+    Attributes:
+        path: The path of the URL without a slash at its end; `/api/` is below it.
 
     Raises:
-        Failure: That is no URL of a server.
+        Failure: `url` is not the URL of a server.
     """
 
     def __init__(
@@ -148,19 +148,19 @@ class Asker:
 
         with misused(""):
             self.server = parse_server_url(url, token=token)
-        self.base = f"{self.server.target.partition('?')[0].rstrip('/')}/api/"
-        self._tls = tls
+        self.path = self.server.target.partition("?")[0].rstrip("/")
+        self.tls = tls
         self._token_option = token_option
 
     def ask(self, what: str, **query: str) -> Said:
-        """Ask for JSON.
+        """Get JSON from `/api/` and the name `what`.
 
         Raises:
             CannotConnect: The server cannot be reached, or is too slow.
-            RemoteProtocolError: It refuses, or answers something else.
+            RemoteProtocolError: It refuses, or its answer is not JSON.
         """
         began = time.time()
-        answer = ask_server(self.server, f"{self.base}{what}" + (f"?{urlencode(query)}" if query else ""), tls=self._tls)
+        answer = self.send(f"{self.path}/api/{what}" + (f"?{urlencode(query)}" if query else ""))
         took_s = time.time() - began
         if answer.status != 200:
             raise self._refused(what, answer)
@@ -170,27 +170,30 @@ class Asker:
             raise self.nonsense(what, str(error)) from None
 
     def ask_object(self, what: str, **query: str) -> Mapping[str, Any]:
-        """Ask for an object; see `ask`."""
+        """Get a JSON object, like `ask`."""
         record = self.ask(what, **query).record
         if not isinstance(record, dict):
             raise self.nonsense(what)
         return record
 
+    def send(self, path: str, body: bytes | None = None, *, answer_s: float | None = None) -> HttpAnswer:
+        """Send one request; see `ask_in_trio`."""
+        return run(partial(ask_in_trio, self.server, path, body, tls=self.tls, answer_s=answer_s))
+
     def nonsense(self, what: str, reason: str = "") -> RemoteProtocolError:
-        """Return the error for an answer that makes no sense: anything may listen there."""
-        text = f"{self.server.url} answered something else when asked for {self.base}{what}" + (f": {reason}" if reason else "")
+        """Return the error for an answer that makes no sense: any program may listen there."""
+        text = f"{self.server.url} answered something else when asked for {self.path}/api/{what}" + (f": {reason}" if reason else "")
         return RemoteProtocolError(text, hint="is that a server of logs?")
 
     def _refused(self, what: str, answer: HttpAnswer) -> RemoteProtocolError:
-        """Say what a server answered instead, in its own words where it has some."""
         words = said(answer)
         if answer.status in (401, 403):
-            hint = f"the server wants a token that allows to watch: {self._token_option} FILE"
+            hint = f"the server asks for a token with the right to watch: {self._token_option} FILE"
         elif answer.status == 404:
             hint = "a server of several logs is asked about one: URL/TOPIC; one that was started with --no-api cannot be asked"
         else:
             hint = "the server's journal says more" if answer.status >= 500 else "is that a server of logs?"
-        text = f"{self.server.url} answered {answer.status} when asked for {self.base}{what}" + (f": {words}" if words else "")
+        text = f"{self.server.url} answered {answer.status} when asked for {self.path}/api/{what}" + (f": {words}" if words else "")
         return RemoteProtocolError(text, hint=hint)
 
 

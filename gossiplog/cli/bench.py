@@ -1,10 +1,9 @@
-"""`bench`: what this machine does, measured in a temporary folder and thrown away."""
+"""`bench`: how fast this machine is, measured on logs in a temporary folder."""
 
 from __future__ import annotations
 
 import os
 import platform
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,6 +15,7 @@ import click
 
 from .options import PathType, durability_option, output_options
 from .output import Column, Listing, Output
+from .progress import Progress
 from .session import run
 
 if TYPE_CHECKING:
@@ -29,14 +29,15 @@ _COLUMNS = (
     Column("entries", is_right=True),
     Column("wall", is_right=True),
     Column("cpu", is_right=True),
-    Column("a second of wall", is_right=True),
-    Column("a second of cpu", is_right=True),
+    Column("per s of wall", is_right=True),
+    Column("per s of cpu", is_right=True),
 )
+_STEPS = 7
 
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """One measurement: how many entries, seconds of wall and of CPU (all threads of this process)."""
+    """One measurement: the number of entries, seconds of wall time, and of CPU time of all threads of this process."""
 
     what: str
     entries: int
@@ -56,16 +57,19 @@ class BenchResult:
 def bench(entries: int, durability: str, folder: str | None, out: Output) -> None:
     """Measure this machine.
 
-    Appends one by one and together, ingests, reads and syncs entries with payloads of 200 bytes. It is one run without repetitions: enough
-    to see what to expect, not to compare versions. On a shared machine CPU time says more than wall time.
+    Appends entries with payloads of 200 bytes one by one and together, ingests, syncs and reads them. It runs each step once: enough to see
+    what to expect, not to compare versions. On a shared machine CPU time says more than wall time.
 
     \b
     Examples
       gossiplog bench
       gossiplog bench --entries 50000 --durability normal --dir /var/lib
     """
-    with tempfile.TemporaryDirectory(prefix="gossiplog-bench-", dir=folder) as place:
-        measures = run(lambda: _measure(Path(place), entries, durability))
+    with (
+        tempfile.TemporaryDirectory(prefix="gossiplog-bench-", dir=folder) as place,
+        Progress("", _STEPS, is_shown=not out.is_strict, is_told=True) as progress,
+    ):
+        measures = run(lambda: _measure(Path(place), entries, durability, progress))
     with Listing(out, _COLUMNS) as listing:
         for each in measures:
             record = {"what": each.what, "entries": each.entries, "wallSeconds": round(each.wall_s, 4), "cpuSeconds": round(each.cpu_s, 4)}
@@ -76,7 +80,7 @@ def bench(entries: int, durability: str, folder: str | None, out: Output) -> Non
     out.note(f"durability {durability}; payloads of {_PAYLOAD_BYTES} bytes; {versions}")
 
 
-async def _measure(place: Path, entries: int, durability: str) -> list[BenchResult]:
+async def _measure(place: Path, entries: int, durability: str, progress: Progress) -> list[BenchResult]:
     import trio
 
     from ..entry import Ed25519Signer
@@ -88,8 +92,7 @@ async def _measure(place: Path, entries: int, durability: str) -> list[BenchResu
     out: list[BenchResult] = []
 
     async def timed(what: str, count: int, task: Callable[[], Awaitable[Any]]) -> None:
-        if sys.stderr.isatty():
-            click.echo(f"\r\x1b[K{what} …", err=True, nl=False)
+        progress.tell(what, len(out))
         wall, cpu = time.perf_counter(), time.process_time()
         await task()
         out.append(BenchResult(what, count, time.perf_counter() - wall, time.process_time() - cpu))
@@ -116,8 +119,6 @@ async def _measure(place: Path, entries: int, durability: str) -> list[BenchResu
         await timed("sync into an empty log", len(values), lambda: c.sync(a))
         await timed("read in causal order", len(values), lambda: read(a))
         await timed("read and decode", len(values), lambda: read(a, decodes=True))
-    if sys.stderr.isatty():
-        click.echo("\r\x1b[K", err=True, nl=False)
     return out
 
 

@@ -1,4 +1,8 @@
-"""A command whose every option may also stand in a TOML file or in the environment: both are read off its definitions."""
+"""A command whose options may also stand in a TOML file or in the environment, by names that come from its definition.
+
+click can read both (`envvar`, `default_map`), but its versions since 8.1 differ on switches that share a name, such as --json and --table.
+So the environment is read here, with the file, and both go into `default_map`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ class ConfiguredCommand(click.Command):
 
 
 def configurable(command: click.Command) -> dict[str, click.Parameter]:
-    """Name everything that a file may say of a command: its options by their long names, its arguments by theirs."""
+    """Return everything that a file may set of a command: options by their long names, arguments by their names."""
     named: dict[str, click.Parameter] = {}
     for param in command.params:
         if isinstance(param, click.Argument):
@@ -40,10 +44,10 @@ def configurable(command: click.Command) -> dict[str, click.Parameter]:
 
 
 def read_config(command: click.Command, file: str | None) -> dict[str, Any]:
-    """Read a file; return what it says by the names of `configurable`.
+    """Read a file of options; return its values by the names of `configurable`.
 
     Raises:
-        Failure: It cannot be read, or has a key that would have no effect.
+        Failure: It cannot be read, or has an unknown key or a value of another type.
     """
     if file is None:
         return {}
@@ -63,7 +67,7 @@ def read_config(command: click.Command, file: str | None) -> dict[str, Any]:
 
 
 def config_option(command: Any) -> Any:
-    """Add `--config`; the command gets `config`, and the values themselves as if they had been options."""
+    """Add `--config`; the command gets its path as `config`, and the file's values as if they were options."""
     return click.option(
         "--config",
         type=FILE,
@@ -93,7 +97,7 @@ def _configure(context: click.Context, _: click.Parameter, file: str | None) -> 
     context.meta[_OF_ENVIRONMENT] = {known[name].name for name in said}
     values = {**read_config(context.command, file), **said}
     context.default_map = {str(known[name].name): value for name, value in values.items() if not _is_off(known[name], value)}
-    # Of several switches of one name, such as --json and --table, the one that is on says which value it stands for.
+    # A switch whose value is False, such as --table beside --json, sets that value if it is on.
     for name, value in values.items():
         param = known[name]
         if isinstance(param, click.Option) and param.is_flag and param.flag_value is False and value is True:
@@ -121,7 +125,7 @@ def _from_environment(known: Mapping[str, click.Parameter]) -> dict[str, Any]:
 
 
 def _wanted(param: click.Parameter, value: Any) -> str | None:
-    """Say what a value has to be, if it is something else."""
+    """Describe the type that a parameter's value must have; None if the value has it."""
     if isinstance(param, click.Option) and param.is_flag:
         return None if isinstance(value, bool) else "true or false"
     if param.multiple or param.nargs == -1:

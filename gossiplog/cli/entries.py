@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..gossip_log import GossipLog
 
 ID_CHARACTERS = 16
-"""How much of an id a table shows: at least 56 bits of it are hash as long as clocks are below 128, and 40 up to 2 million."""
+"""How much of an id a table shows: at least 56 bits of hash while clocks are below 128, and 40 bits up to a clock of 2 million."""
 _PREVIEW_CHARACTERS = 400
 
 ENTRY_COLUMNS = (
@@ -26,28 +26,28 @@ ENTRY_COLUMNS = (
 
 
 def short_did(did: str) -> str:
-    """The last eight characters of a did, which is where two of them differ."""
+    """The last eight characters of a did, which differ from author to author; the first ones do not."""
     return clean(did[-8:])
 
 
 def payload_text(entry: Entry, limit: int | None = _PREVIEW_CHARACTERS) -> str:
-    """The payload as dag-json, safe to show; cut off after `limit` characters, whole if that is None."""
+    """The payload as dag-json, safe to show; at most `limit` characters of it, all if that is None."""
     from ..codec import dag_json
 
     return clean(dag_json.encode(entry.message.payload).decode()[:limit])
 
 
 def entry_cells(entry: Entry, out: Output, *, is_void: bool = False) -> tuple[str, str, str, str]:
-    """An entry as a row under `ENTRY_COLUMNS`, marked if it is void."""
+    """The cells of an entry under `ENTRY_COLUMNS`; a void entry is marked as such."""
     text = payload_text(entry, None if out.width is None else _PREVIEW_CHARACTERS)
     return entry.id[:ID_CHARACTERS], str(entry.clock), short_did(entry.signature.public_key), f"(void) {text}" if is_void else text
 
 
 def add_entry(listing: Listing, out: Output, entry: Entry, *, is_void: bool) -> bool:
-    """Add an entry to a listing under `ENTRY_COLUMNS`; in JSON it is the line that `import` reads, which does not say what is void.
+    """Add an entry to a listing under `ENTRY_COLUMNS`; in JSON it is the line that `import` reads, which has no mark for void entries.
 
     Returns:
-        False if the entry is damaged: that was said on stderr, and nothing was added.
+        False if the entry is damaged: then nothing was added, and stderr names the entry.
     """
     try:
         if out.is_quiet:
@@ -63,7 +63,7 @@ def add_entry(listing: Listing, out: Output, entry: Entry, *, is_void: bool) -> 
 
 
 def with_void(log: GossipLog, entries: Pages[Entry]) -> Pages[tuple[Entry, bool]]:
-    """Iterate over entries and whether each is void: in a log with members, stored and without effect."""
+    """Iterate over entries, with whether each is void, which means stored without effect in a log with members."""
 
     async def read_page() -> list[tuple[Entry, bool]]:
         page = await entries.next_page()

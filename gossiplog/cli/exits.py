@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, and the name and advice of each error, on the terminal and under `--json`."""
+"""How a command ends: its exit code, and how each error is reported on the terminal and under `--json`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .. import errors
 
 
 class ExitCode(enum.IntEnum):
-    """What the shell sees. Scripts depend on these numbers; none is ever given another meaning."""
+    """The exit codes. Scripts depend on these numbers: none ever gets another meaning."""
 
     DONE = 0
     FAILED = 1
@@ -27,7 +27,7 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 130
     """128 + SIGINT, as shells report it."""
     CLOSED_PIPE = 141
-    """128 + SIGPIPE: the reader left before the end, so 0 would claim too much, and yet nothing is wrong."""
+    """128 + SIGPIPE: the reader closed the pipe early, so the output is incomplete, but nothing is wrong."""
 
 
 _FROM_BEST = (
@@ -42,12 +42,12 @@ _FROM_BEST = (
 
 
 def worst(codes: Iterable[int]) -> ExitCode:
-    """Return the exit code of a command that did several things."""
+    """Return the worst of several exit codes, as that of a command that did several things."""
     return max(map(ExitCode, codes), key=_FROM_BEST.index, default=ExitCode.DONE)
 
 
 def of_faults(kinds: Iterable[str]) -> ExitCode:
-    """Return the exit code for what was wrong with a bucket; see `gossiplog.bucket.take.Fault` for the kinds."""
+    """Return the exit code for faults of a bucket; see `gossiplog.bucket.take.Fault` for their kinds."""
     found = set(kinds)
     return ExitCode.DONE if not found else ExitCode.INCOMPLETE if found <= {"missing", "unreadable", "topic"} else ExitCode.INTEGRITY
 
@@ -63,13 +63,13 @@ class Failure(errors.GossipLogError):
 
 @contextmanager
 def misused(what: str, *, hint: str | None = None, kind: str = "usage") -> Iterator[None]:
-    """Report as wrong usage what cannot be read or understood in a block.
+    """Report errors of a block that reads what the user named, such as a file or a URL, as wrong usage.
 
     Args:
-        what: Begins the message, such as an option and its value; the reason follows. May be empty.
+        what: The beginning of the message, such as an option and its value; the reason follows. May be empty.
 
     Raises:
-        Failure: The block raised an error of the system, of a parser, or of our caller's.
+        Failure: The block raised an error of the system or a parser, or a `LocalProtocolError`.
     """
     try:
         yield
@@ -121,11 +121,11 @@ _KINDS: tuple[tuple[type[BaseException], str, ExitCode], ...] = (
 
 
 _ARROW = {"pyarrow", "numpy"}
-"""What the extra `arrow` brings."""
+"""The packages of the extra `arrow`."""
 
 
 def describe(error: BaseException) -> Problem | None:
-    """Say how an error is reported; None for one that no user can have caused, which is a fault of this program."""
+    """Describe an error for the user; None for one that no user can have caused, which is a fault of this program."""
     if isinstance(error, Failure):
         return Problem(error.kind, str(error), error.hint, error.code)
     if isinstance(error, click.ClickException):

@@ -1,6 +1,6 @@
-"""The log that a server writes, on stderr: a line an event, as text or as JSON.
+"""A server's journal on stderr: one line for each event, as text or as JSON.
 
-No text in it is longer than `TEXT_CHARS_MAX`, because errors name what others sent, and an application's may quote it.
+No text in it is longer than `TEXT_CHARS_MAX`, because an error may quote what a peer sent.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 def write_journal(log_format: str, *, is_quiet: bool = False, is_verbose: bool = False) -> None:
-    """Write what `gossiplog.net` and `gossiplog.web` log to stderr.
+    """Write the records of all `gossiplog` loggers to stderr.
 
     Args:
-        is_verbose: Records of every level, down to DEBUG.
+        log_format: One of `LOG_FORMATS`.
+        is_quiet: Only warnings and errors.
+        is_verbose: Records of every level, down to DEBUG; otherwise from INFO.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if log_format == "json" else _Text())
@@ -34,7 +36,7 @@ def write_journal(log_format: str, *, is_quiet: bool = False, is_verbose: bool =
 
 
 class _Text(logging.Formatter):
-    """`22:41:07 client connected  peer=ws://…`; a level only where it is not INFO."""
+    """`22:41:07 client connected  peer=ws://…`, with the level unless it is INFO."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
@@ -61,18 +63,17 @@ class _Json(logging.Formatter):
 
 
 def _event(record: logging.LogRecord) -> str:
-    """What happened, without the fields, which come behind it."""
     event = getattr(record, "event", None)
     return event if isinstance(event, str) else record.getMessage()
 
 
 def _extras(record: logging.LogRecord) -> dict[str, object]:
-    """What was said beside the message, by those who do not know of fields."""
+    """Return the attributes that `extra=` added; our own loggers use `fields` instead."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 
 def _bounded(value: object) -> object:
-    """Return a value as it is if it is short enough, else the ends of it as text."""
+    """Return a value unchanged if it is short enough, else a shortened text of it."""
     if value is None or isinstance(value, bool | int | float):
         return value
     text = value if isinstance(value, str) else json.dumps(value, default=str)

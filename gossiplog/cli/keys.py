@@ -1,4 +1,4 @@
-"""`key`: the keyring on the command line. Private keys come in through files and stdin and go out to files; never in arguments."""
+"""`key`: the keyring on the command line. Private keys are read from files and stdin and written to files; they are never arguments."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def new(name: str, out: Output) -> None:
 def list_(out: Output) -> None:
     """List the keys of the keyring.
 
-    A key that cannot be used, for example because others may read its file, is listed with the reason, and the exit code is 1.
+    Unusable keys are listed with the reason, such as a file that others may read; the exit code is then 1.
 
     \b
     Examples
@@ -155,7 +155,7 @@ def import_(name: str, file: str, out: Output) -> None:
     """Add a key from a file.
 
     The file holds PEM (PKCS #8, Ed25519; if encrypted, the command asks for the passphrase) or 64 hexadecimal digits, the seed that other
-    libraries call the private key. It is read from FILE or stdin: everyone who lists processes would see a private key in an argument.
+    libraries call the private key. A private key is never an argument, because everyone who lists processes would see it.
 
     \b
     Examples
@@ -192,14 +192,11 @@ def _signer_of(data: bytes) -> Ed25519Signer:
 
 
 def _tilde(path: Path) -> str:
-    """A path as people write it, the home folder as `~`."""
+    """Return a path with the home folder as `~`."""
     return f"~/{path.relative_to(Path.home())}" if path.is_relative_to(Path.home()) else str(path)
 
 
 def _report_key(out: Output, name: str, signer: Ed25519Signer, path: Path) -> None:
-    if out.is_quiet:
-        out.line(signer.did)
-        return
     public = signer.public_key.hex()
     shown = [("name", name), ("did", signer.did), ("public key", public), ("file", _tilde(path))]
-    out.fields({"name": name, "did": signer.did, "publicKey": public, "file": str(path)}, shown)
+    out.fields({"name": name, "did": signer.did, "publicKey": public, "file": str(path)}, shown, quiet=signer.did)

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share: a log, its place, what lets us into a server, and how to print."""
+"""Arguments and options that several commands share: logs and files, keys and tokens, and how to print."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import re
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -19,15 +20,15 @@ from .exits import ExitCode, Failure, misused
 from .output import Output, clean
 
 if TYPE_CHECKING:
-    from ..entry.signing import Signer
+    from ..entry.signing import Ed25519Signer, Signer
 
 
 class Location(str):
-    """A log's place. As text, in messages and records, it is what may be shown; `full` is what to open.
+    """A log's place. The string itself has no password and may be shown, in messages and records; `full` is for opening.
 
     Attributes:
-        full: What was typed, a password included.
-        is_shelf: Whether it is a place of many logs, a database or a folder.
+        full: As typed, with a password if there is one.
+        is_shelf: Whether it is a place of many logs: a database or a folder.
     """
 
     __slots__ = ("full", "is_shelf", "is_url")
@@ -38,19 +39,21 @@ class Location(str):
 
     @classmethod
     def parse(cls, text: str, *, may_be_shelf: bool = False) -> Location:
-        """Take what was typed.
+        """Read the text that was typed.
 
         Args:
-            may_be_shelf: A database may be meant as a whole.
+            may_be_shelf: Whether a URL may name a database of many logs.
 
         Raises:
-            LocalProtocolError: It is a URL, and malformed.
+            LocalProtocolError: It is a malformed URL, or no path.
         """
         # Imported here: not every command has a log.
         from ..store.open import path_text
         from ..store.postgres.url import PostgresUrl, is_postgres_url, names_log
 
         path_text(text)
+        if _HALF_A_URL.match(text):
+            raise LocalProtocolError(f"{text} is neither a path nor a URL", hint="a URL has two slashes after its colon")
         is_url = is_postgres_url(text)
         url = PostgresUrl.parse(text, is_shelf=may_be_shelf and not names_log(text)) if is_url else None
         location = cls(text if url is None else url.location)
@@ -71,13 +74,17 @@ class Location(str):
         return Path(self).exists() and Path(other).exists() and Path(self).samefile(other)
 
 
+_HALF_A_URL = re.compile(r"(wss?|https?|postgres|postgresql):/?(?!/)")
+"""How a URL begins that lacks a slash."""
+
+
 class PlaceType(click.ParamType):  # type: ignore[type-arg]  # only the newest click has a parameter
-    """A path or a URL, and no empty text: a variable that is not set in a script would name the current folder, or nothing at all."""
+    """A path or a URL. Empty text is refused: it comes from an unset variable of a script, and would name the current folder."""
 
     name = "place"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Take what was typed, or stands in a file of options."""
+        """Check the text, from the command line or from a file of options."""
         try:
             return self._parse(value)
         except LocalProtocolError as error:
@@ -91,18 +98,18 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg]  # only the newest c
 
 
 class PathType(PlaceType, click.Path):
-    """A path as click checks it."""
+    """A path of the kind that `click.Path` asks for."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Take a path as `PlaceType` does, and look whether it is of the right kind."""
+        """Check the text like `PlaceType`, then the path like `click.Path`."""
         return click.Path.convert(self, super().convert(value, param, ctx), param, ctx)
 
 
 class OutputType(PathType):
-    """Where to write a file, which replaces an earlier one: but neither a log nor a key, which cannot be made again."""
+    """A file to write, which replaces an earlier one, unless that is a log or a key: these cannot be made again."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Take a path as `PathType` does, and look what is there."""
+        """Check the path like `PathType`, and the file that is there."""
         place = super().convert(value, param, ctx)
         if place != "-" and Path(place).is_file():
             with contextlib.suppress(OSError), Path(place).open("rb") as file:
@@ -114,7 +121,7 @@ class OutputType(PathType):
 
 
 _KEPT = {b"SQLite format 3\0": "a log, or another database", b"-----BEGIN ": "a key or a certificate"}
-"""How a file begins that is not overwritten, and what it is."""
+"""The first bytes of files that are not overwritten, and what they are."""
 
 PLACE = PlaceType()
 FILE, FOLDER = PathType(dir_okay=False), PathType(file_okay=False)
@@ -125,7 +132,7 @@ OUTPUT_PATH = OutputType(dir_okay=False, path_type=Path)
 
 
 class _LogType(PlaceType):
-    """LOG on the command line, or where `may_be_shelf` a place of many logs."""
+    """A LOG or, with `may_be_shelf`, a place of many logs."""
 
     name = "log"
 
@@ -136,7 +143,7 @@ class _LogType(PlaceType):
         return value if isinstance(value, Location) else Location.parse(value, may_be_shelf=self._may_be_shelf)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[click.shell_completion.CompletionItem]:
-        """Complete paths, as the shell does."""
+        """Complete paths like the shell."""
         return [click.shell_completion.CompletionItem(incomplete, type="file")]
 
 
@@ -153,17 +160,17 @@ _TOKEN_BYTES_MAX = 4_096
 
 
 def option(*names: str, **attributes: Any) -> Any:
-    """Make a field of a dataclass an option of the commands that take the class; the arguments are those of `click.option`."""
+    """Make a dataclass's field an option of the commands that use the class (`takes`); the arguments are those of `click.option`."""
     return dataclasses.field(kw_only=True, metadata={"option": partial(click.option, *names, **attributes)})
 
 
 def shared(decorator: Callable[[F], F]) -> Any:
-    """Make a field of a dataclass the option that this decorator adds to others' commands, of the same name."""
+    """Make a dataclass's field the option that this decorator adds; the field has the name of the decorator's parameter."""
     return dataclasses.field(kw_only=True, metadata={"option": lambda _: decorator})
 
 
 def takes(**kinds: type[Any]) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Add all options that dataclasses declare by `option`; the command gets an object of each class, by this name."""
+    """Add all options that dataclasses declare by `option` or `shared`; the command gets an object of each class, by this name."""
 
     def decorate(command: Callable[..., R]) -> Callable[..., R]:
         @functools.wraps(command)
@@ -212,7 +219,7 @@ def processors() -> int:
 
 
 def complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Name the keys of the keyring that begin so, for the shell."""
+    """List the keys of the keyring whose names begin with `incomplete`, for the shell."""
     from ..keyring import Keyring
 
     return [name for name in Keyring.from_environment().names() if name.startswith(incomplete)]
@@ -224,7 +231,7 @@ def _key_option(help: str) -> Callable[[F], F]:
 
 key_option = _key_option("The key of the keyring to sign with; needed only when there are several.")
 identity_option = _key_option("The key of the keyring to log in to the server with.")
-"""`--key` where it lets us into a server; the command gets `key_name`, which is for `read_identity`."""
+"""`--key` for logging in to a server; the command gets `key_name`, which is for `read_identity`."""
 exchange_key_option = _key_option("The key of the keyring to log in to the hub with; for a bucket, the key to publish with.")
 
 
@@ -243,13 +250,13 @@ witness_option = click.option(
     help="Ask this witness to cosign what is published, as `gossiplog witness` names it; repeatable.",
 )
 token_option = click.option(
-    "--token-file", type=FILE, help="A file with the token that the hub wants.  [default: what GOSSIPLOG_TOKEN says]"
+    "--token-file", type=FILE, help="A file with the token for the server.  [default: the token in GOSSIPLOG_TOKEN]"
 )
-"""How to be let into a server; the command gets `token_file`, which is for `read_token`."""
+"""The command gets `token_file`, which is for `read_token`."""
 
 
 def archive_options(command: F) -> F:
-    """Add the limit on what a file may hold: `expanded_bytes_max`."""
+    """Add the limit on the size of a decompressed file: `expanded_bytes_max`."""
     from ..archive.source import EXPANDED_BYTES_MAX
 
     return click.option(
@@ -259,12 +266,12 @@ def archive_options(command: F) -> F:
         default=EXPANDED_BYTES_MAX,
         show_default=False,
         metavar="N",
-        help="How large a compressed file may grow: by default 1 GiB, and 100 times its size.",
+        help="The most bytes that a compressed file may expand to; by default 1 GiB, and 100 times its size.",
     )(command)
 
 
 def read_token(file: str | None) -> str | None:
-    """Return the token to bring; never from the command line, which everybody on a machine can read.
+    """Return the token from this file or else the environment; never from the command line, which every user of the machine can read.
 
     Raises:
         Failure: The file cannot be used.
@@ -279,19 +286,28 @@ def read_token(file: str | None) -> str | None:
 
 
 def read_identity(key_name: str | None) -> Signer | None:
-    """Load the key that lets us in; None if none is named.
+    """Load the key to log in with; None if none is named.
 
     Raises:
         KeyFileError: There is no such key.
     """
+    return None if key_name is None else choose_signer(key_name)
+
+
+def choose_signer(key_name: str | None) -> Ed25519Signer:
+    """Load the key to sign with: the one of this name or, without a name, the only one there is.
+
+    Raises:
+        KeyFileError: There is no such key, or not exactly one to choose from.
+    """
     from ..keyring import Keyring
 
-    return None if key_name is None else Keyring.from_environment().load(key_name)
+    return Keyring.from_environment().choose(key_name)
 
 
 @functools.cache
 def client_tls(authority: str | None) -> ssl.SSLContext | None:
-    """Return how the certificates of hubs are checked; None for the system's way.
+    """Return the TLS settings for connections to servers; None for the system's certificate authorities.
 
     Raises:
         Failure: The authority's file cannot be used.

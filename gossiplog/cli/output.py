@@ -1,7 +1,7 @@
 """What a command writes: data on stdout as a table or as JSON lines, everything else on stderr.
 
-Whatever people read passes `shown` at the last moment, and whatever programs read `escaped`: text from a log, a file's name or a peer's
-answer must neither control the terminal nor reorder the text beside it.
+Text for people passes `shown` at the last moment, and JSON passes `escaped`: text from a log, a file's name or a peer's answer must
+neither control the terminal nor reorder the text beside it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any, TextIO
 import click
 
 _MEASURED_ROWS = 200
-"""A table's columns are as wide as the first rows ask for; later rows go out as they come."""
+"""How many rows are measured to choose the columns' widths; later rows are written as they come."""
 _WRAPPED_MIN = 30
-"""Columns that a text is wrapped to; where fewer are left beside the others, it gets lines of its own."""
+"""The least width that a text is wrapped to; with less room beside the other columns, it gets lines of its own."""
 _OURS = re.compile(r"(\x1b\[(?:0|1|3[0-7]|9[0-7])m|[\n\t])")
-"""Control characters that we send ourselves: colours, the ends of lines, and tabs."""
+"""Control characters that we send ourselves: colours, line ends and tabs."""
 _LINES = re.compile(r"([\n\t])")
 
 
@@ -35,7 +35,7 @@ def has_colour(stream: TextIO) -> bool:
 
 
 def is_unicode(stream: TextIO) -> bool:
-    """Whether this stream can take box-drawing characters."""
+    """Whether this stream's encoding has box-drawing characters."""
     return (stream.encoding or "").lower().replace("-", "") in {"utf8", "utf16", "utf32"}
 
 
@@ -47,7 +47,7 @@ def clean(text: str) -> str:
 
 
 def shown(text: str, *, is_coloured: bool = False) -> str:
-    """Make a whole text safe to show, line by line; colours stay if it has any of ours."""
+    """Make a text of several lines safe to show; with `is_coloured` our own colour codes stay."""
     if text.isprintable():
         return text
     parts = (_OURS if is_coloured else _LINES).split(text)
@@ -55,7 +55,7 @@ def shown(text: str, *, is_coloured: bool = False) -> str:
 
 
 def escaped(line: str) -> str:
-    """Make a line of JSON safe to show without changing what it says: what is not printable becomes an escape."""
+    """Make a line of JSON safe to show without changing its value: unprintable characters become escapes."""
     if line.isprintable():
         return line
     return "".join(c if c.isprintable() else "".join(f"\\u{unit:04x}" for unit in _utf16(c)) for c in line)
@@ -67,7 +67,7 @@ def _utf16(character: str) -> tuple[int, ...]:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Write text for people, on stdout or stderr; what the stream cannot take becomes an escape."""
+    """Write text for people, on stdout or stderr; characters that are unsafe on a terminal become escapes."""
     stream = sys.stderr if err else sys.stdout
     is_coloured = has_colour(stream)
     click.echo(shown(text, is_coloured=is_coloured), err=err, color=is_coloured)
@@ -84,7 +84,7 @@ def counted(number: int, one: str, several: str) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """Cut text to `width` columns of a terminal, an ellipsis at its end if anything is left out; wide characters count two."""
+    """Cut text to `width` columns of a terminal, with an ellipsis at its end if anything was cut off; wide characters count two."""
     if _columns(text) <= width:
         return text
     from rich.cells import set_cell_size
@@ -93,7 +93,7 @@ def cut(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Break text into lines of at most `width` columns of a terminal, between words where they are no longer than that."""
+    """Break text into lines of at most `width` columns of a terminal: between words, and within a word that is longer than a line."""
     lines: list[str] = []
     line = ""
     for word in text.split(" "):
@@ -124,8 +124,8 @@ class Column:
     """A table's column.
 
     Attributes:
-        styles: The same for each of the texts that a cell may have.
-        is_cut: Whether the last one is cut where it is longer than the line, as a payload of any length is; others are wrapped.
+        styles: A style for each text that a cell may have, instead of `style`.
+        is_cut: Whether a last column that is longer than the line is cut, as payloads are, rather than wrapped.
     """
 
     title: str
@@ -137,10 +137,11 @@ class Column:
 
 @dataclass(slots=True)
 class Output:
-    """One command's way of writing.
+    """How one command writes.
 
     Attributes:
-        is_strict: `--json` was asked for, rather than following from a pipe: nothing but JSON goes to stderr either.
+        is_json: Whether JSON lines go to stdout rather than a table.
+        is_strict: Whether `--json` was given, rather than JSON chosen because stdout is a pipe: stderr gets nothing but JSON either.
         is_quiet: Only ids go to stdout, one per line, and no notes to stderr.
     """
 
@@ -159,7 +160,7 @@ class Output:
 
     @property
     def width(self) -> int | None:
-        """Columns of the terminal; None where there is none, and a line is as long as it has to be."""
+        """Columns of the terminal; None if stdout is none, where lines may have any length."""
         return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
     def style(self, text: str, colour: str | None = None, *, bold: bool = False) -> str:
@@ -167,7 +168,7 @@ class Output:
         return click.style(text, fg=colour, bold=bold or None) if self.colour and (colour or bold) else text
 
     def line(self, text: str) -> None:
-        """Write a line of text; the caller has cleaned what came from a log, so that it stays on its line."""
+        """Write a line of text; the caller has cleaned text that came from a log, so that it stays on its line."""
         text = shown(text, is_coloured=self.colour)
         if not is_unicode(sys.stdout):
             text = text.encode(sys.stdout.encoding or "ascii", "replace").decode(sys.stdout.encoding or "ascii")
@@ -184,42 +185,42 @@ class Output:
         """Write a line of JSON."""
         self.line(escaped(json.dumps(record, ensure_ascii=not is_unicode(sys.stdout), separators=(",", ":"))))
 
-    def tell(self, record: Mapping[str, Any], text: str) -> None:
-        """Write one object: as JSON, or as this text."""
-        if self.is_json:
+    def tell(self, record: Mapping[str, Any], text: str, *, quiet: str | None = None) -> None:
+        """Write one object: under `--quiet` as the line `quiet`, if that is given; else as JSON, or as this text."""
+        if self.is_quiet and quiet is not None:
+            self.line(quiet)
+        elif self.is_json:
             self.record(record)
         else:
             self.line(text)
 
-    def fields(self, record: Mapping[str, Any], shown: Iterable[tuple[str, str]]) -> None:
-        """Write one object: as JSON, or as lines of `name  value`."""
-        if self.is_json:
-            self.record(record)
-            return
+    def fields(self, record: Mapping[str, Any], shown: Iterable[tuple[str, str]], *, quiet: str | None = None) -> None:
+        """Write one object like `tell`, for people as lines of `name  value`."""
         pairs = list(shown)
         wide = max((len(name) for name, _ in pairs), default=0)
-        for name, value in pairs:
-            self.line(f"{self.style(name.ljust(wide), 'bright_black')}  {value}".rstrip())
+        lines = (f"{self.style(name.ljust(wide), 'bright_black')}  {value}".rstrip() for name, value in pairs)
+        self.tell(record, "\n".join(lines), quiet=quiet)
 
     def note(self, text: str) -> None:
-        """Tell the user something that is not data, on stderr."""
+        """Write something that is not data to stderr."""
         if not self.is_strict and not self.is_quiet:
             say(text, err=True)
 
     def flush(self) -> None:
-        """Send out what was written."""
+        """Flush stdout, so that a reader gets everything written so far."""
         sys.stdout.flush()
 
 
 class Listing:
-    """Rows that go out as they come: JSON lines, ids alone, or a table whose last column takes the rest of the line.
+    """Rows, written as they come: JSON lines, ids alone, or a table whose last column takes the rest of the line.
 
-    On a terminal the last column is wrapped, or cut if it is a payload; into a pipe or a file it goes whole, on its line.
+    On a terminal the last column is wrapped, or cut if it is a payload; in a pipe or a file it is whole, on one line.
 
-    A context manager; rows that wait for the columns' widths go out at its end.
+    A context manager; at its end it writes the rows that waited for the columns' widths.
 
     Args:
-        is_live: Rows go out at once, as somebody waits for each of them.
+        empty: The note if there were no rows; none if empty.
+        is_live: Whether each row is written at once, because somebody waits for it.
     """
 
     def __init__(self, output: Output, columns: Sequence[Column], *, empty: str = "nothing to show", is_live: bool = False) -> None:
@@ -241,7 +242,7 @@ class Listing:
             self._output.note(self._empty)
 
     def add(self, record: Mapping[str, Any] | bytes, cells: Sequence[str], *, id: str = "") -> None:
-        """Add a row: `record` is what JSON mode writes (bytes are a line already), `cells` the table's, `id` what `--quiet` does."""
+        """Add a row: `record` for JSON (bytes are a line already), `cells` for the table, `id` for `--quiet`."""
         self.count += 1
         if self._output.is_quiet:
             self._output.line(id or cells[0])
@@ -260,7 +261,7 @@ class Listing:
             self._output.flush()
 
     def release(self) -> None:
-        """Write the rows that wait, and from now on every row at once."""
+        """Write the waiting rows, and from now on every row at once."""
         waiting, self._waiting = self._waiting or [], None
         if waiting and not self._widths:
             titles = [column.title for column in self._columns]
@@ -276,10 +277,12 @@ class Listing:
             self._write([column.title for column in self._columns], is_heading=True)
         *columns, last = self._columns
         *beside, text = cells
+        if last.is_right:
+            text = " " * (self._widths[-1] - _columns(text)) + text
         out: list[str] = []
         used = 0
         for column, cell, width in zip(columns, beside, self._widths[:-1], strict=True):
-            # Measured before it is coloured, which takes no column.
+            # Measured before it is coloured: colour codes take no columns.
             gap = " " * (width - _columns(cell))
             style = "bright_black" if is_heading else column.styles.get(cell, column.style)
             out.append(self._output.style(gap + cell if column.is_right else cell + gap, style))
@@ -290,7 +293,7 @@ class Listing:
             self._output.line(line)
 
     def _fit(self, text: str, column: Column, used: int) -> list[str]:
-        """Bring the last cell into what `used` columns leave of the terminal; further lines come with what is before them."""
+        """Break the last cell into lines that fit beside the `used` columns of the others; lines after the first are indented."""
         width = self._output.width
         if width is None:
             return [text]

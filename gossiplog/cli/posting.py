@@ -1,4 +1,4 @@
-"""Appending to a log that a server serves: the entry is made and signed here, and posted there."""
+"""Appending to a server's log: the entry is made and signed here, and posted there."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..entry.message_id import decode_id
 from ..entry.rules import check_topic, next_clock
 from ..entry.signing import Signer, sign_entry
 from ..errors import CannotConnect, DecodeError, GossipLogError, LocalProtocolError, NotAuthorised, Rejected, RemoteProtocolError
-from .asking import ask_server, read_json, said
-from .exits import ExitCode, Failure, misused
+from .asking import Asker, read_json, said
+from .exits import ExitCode, Failure
 from .output import clean
 from .session import run
 
@@ -32,7 +32,7 @@ _TOPICS_NAMED = 5
 
 
 def is_server_url(text: str) -> bool:
-    """Say whether a LOG is a server's."""
+    """Whether a LOG is the URL of a server."""
     return text.partition("://")[0] in _SCHEMES and "://" in text
 
 
@@ -40,10 +40,10 @@ class Poster:
     """Appends to one log of a server.
 
     Args:
-        url: What `gossiplog serve` prints, or where a log is mounted; its last part, if any, is the topic.
-        token: Lets us in; without one the signer does, where the server lets in its did.
-        tls: How the server's certificate is checked; the system's authorities unless given.
-        tell: Is told, before anything is signed, of a topic that the server named, and not the URL.
+        url: As `gossiplog serve` prints it, or where a log is mounted; the last part of its path, if any, is the topic.
+        token: Authorises us; without one the signer logs in, if the server's rules name its did.
+        tls: None for the system's certificate authorities.
+        tell: Gets a sentence, before anything is signed, if the server rather than the URL named the topic.
     """
 
     def __init__(
@@ -55,32 +55,26 @@ class Poster:
         tls: ssl.SSLContext | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        from ..net.hub.asking import parse_server_url
-
-        with misused(""):
-            self._server = parse_server_url(url, token=token)
-        path = self._server.target.partition("?")[0].rstrip("/")
-        self._base = f"{path}/api"
-        self._topic = unquote(path.rpartition("/")[2])
+        self._asker = Asker(url, tls, token)
+        self._topic = unquote(self._asker.path.rpartition("/")[2])
         self._signer = signer
         self._value_bytes_max = value_bytes_max
-        self._proves = not self._server.headers
-        self._tls = tls
+        self._logs_in = not self._asker.server.headers
         self._tell = tell
 
     def append(self, payload: Any) -> Entry:
-        """Append a payload, with the server's heads of this moment as parents.
+        """Append a payload whose parents are the server's heads at this moment.
 
         Raises:
             EncodeError: The payload has no portable form, or is too large.
-            CannotConnect: The server cannot be reached, or cannot store now.
-            NotAuthorised: It does not let us.
-            Rejected: It does not take the entry.
-            RemoteProtocolError: It answers something else.
-            Failure: It serves several logs, and the URL names none.
+            CannotConnect: The server cannot be reached, or cannot store at the moment.
+            NotAuthorised: It does not let us append.
+            Rejected: It refuses the entry.
+            RemoteProtocolError: Its answer makes no sense.
+            Failure: It has several logs, and the URL names none.
         """
         data = pcf.encode(payload)
-        clock = self._read(f"{self._base}/clock")
+        clock = self._read(f"{self._asker.path}/api/clock")
         try:
             parents = sorted({decode_id(id) for id in clock["parents"]})[-_PARENTS_MAX:]
             topic = self.find_topic()
@@ -88,12 +82,14 @@ class Poster:
         except (DecodeError, LocalProtocolError, LookupError, TypeError, AttributeError):
             raise self._nonsense() from None
         entry = sign_entry(self._signer, topic, next_clock(parents), parents, data, value_bytes_max=self._value_bytes_max)
-        self._ask(f"{self._base}/messages", entry_to_line(entry))
+        self._ask(f"{self._asker.path}/api/messages", entry_to_line(entry))
         return entry
 
     def find_topic(self) -> str:
-        """Say which log the URL names, or ask the server which one it serves: an entry counts in the log of its topic, wherever that is, so
-        the signer is told."""
+        """Return the topic that the URL names; else ask the server for its only one, and tell the signer.
+
+        The signer has to know, because an entry counts in every log of its topic.
+        """
         if self._topic:
             return self._topic
         topics = self._read("/")["topics"]
@@ -106,12 +102,12 @@ class Poster:
         topic: str = topics[0]
         check_topic(topic)
         if self._tell is not None:
-            self._tell(f"signing for the topic {topic}, which the server named; {self._server.url}/{topic} names it yourself")
+            self._tell(f"signing for the topic {topic}, which the server named; to name it yourself: {self._asker.server.url}/{topic}")
         self._topic = topic
         return topic
 
     def _nonsense(self) -> RemoteProtocolError:
-        return RemoteProtocolError(f"{self._server.url} answered something else", hint="is that a server of logs?")
+        return RemoteProtocolError(f"{self._asker.server.url} answered something else", hint="is that a server of logs?")
 
     def _read(self, path: str) -> Any:
         try:
@@ -123,23 +119,24 @@ class Poster:
         try:
             return self._ask_once(path, body)
         except NotAuthorised:
-            if not self._prove():
+            if not self._log_in():
                 raise
         return self._ask_once(path, body)
 
-    def _prove(self) -> bool:
-        """Get a token for our signer's did; say whether there is one that we did not have."""
+    def _log_in(self) -> bool:
+        """Get a token for our signer's did; return whether there is a new one."""
         from ..net.hub.client import fetch_token
 
-        if not self._proves:
+        if not self._logs_in:
             return False
-        token = run(partial(fetch_token, replace(self._server, identity=self._signer), self._tls))
-        before, headers = self._server.headers, () if token is None else (("Authorization", f"Bearer {token}"),)
-        self._server = replace(self._server, headers=headers)
-        return headers not in ((), before)
+        server = self._asker.server
+        token = run(partial(fetch_token, replace(server, identity=self._signer), self._asker.tls))
+        headers = () if token is None else (("Authorization", f"Bearer {token}"),)
+        self._asker.server = replace(server, headers=headers)
+        return headers not in ((), server.headers)
 
     def _ask_once(self, path: str, body: bytes | None) -> HttpAnswer:
-        answer = ask_server(self._server, path, body, tls=self._tls, answer_s=_ANSWER_S)
+        answer = self._asker.send(path, body, answer_s=_ANSWER_S)
         if answer.status not in (200, 201):
             raise _refusal(answer)
         return answer

@@ -1,4 +1,4 @@
-"""A line on stderr for whatever takes longer than a second: what, how much of it, how fast and how long still."""
+"""A line on stderr for work that takes longer than a second: what is done, how much of it, how fast, and the time left."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
 _DELAY_S = 1.0
 _EVERY = 64
-"""The clock is read once in this many steps."""
+"""The line is drawn once in this many steps."""
 
 
 class Progress:
     """A context manager that counts; it draws only on a terminal, only after a second, and leaves no trace at its end.
 
     Args:
-        is_shown: False silences it, for `--quiet` and `--json`.
-        is_told: It is moved by `tell`, in words, rather than by `step` and `at`, in entries per second.
+        total: The number of steps; None if it is not known.
+        is_shown: False silences it, for `--json`.
+        is_told: Whether it is moved by `tell`, in words, rather than by `step` and `at`, in entries per second.
     """
 
     def __init__(self, what: str, total: float | None = None, *, is_shown: bool = True, is_told: bool = False) -> None:
@@ -46,24 +47,19 @@ class Progress:
         if self._display is not None:
             self._display.stop()
 
-    @property
-    def seconds(self) -> float:
-        """Seconds since the start, by the wall."""
-        return time.monotonic() - self._begun
-
     def step(self, count: int = 1) -> None:
-        """Count `count` more as done."""
+        """Count `count` more steps as done."""
         self.at(self.done + count)
 
     def begin(self, what: str) -> None:
-        """Count something else from 0 on."""
+        """Count something else, from 0."""
         self.what = what
         self.done = self._looked = 0
         if self._display is not None and self._task is not None:
             self._display.reset(self._task, description=what, total=self.total)
 
     def at(self, done: int, total: float | None = None) -> None:
-        """Set how many are done, and anew how many there are if that is known better now."""
+        """Set the number of steps done, and the total if it is given."""
         self.done = done
         if total is not None:
             self.total = total
@@ -73,13 +69,13 @@ class Progress:
         self._draw()
 
     def tell(self, what: str, done: float, detail: str = "") -> None:
-        """Set how much is done, of what, and what else there is to say after the bar; for steps of which each takes long."""
+        """Set what is being done, how much of it is done, and a text after the bar; for steps that each take long."""
         self.what, self._told, self._detail = what, done, detail
         if self._is_shown:
             self._draw()
 
     def print(self, text: str) -> None:
-        """Print a finished result to standard output without tearing the line."""
+        """Print a result to standard output without tearing the line."""
         if self._display is not None:
             self._display.stop()
         say(text)
@@ -87,7 +83,7 @@ class Progress:
             self._display.start()
 
     def _draw(self) -> None:
-        if self._display is None and self.seconds >= _DELAY_S:
+        if self._display is None and time.monotonic() - self._begun >= _DELAY_S:
             self._start()
         if self._display is not None and self._task is not None:
             done = self._told if self._is_told else self.done
@@ -99,8 +95,6 @@ class Progress:
         from rich.text import Text
 
         class Rate(ProgressColumn):
-            """How many per second."""
-
             def render(self, task: Task) -> Text:
                 return Text(f"{task.speed or 0:,.0f}/s", style="progress.data.speed")
 

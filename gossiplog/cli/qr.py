@@ -1,6 +1,6 @@
-"""QR codes in a terminal: what is shown in one place and wanted in another, without typing it.
+"""QR codes in a terminal, for text that somebody else needs and would have to type, such as a did of 56 characters.
 
-A did has 56 characters, and nobody types them. Drawing needs `segno`, which is pure Python and brings no further packages.
+Drawing needs `segno`, which is pure Python and has no dependencies.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import click
 
 from ..errors import LocalProtocolError
 
-qr_option = click.option("--qr", "has_qr", is_flag=True, help="Draw it as a QR code, too, on stderr: pip install 'gossiplog[qr]'.")
+qr_option = click.option("--qr", "has_qr", is_flag=True, help="Also draw it as a QR code on stderr; needs pip install 'gossiplog[qr]'.")
 
 _BLOCKS = (" ", "▄", "▀", "█")
-"""Two modules, one above the other, from the lower one's bit up."""
+"""Two modules, one above the other, by a number whose bit 0 is the lower one and bit 1 the upper one."""
 
 
 def draw_qr(text: str) -> list[str]:
-    """Draw a text as lines, two rows of modules in each, dark on light whatever the terminal's colours.
+    """Draw a text's QR code as lines of two rows of modules each, dark on light on any terminal.
 
     Raises:
         LocalProtocolError: segno is not installed.

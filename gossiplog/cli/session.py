@@ -1,4 +1,4 @@
-"""From a command to the library: one trio run a command, and opening a log with errors that say what to do."""
+"""Between a command and the library: one trio run for each command, and opening a log with errors that say what to do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def is_in_bucket(location: str) -> bool:
-    """Whether a log is one in a bucket; nothing is imported for what is not."""
+    """Whether a place is a bucket; for a file or a database's URL this imports nothing."""
     if "://" not in location and not Path(location).is_dir():
         return False
     from ..bucket import is_published
@@ -32,10 +32,10 @@ def is_in_bucket(location: str) -> bool:
 
 
 def run(task: Callable[[], Awaitable[T]]) -> T:
-    """Run a coroutine function to its end; Ctrl-C arrives in it as KeyboardInterrupt, after which open logs are closed.
+    """Run a coroutine function to its end; Ctrl-C raises KeyboardInterrupt in it, which closes the open logs.
 
-    It arrives at the next checkpoint of the function's task. Between any two instructions, as is trio's default, it would also hit other
-    tasks and the steps between taking something and being ready to give it back.
+    It is raised at the next checkpoint of the function's task. By trio's default it could be raised between any two instructions, also in
+    other tasks, and between acquiring something and being ready to release it.
     """
     import trio
 
@@ -43,9 +43,9 @@ def run(task: Callable[[], Awaitable[T]]) -> T:
 
 
 async def waited_for(function: Callable[[], T]) -> T:
-    """Call what may wait for input for ever, in a thread.
+    """Call, in a thread, a function that may wait for input for ever.
 
-    At Ctrl-C the thread is left behind, so it must hold nothing that Python wants at its end, such as the buffer of `sys.stdin`.
+    At Ctrl-C the thread is abandoned, so it must hold no lock that Python takes when it exits, such as that of `sys.stdin`'s buffer.
     """
     import trio
 
@@ -53,7 +53,7 @@ async def waited_for(function: Callable[[], T]) -> T:
 
 
 def in_trio(command: Callable[P, Awaitable[T]]) -> Callable[P, T]:
-    """Make a command of a coroutine function, as `run` runs it."""
+    """Make a command of a coroutine function, which `run` runs."""
 
     @functools.wraps(command)
     def whole(*args: P.args, **options: P.kwargs) -> T:
@@ -63,7 +63,7 @@ def in_trio(command: Callable[P, Awaitable[T]]) -> Callable[P, T]:
 
 
 def with_log(command: Callable[..., Awaitable[T]]) -> Callable[..., T]:
-    """Make a command of a coroutine function that gets LOG open, for reading."""
+    """Make a command of a coroutine function whose first argument is LOG, open for reading."""
 
     @functools.wraps(command)
     async def whole(log: Location, **options: Any) -> T:
@@ -74,10 +74,10 @@ def with_log(command: Callable[..., Awaitable[T]]) -> Callable[..., T]:
 
 
 async def wait_for_signal(*wanted: signal.Signals, tell: Callable[[], None] = lambda: None) -> None:
-    """Wait for one of these signals, by default for one that ends this process: Ctrl-C's or the system's.
+    """Wait for one of these signals, by default SIGINT or SIGTERM.
 
     Args:
-        tell: Tells the user that we wait; from then on no signal is missed.
+        tell: Called once no signal can be missed any more.
     """
     import trio
 
@@ -91,8 +91,8 @@ async def opened(log: str, *, read_only: bool = True, **options: Any) -> AsyncIt
     """Open a log, which must exist unless `create=True` is among the options.
 
     Raises:
-        LogNotFound: With a hint at `gossiplog init`.
-        DamagedLog: An entry that was read is malformed.
+        LogNotFound: There is no log there; the hint names `gossiplog init`.
+        DamagedLog: The log is damaged, or a stored entry is malformed.
         GossipLogError: As `gossiplog.open` raises.
     """
     from ..gossip_log import open as open_log
@@ -105,20 +105,20 @@ async def opened(log: str, *, read_only: bool = True, **options: Any) -> AsyncIt
         async with open_log(path.full, read_only=read_only, **options) as opened_log:
             yield opened_log
     except errors.DamagedLog as error:
-        # Where two logs are open, it may be the other one's.
+        # If two logs are open, the other one may be damaged.
         if error.hint == errors.DamagedLog.hint_default and error.location in (None, str(path)):
             error.hint = damage_hint(path)
         raise
     except errors.DecodeError as error:
-        # What comes from the user is decoded before, so this is something stored.
+        # The user's input was decoded before, so this is something stored.
         raise errors.DamagedLog(f"{path}: {error}", hint=damage_hint(path)) from error
 
 
 def make_empty(folder: Path) -> Path:
-    """Make a folder, or take an empty one that is there.
+    """Create a folder, or check that an existing one is empty; return its absolute path.
 
     Raises:
-        BadParameter: There is something in it.
+        BadParameter: The folder is not empty.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
@@ -128,7 +128,7 @@ def make_empty(folder: Path) -> Path:
 
 @contextmanager
 def working_folder(folder: str | Path | None, prefix: str, *, keeps: bool = False) -> Iterator[Path]:
-    """Have a new or empty folder, which is kept, or a temporary one, whose name begins like this and which is kept if `keeps`."""
+    """Provide this folder, which must be new or empty and is kept; without one, a temporary folder, which is kept only if `keeps`."""
     import tempfile
 
     if folder is not None:
@@ -141,7 +141,7 @@ def working_folder(folder: str | Path | None, prefix: str, *, keeps: bool = Fals
 
 
 def damage_hint(path: str) -> str:
-    """Say what helps where a log turned out to be damaged while it was used for something else."""
+    """Return advice for a log that turned out to be damaged while a command used it."""
     return (
         f"`gossiplog fsck {path}` says what is affected; `gossiplog sync --heal {path} OTHER` makes it whole from another replica, "
         f"`gossiplog salvage {path} TARGET` saves what is left"
@@ -152,7 +152,7 @@ def _check_path(path: str, *, creates: bool) -> None:
     if is_in_bucket(path):
         hint = (
             f"`gossiplog clone {path} LOG` makes a log of it; `stat`, `verify`, `checkpoint`, `export` and `spark` read it where it is; "
-            f"what `verify` finds damaged, its publisher mends with `publish --again`"
+            f"if `verify` finds damage, the publisher repairs it with `publish --again`"
         )
         raise Failure(f"{path} is a log in a bucket", hint=hint, code=ExitCode.USAGE)
     if path == ":memory:" or "://" in path:
@@ -165,24 +165,24 @@ def _check_path(path: str, *, creates: bool) -> None:
 
 
 async def resolve(log: GossipLog, prefix: str) -> str:
-    """Return the id that begins with these characters, with errors that speak of what was typed.
+    """Return the id that begins with these characters, with errors that quote them.
 
     Raises:
-        Failure: It cannot be the beginning of an id.
-        NotFound: No entry's id begins so.
+        Failure: No id can begin with them.
+        NotFound: No entry's id begins with them.
         AmbiguousId: Several ids do.
     """
     try:
         return await log.resolve(prefix.lower())
     except errors.DecodeError as error:
-        hint = f"`gossiplog log {log.location}` lists ids; they have 32 characters of 0-9 and a-v, and the first few do"
+        hint = f"`gossiplog log {log.location}` lists ids; they have 32 characters of 0-9 and a-v, and the first few are enough"
         raise Failure(f"{prefix!r} is not an id", hint=hint, code=ExitCode.USAGE) from error
     except errors.NotFound as error:
-        raise errors.NotFound(prefix, hint=f"`gossiplog log {log.location}` lists what there is") from error
+        raise errors.NotFound(prefix, hint=f"`gossiplog log {log.location}` lists the entries") from error
 
 
 def load_authorize(name: str) -> Any:
-    """Import the access rule that `MODULE:FUNCTION` names, the current folder searched last.
+    """Import the access rule that `MODULE:FUNCTION` names; the current folder is searched last.
 
     Raises:
         Failure: There is no such module or function.
@@ -194,7 +194,7 @@ def load_authorize(name: str) -> Any:
 
 
 def load_application(name: str) -> Application:
-    """Import what `MODULE:NAME` names, an `Application` or a function that is to be one's `apply`, the current folder searched last.
+    """Import the `Application` that `MODULE:NAME` names, or make one of a function, as its `apply`; the current folder is searched last.
 
     Raises:
         Failure: There is no such module or name, or it is neither.
@@ -217,7 +217,7 @@ def _import(name: str) -> Any:
     if not module_name or not attribute:
         raise Failure(f"{name!r} is not of the form MODULE:FUNCTION", code=ExitCode.USAGE)
     if "" not in sys.path:
-        # Last: a file there that is called as a module of the standard library would be run in its place.
+        # Last, so that no file there takes the place of a module of the standard library.
         sys.path.append("")
     try:
         return getattr(importlib.import_module(module_name), attribute)

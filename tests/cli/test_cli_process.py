@@ -246,7 +246,7 @@ def test_interrupt_keeps_what_was_acknowledged(environment: dict[str, str], cli:
         acknowledged = [first, *process.stdout.read().splitlines()]
         errors = process.stderr.read().decode()
         assert process.wait(30) == 130
-    assert errors == "error: interrupted; whatever was acknowledged is kept\n"
+    assert errors == "error: interrupted; everything acknowledged is kept\n"
     ids = cli("log", app, "-q").out.split()
     assert {line.strip().decode() for line in acknowledged} <= set(ids)
     assert all(line["accepted"] for line in cli("verify", app).lines)
@@ -274,7 +274,7 @@ def test_interrupt_while_waiting_for_the_rest_of_the_input_ends_at_once(
         process.stdin.flush()
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
-        assert process.stderr.read() == b"error: interrupted; whatever was acknowledged is kept\n"
+        assert process.stderr.read() == b"error: interrupted; everything acknowledged is kept\n"
         process.stdin.close()
 
 
@@ -292,7 +292,7 @@ def test_interrupt_of_parallel_verification_leaves_no_noise(environment: dict[st
         os.killpg(process.pid, signal.SIGINT)
         process.stdout.read()
         assert process.wait(30) == 130
-        assert process.stderr.read() == b"error: interrupted; whatever was acknowledged is kept\n"
+        assert process.stderr.read() == b"error: interrupted; everything acknowledged is kept\n"
 
 
 def test_progress_is_shown_on_a_terminal_and_nowhere_else(environment: dict[str, str], cli: Run, shell: Run, long_log: str) -> None:

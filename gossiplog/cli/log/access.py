@@ -1,4 +1,4 @@
-"""`access`: the members of a log, as its own entries decide them."""
+"""`access`: the members of a log, which its own entries decide."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...entry.rules import VALUE_BYTES_DEFAULT
 from ...errors import CannotConnect, GossipLogError, NotAuthorised, RemoteProtocolError, SyncAborted
 from ..entries import ID_CHARACTERS
 from ..exits import ExitCode
-from ..options import LOG, id_argument, identity_option, key_option, output_options, read_identity, read_token
+from ..options import LOG, choose_signer, id_argument, identity_option, key_option, output_options, read_identity, read_token
 from ..output import Column, Listing, Output, clean
 from ..posting import Poster, is_server_url
 from ..qr import draw_qr, qr_option
@@ -34,27 +34,29 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _Reach: TypeAlias = "Callable[[], AbstractAsyncContextManager[_Reached]]"
 _DID_CHARACTERS = 20
-"""Of a did in a table: `did:key:z6Mk` begins every one, eight more tell them apart."""
+"""How much of a did a table shows: `did:key:z6Mk`, with which all begin, and eight characters that tell them apart."""
 
 _log_argument = click.argument("log", metavar="LOG|URL", type=LOG)
-_under_option = click.option("--under", metavar="NODE", help="Which node of yours signs; by default the closest to a founder that may.")
+_under_option = click.option(
+    "--under", metavar="NODE", help="Sign as this node of yours; by default the one closest to a founder that may."
+)
 _role_option = click.option("--role", type=click.Choice(ROLES), default="write", show_default=True, help="What the node may do.")
 _device_option = click.option(
     "--device", is_flag=True, help="The key belongs to the same person as your node, like a phone beside a laptop."
 )
 _LOOK_S = 1.0
 _ANSWER_LOOKS = 5
-"""How often who joins looks whether the inviter has answered, who looks once a second."""
+"""How often `join` looks for the inviter's answer; the inviter looks for new nodes once a second."""
 _REVOKE_TRIES = 60
 _ENDS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-"""What ends an invitation early, beside Ctrl-C: a terminal that is closed says so to what runs in it."""
+"""The signals that end an invitation early, beside Ctrl-C; a terminal that is closed sends SIGHUP."""
 _AWAY = (CannotConnect, RemoteProtocolError, SyncAborted)
-"""What is raised of a server that restarts."""
+"""The errors while a server restarts."""
 _node_argument = click.argument("node", metavar="NODE|DID")
 
 
 def _with_reached(command: Callable[..., Awaitable[T]]) -> Callable[..., T]:
-    """Make a command of a coroutine function that gets the log of LOG or URL open, for reading."""
+    """Make a command of a coroutine function whose first argument is the log of LOG or URL, open for reading."""
 
     @wraps(command)
     def whole(log: str, key_name: str | None, **options: Any) -> T:
@@ -70,7 +72,7 @@ def _with_reached(command: Callable[..., Awaitable[T]]) -> Callable[..., T]:
 
 
 def _appends(command: Callable[..., Awaitable[Entry]]) -> Callable[..., None]:
-    """Make a command of a coroutine function that appends to the log of LOG or URL; it signs with `--key`, and the entry is reported."""
+    """Make a command of a coroutine function that appends an entry to the log of LOG or URL, signed with `--key`; the entry is reported."""
 
     @wraps(command)
     def whole(log: str, key_name: str | None, out: Output, **options: Any) -> None:
@@ -84,10 +86,10 @@ def access() -> None:
     """Decide who may write to a log, and list who may.
 
     A log made with `gossiplog init --founder DID` keeps its own members: grants and revocations are entries, and every replica comes to
-    the same answer, without a server. Rights flow down a tree: a founder grants, an admin grants below, and only somebody above can take
-    a node away, with everything below it. A node is a founder's did or the id of a grant; its first characters do.
+    the same answer, without a server. Rights flow down a tree: a founder grants, an admin grants below, and only somebody above can
+    remove a node, with everything below it. A node is a founder's did or the id of a grant, of which the first characters are enough.
 
-    LOG may also be the URL of a running server: the command fetches and checks its log, signs here, and gives the server the new entry.
+    LOG may also be the URL of a running server: the command fetches and checks its log, signs here, and sends the new entry to the server.
 
     \b
     Roles
@@ -115,7 +117,7 @@ def access() -> None:
 async def show(log: GossipLog, out: Output) -> None:
     """List the members of a log, and those that were removed.
 
-    STATE says whether a node is held, or what removed it. PERSON is the node that a device belongs to.
+    STATE is `member`, or names the entries that removed the node. PERSON is the node that a device belongs to.
 
     \b
     Examples
@@ -142,8 +144,8 @@ async def show(log: GossipLog, out: Output) -> None:
 async def grant(log: GossipLog, did: str, role: str, device: bool, under: str | None) -> Entry:
     """Let somebody in: make a new node below one of yours.
 
-    DID is what `gossiplog key show` prints where the key is. A member who is to add devices of their own needs the role admin, which
-    reaches only what is below their node.
+    `gossiplog key show` prints the DID on the machine that has the key. A member who is to add devices of their own needs the role admin,
+    which covers only the nodes below their own.
 
     \b
     Examples
@@ -157,7 +159,7 @@ async def grant(log: GossipLog, did: str, role: str, device: bool, under: str | 
 @_log_argument
 @_role_option
 @_device_option
-@click.option("--minutes", type=click.FloatRange(0, 1_440), default=10.0, show_default=True, help="How long the code is good for.")
+@click.option("--minutes", type=click.FloatRange(0, 1_440), metavar="N", default=10.0, help="How long the code is good for.")
 @_under_option
 @key_option
 @qr_option
@@ -165,8 +167,8 @@ async def grant(log: GossipLog, did: str, role: str, device: bool, under: str | 
 def invite(log: str, role: str, device: bool, minutes: float, under: str | None, key_name: str | None, has_qr: bool, out: Output) -> None:
     """Let in the first person who brings a code.
 
-    Read out or show the code; the other side gives it to `gossiplog access join`. The command waits for that. The code works once, and no
-    longer than --minutes; Ctrl-C, or closing the terminal, ends it early. If the server restarts meanwhile, the command waits for it.
+    Read out or show the code, and keep this command running while the other person gives it to `gossiplog access join`. The code works
+    once, and no longer than --minutes; Ctrl-C, or closing the terminal, ends it early. The command outlasts a restart of the server.
 
     \b
     Examples
@@ -192,7 +194,8 @@ def invite(log: str, role: str, device: bool, minutes: float, under: str | None,
                 record = {"code": code, "node": invitation, "topic": seen.topic, "role": role, "device": device}
                 joined = None
                 try:
-                    _tell(out, record, code, [("code", out.style(code, bold=True)), ("there", there)])
+                    out.fields(record, [("code", out.style(code, bold=True)), ("there", there)], quiet=code)
+                    out.flush()
                     for line in drawn:
                         click.echo(line, err=True)
                     with trio.move_on_after(60 * minutes):
@@ -211,7 +214,7 @@ def invite(log: str, role: str, device: bool, minutes: float, under: str | None,
         if joined is None:
             raise NotAuthorised("nobody has brought the code", hint="`gossiplog access invite` makes another one")
         record = {"node": joined.node, "did": joined.did, "role": joined.role}
-        _tell(out, record, joined.node, [("joined", joined.did), ("node", _short(joined.node))])
+        out.fields(record, [("joined", joined.did), ("node", _short(joined.node))], quiet=joined.node)
         return ExitCode.DONE
 
     run(task)
@@ -224,7 +227,7 @@ def invite(log: str, role: str, device: bool, minutes: float, under: str | None,
 @key_option
 @output_options(quiet="Print only the new node's name, which is the entry's id.")
 def join(log: str, code: str, role: str, key_name: str | None, out: Output) -> None:
-    """Join by a code that `gossiplog access invite` showed.
+    """Join with the code that `gossiplog access invite` shows.
 
     --role must be that of the invitation. Case, spaces and hyphens of the code do not matter. The command
     waits a few seconds for the inviter, and fails if the code let in somebody else.
@@ -234,15 +237,13 @@ def join(log: str, code: str, role: str, key_name: str | None, out: Output) -> N
       gossiplog access join team.db K7QX-9M2P-0R4T-HZ3B --key phone
       gossiplog access join wss://team.example.com k7qx9m2p0r4thz3b --role admin
     """
-    from ...keyring import Keyring
-
-    did = Keyring.from_environment().choose(key_name).did
+    did = choose_signer(key_name).did
 
     async def say(opened_log: GossipLog) -> Entry:
         signer = invitation_signer(code, opened_log.topic)
         invitations = [member for member in await opened_log.members() if member.did == signer.did]
         if not any(member.is_held for member in invitations):
-            reason = "was used, or its time is over" if invitations else "is of no invitation to this log"
+            reason = "was used, or its time is over" if invitations else "belongs to no invitation to this log"
             raise NotAuthorised(f"the code {reason}", hint="ask for another one, from `gossiplog access invite`")
         return await opened_log.grant(did, role, device=invitations[0].person != invitations[0].node, signer=signer)
 
@@ -254,17 +255,17 @@ def join(log: str, code: str, role: str, key_name: str | None, out: Output) -> N
 @_log_argument
 @_node_argument
 @click.option(
-    "--keep", metavar="ID", multiple=True, help="Keep only this entry and its ancestors, instead of all that is here; repeatable."
+    "--keep", metavar="ID", multiple=True, help="Keep only this entry and its ancestors, instead of all entries that are here; repeatable."
 )
-@click.option("--keep-nothing", is_flag=True, help="Make everything void that was ever signed there.")
+@click.option("--keep-nothing", is_flag=True, help="Make everything void that the node ever signed.")
 @click.option("--adopt", metavar="NODE", multiple=True, help="Keep this child of the node, with all below it; repeatable.")
 @_under_option
 @_appends
 async def revoke(log: GossipLog, node: str, keep: tuple[str, ...], keep_nothing: bool, adopt: tuple[str, ...], under: str | None) -> Entry:
     """Remove a node and all below it, or vote for that as a founder.
 
-    What this replica has from the node still counts. What is signed there on replicas that have not seen the removal is void: it is
-    kept, and has no effect. A founder who is not above the node votes instead, and the votes of k founders remove it.
+    Entries of the node that this replica has still count. Those that it signs on replicas that have not seen the removal are void: they are
+    kept, and have no effect. A founder who is not above the node votes instead, and the votes of k founders remove it.
 
     \b
     Examples
@@ -305,7 +306,7 @@ async def leave(log: GossipLog, node: str | None) -> Entry:
 async def admit(log: GossipLog, ids: tuple[str, ...], under: str | None) -> Entry:
     """Make data count again that a removal made void.
 
-    The removal must be yours, or that of somebody below you. Grants and removals cannot be admitted; sign them afresh.
+    The removal must be yours, or one by somebody below you. Grants and removals cannot be admitted; sign new ones.
 
     \b
     Example
@@ -322,8 +323,8 @@ async def admit(log: GossipLog, ids: tuple[str, ...], under: str | None) -> Entr
 async def log_(log: GossipLog, out: Output) -> None:
     """List grants, removals and admissions, and which of them are void.
 
-    When an admin is removed, nodes that this admin had removed count again. The list shows them, so that somebody above can remove them
-    again.
+    If an admin is removed, nodes that this admin had removed count again. The list shows them, so that somebody above can remove them
+    once more.
 
     \b
     Example
@@ -346,7 +347,7 @@ async def log_(log: GossipLog, out: Output) -> None:
 async def check(log: GossipLog, entry_id: str, out: Output) -> int:
     """Say whether an entry counts, and what made it void.
 
-    Also shows the node that signed it, and the person. The exit code is 0 if it counts, and 7 if it is void.
+    Also shows the node that signed it, and the person. The exit code is 0 if the entry counts, and 7 if it is void.
 
     \b
     Example
@@ -361,7 +362,7 @@ async def check(log: GossipLog, entry_id: str, out: Output) -> int:
 
 
 def _append(log: str, key_name: str | None, out: Output, say: Callable[[GossipLog], Awaitable[Entry]], *, code: str | None = None) -> str:
-    """Sign what is said with a key of the keyring, and report the entry; return its id."""
+    """Append the entry that `say` signs, and report it; return its id."""
     reach = _reached(log, key_name, signs=True, code=code)
 
     async def task() -> str:
@@ -370,18 +371,15 @@ def _append(log: str, key_name: str | None, out: Output, say: Callable[[GossipLo
                 entry = await say(opened_log)
             await share()
         body: dict[str, Any] = entry.payload["gossiplog.access"]
-        if out.is_quiet:
-            out.line(entry.id)
-        else:
-            said = clean(" ".join(f"{name} {value}" for name, value in body.items()))
-            out.tell({"id": entry.id, **body}, f"{out.style(entry.id, 'yellow')}  {said}")
+        said = clean(" ".join(f"{name} {value}" for name, value in body.items()))
+        out.tell({"id": entry.id, **body}, f"{out.style(entry.id, 'yellow')}  {said}", quiet=entry.id)
         return entry.id
 
     return run(task)
 
 
 def _find_joined(members: Sequence[LogMember], invitation: str, role: str, device: bool) -> LogMember | None:
-    """Find the first who joined by an invitation, as what it was meant for."""
+    """Find the first member who joined by an invitation, with the invitation's role, as a device or not."""
     for member in members:
         is_device = member.person != member.node
         if member.path[-2:-1] == (invitation,) and member.is_held and (member.role, is_device) == (role, device):
@@ -390,7 +388,7 @@ def _find_joined(members: Sequence[LogMember], invitation: str, role: str, devic
 
 
 async def _hear_inviter(reach: _Reach, node: str, role: str, out: Output) -> None:
-    """Wait a little for the inviter's answer to a node that joined.
+    """Wait a few seconds for the inviter's answer to a new node.
 
     Raises:
         NotAuthorised: The node was removed with the invitation.
@@ -413,7 +411,7 @@ async def _hear_inviter(reach: _Reach, node: str, role: str, out: Output) -> Non
 
 
 async def _share_patiently(share: Callable[[], Awaitable[None]], hint: str) -> None:
-    """Give a server our new entries, even if it restarts meanwhile."""
+    """Give a server our new entries, and retry while it restarts."""
     import trio
 
     try:
@@ -427,19 +425,12 @@ async def _share_patiently(share: Callable[[], Awaitable[None]], hint: str) -> N
         raise
 
 
-def _tell(out: Output, record: dict[str, Any], quiet: str, shown: list[tuple[str, str]]) -> None:
-    """Write something that somebody waits for."""
-    if out.is_quiet:
-        out.line(quiet)
-    else:
-        out.fields(record, shown)
-    out.flush()
-
-
 class _Reached(NamedTuple):
-    """An open log, what opens it for signing, and what gives a server what was said, and fetches what it has.
+    """A log that is open for reading, a file or fetched from a server.
 
-    A file is open for signing only while something is signed, so that others can write to it between.
+    Attributes:
+        signing: Opens the log for signing; a file only for as long as something is signed, so that others can write to it in between.
+        share: Gives the server our new entries and fetches its own; for a file it does nothing.
     """
 
     log: GossipLog
@@ -448,11 +439,10 @@ class _Reached(NamedTuple):
 
 
 def _reached(log: str, key_name: str | None, *, signs: bool, code: str | None = None) -> _Reach:
-    """Return what opens a log; a server's is fetched, and the key of the code lets us in if there is one."""
+    """Return a function that opens a log; a server's log is fetched. With a code of an invitation, its key logs in to the server."""
     from ...entry.signing import Ed25519Signer
-    from ...keyring import Keyring
 
-    identity = Keyring.from_environment().choose(key_name) if signs else read_identity(key_name)
+    identity = choose_signer(key_name) if signs else read_identity(key_name)
     signer = identity if signs else None
     token = read_token(None)
     topic = ""
@@ -479,7 +469,7 @@ def _reached(log: str, key_name: str | None, *, signs: bool, code: str | None = 
                 done = await exchange(fetched, hub)
                 if not done.is_taken:
                     reasons = "; ".join(each.reason for each in done.refused.values())
-                    raise NotAuthorised(f"{log} did not take the entry" + (f": {reasons}" if reasons else ""))
+                    raise NotAuthorised(f"{log} refused the entry" + (f": {reasons}" if reasons else ""))
 
             await exchange(fetched, hub, pushes=False)
             yield _Reached(fetched, lambda: nullcontext(fetched), share)
@@ -488,10 +478,10 @@ def _reached(log: str, key_name: str | None, *, signs: bool, code: str | None = 
 
 
 async def _node(log: GossipLog, name: str | None) -> str | None:
-    """A node's name, or a did, from what was typed."""
+    """Complete a node's name from its first characters; a did stays as it is."""
     return name if name is None or name.startswith("did:") else await resolve(log, name)
 
 
 def _short(name: str) -> str:
-    """A node's name in a table: as much of it as `--under` and the other options need."""
+    """Shorten a node's name for a table, to as much as options such as `--under` need."""
     return name[:_DID_CHARACTERS] if name.startswith("did:") else name[:ID_CHARACTERS]

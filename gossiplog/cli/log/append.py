@@ -14,7 +14,17 @@ from ... import errors
 from ...entry.rules import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
 from ...log.page import PAGE_BYTES_MAX
 from ..exits import ExitCode, Failure
-from ..options import LOG, client_tls, durability_option, key_option, output_options, read_token, tls_ca_option, token_option
+from ..options import (
+    LOG,
+    choose_signer,
+    client_tls,
+    durability_option,
+    key_option,
+    output_options,
+    read_token,
+    tls_ca_option,
+    token_option,
+)
 from ..output import Output
 from ..posting import Poster, is_server_url
 from ..progress import Progress
@@ -29,7 +39,7 @@ _BATCH_MAX = 10_000
 _PAYLOAD_BYTES_MAX = 25 * 1024 * 1024
 _READ_BYTES = 256 * 1024
 _PAUSE_S = 0.02
-"""Input that pauses for so long is committed as it is, so that a slow producer sees its lines in the log."""
+"""After a pause of this length the lines so far are committed, so that a slow producer sees its lines in the log."""
 
 
 @click.command()
@@ -37,7 +47,7 @@ _PAUSE_S = 0.02
 @click.argument("payload", required=False, metavar="[PAYLOAD|-]")
 @click.option("--lines", is_flag=True, help="Read one payload per line from stdin.")
 @click.option(
-    "--batch", type=click.IntRange(1, _BATCH_MAX), default=_BATCH, metavar="N", help="With --lines: the most that one transaction takes."
+    "--batch", type=click.IntRange(1, _BATCH_MAX), default=_BATCH, metavar="N", help="With --lines: the most lines in a transaction."
 )
 @key_option
 @durability_option
@@ -69,17 +79,16 @@ def append(
     The entry's parents are the current heads, at most 256. The command prints its id.
 
     PAYLOAD is JSON; '-' or nothing reads it from stdin. Bytes and links are written as in dag-json:
-    {"/":{"bytes":"aGk"}} and {"/":"bafy…"}. Numbers become what JavaScript makes of them: 1.0 is 1.
+    {"/":{"bytes":"aGk"}} and {"/":"bafy…"}. Numbers are JavaScript's: 1.0 is stored as 1.
 
     With --lines, lines are committed in batches as they come, and ids are printed after the commit. A refused line stops the run: earlier
     lines are kept, and the message names the refused one.
 
-    LOG may also be the URL of a running server, which is how to append to a served log: the entry is signed here and posted there, with
-    --lines each by itself. The topic at the end of the URL names the log; without one it is the server's only log, and its topic is shown
-    before anything is signed.
+    To append to a served log, give its server's URL as LOG: the entry is signed here and posted there, with --lines one by one. The URL may
+    end in the log's topic; without one the server's only log is used, and its topic is shown before anything is signed.
 
     An acknowledged entry survives a killed process at any durability, and with 'full' also a loss of power. With 'normal' a loss of power
-    may take the last moments, with 'off' the file.
+    may cost the last entries, with 'off' the whole file.
 
     \b
     Examples
@@ -89,13 +98,11 @@ def append(
       gossiplog append app.db --lines < operations.jsonl
       gossiplog append ws://127.0.0.1:8080 '"hello"'
     """
-    from ...keyring import Keyring
-
     if lines and payload not in (None, "-"):
         raise click.UsageError("--lines reads payloads from stdin; leave PAYLOAD out")
     if payload is None and not lines and sys.stdin.isatty():
         raise click.UsageError("no payload: give one as an argument, or pipe it in")
-    signer = Keyring.from_environment().choose(key_name)
+    signer = choose_signer(key_name)
 
     if is_server_url(log):
         poster = Poster(log, signer, read_token(token_file), value_bytes_max, client_tls(tls_ca), out.note)
@@ -160,7 +167,7 @@ async def _append_lines(log: GossipLog, batch: int, out: Output) -> None:
             except errors.StoreError as error:
                 raise _stopped(error, kept + 1, kept) from error
             except errors.GossipLogError:
-                # One of them was refused, and with it the transaction: find out which, keeping those before it.
+                # One of them was refused, and the transaction with it: find out which, and keep those before it.
                 for number, payload in payloads:
                     try:
                         _report(await log.append(payload), out)
@@ -174,15 +181,15 @@ async def _append_lines(log: GossipLog, batch: int, out: Output) -> None:
 
 
 def _stopped(error: errors.GossipLogError, line: int, kept: int) -> Failure:
-    """Say at which line it stopped, and what is in the log."""
-    before = f"lines 1 to {kept} are kept" if kept else "nothing was kept"
+    """Return the error that names the line that was refused, and the lines in the log."""
+    before = f"lines 1 to {kept} are kept" if kept > 1 else "line 1 is kept" if kept else "nothing was kept"
     code = ExitCode.INCOMPLETE if isinstance(error, errors.StoreError) else ExitCode.FAILED
     advice = f"; {error.hint}" if error.hint else ""
     return Failure(f"line {line}: {error}", hint=f"{before}; go on with `tail -n +{line}`{advice}", code=code, kind="payload")
 
 
 def _batches(file: BinaryIO, size: int) -> Iterator[list[tuple[int, bytes]]]:
-    """Group lines with their numbers, blank ones left out: a group ends when it is full, or when the input pauses."""
+    """Group lines with their numbers, without blank ones; a group ends when it is full, or when the input pauses."""
     number = 0
     rest = b""
     group: list[tuple[int, bytes]] = []
@@ -209,10 +216,10 @@ def _batches(file: BinaryIO, size: int) -> Iterator[list[tuple[int, bytes]]]:
 
 
 def _read_some(file: BinaryIO) -> bytes:
-    """Read whatever is there, waiting only if nothing is.
+    """Read the bytes that are there, and wait only if there are none.
 
-    Past the buffer: nothing hides there while `_pauses` looks at the file, and a thread that is left waiting here holds no lock of
-    the buffer's, which Python would want at its end.
+    This bypasses the file's buffer: `_pauses` cannot see bytes in the buffer, and a thread that is abandoned here must not hold the
+    buffer's lock, which Python takes when it exits.
     """
     try:
         descriptor = file.fileno()
@@ -233,6 +240,8 @@ def _parse(text: bytes) -> Any:
 
     if len(text) > _PAYLOAD_BYTES_MAX:
         raise Failure(f"a payload of more than {_PAYLOAD_BYTES_MAX} bytes", hint="an entry has at most 4 MiB")
+    if not text.strip():
+        raise Failure("no payload: the input is empty", kind="payload")
     try:
         return dag_json.decode(text)
     except errors.DecodeError as error:
@@ -241,18 +250,17 @@ def _parse(text: bytes) -> Any:
 
 
 def _hint_at_quotes(text: bytes) -> str | None:
-    """Guess from text that is no JSON whether quotes are what is wrong with it: left out, eaten by the shell, or single."""
+    """Guess whether text is not JSON because its quotes are missing, eaten by the shell, or single."""
     if text[:1] not in b'{["-0123456789':
         return """write strings with quotes: '"hello"'"""
     if b"'" in text or (text[:1] == b"{" and b'"' not in text):
-        return """JSON has double quotes around keys and strings, and the shell wants single ones around the whole: '{"a":1}'"""
+        return """JSON has double quotes around keys and strings, and the shell needs single quotes around it all: '{"a":1}'"""
     return None
 
 
 def _report(entry: Entry, out: Output, *, is_posted: bool = False) -> None:
-    """Show an entry; of one that was posted also the log that it was signed for, which nobody here has."""
-    if out.is_quiet:
-        out.line(entry.id)
-        return
+    """Show an entry; for a posted one also the topic, because the log is not here."""
     record, text = {"id": entry.id, "clock": entry.clock}, f"{out.style(entry.id, 'yellow')}  clock {entry.clock}"
-    out.tell(record | {"topic": entry.topic} if is_posted else record, f"{text}  topic {entry.topic}" if is_posted else text)
+    if is_posted:
+        record, text = {**record, "topic": entry.topic}, f"{text}  topic {entry.topic}"
+    out.tell(record, text, quiet=entry.id)
