@@ -227,6 +227,15 @@ class GossipLog(Replica):
 
     Ids are strings of 32 characters, keys the same in 20 bytes. Where a method takes an id, an unknown one raises NotFound and a malformed
     one DecodeError. A cancelled read did nothing; a cancelled write is done whole or not at all.
+
+    Attributes:
+        location: Where the log lies, for messages to the user.
+        read_only: Whether writing is refused.
+        has_members: Whether the log's own entries decide who may write: its topic names a policy.
+        has_rules: Whether a valid entry may be refused, because there is an access rule or the log has members.
+        is_shared: Whether another process may be writing to the log.
+        topic: The log's topic.
+        presence: What is true only now of those who have the log open. It is sent to the others and never stored.
     """
 
     async def publish(

@@ -219,17 +219,15 @@ class Applications:
             else:
                 await self.follow(store, application)
 
-    async def follow(self, store: Store, application: Application) -> bool:
-        """Apply what other processes stored without the application, a page a transaction; return whether there was anything."""
-        applied = await store.read(applying.find_applied(application.name))
-        is_behind = False
-        while applied is not None and applied.version == application.version and applied.behind is not None:
-            is_behind = True
+    async def follow(self, store: Store, application: Application) -> None:
+        """Apply the entries that other processes stored without the application, a page per transaction."""
+        while True:
+            applied = await store.read(applying.find_applied(application.name))
+            if applied is None or applied.version != application.version or applied.behind is None:
+                return
             async with store.transaction() as transaction:
                 missed = await self.run(transaction, self.follow_page(application))
             self.note(missed)
-            applied = await store.read(applying.find_applied(application.name))
-        return is_behind
 
     def follow_page(self, application: Application) -> Plan[Missed]:
         """Apply a page of what was stored without the application; return what was set aside."""

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 
 import trio
 
-from ..access import Members, Said, encode_said, has_policy
+from ..access import Members, Said, encode_said
 from ..codec import pcf
 from ..entry.message import Entry
 from ..entry.message_id import decode_id
@@ -60,10 +60,11 @@ _FLUSH_S = 1.0
 
 
 class Replica(LogReader):
-    """One replica of a log. Open it with `gossiplog.open`; every method may be called from any number of tasks.
+    """A log that can be read and written to. Open it with `gossiplog.open`, which adds the network: see `GossipLog`.
 
-    Ids are strings of 32 characters, keys the same in 20 bytes. Where a method takes an id, an unknown one raises NotFound and a
-    malformed one DecodeError. A cancelled read does nothing; a cancelled write is done whole or not at all.
+    Attributes:
+        writer: Commits what is submitted; its figures are for monitoring.
+        kept_by: The `OpenLogs` that hold it, if any do: their logs share one place on the network.
     """
 
     def __init__(
@@ -80,12 +81,12 @@ class Replica(LogReader):
         void = Void()
         super().__init__(store, void)
         self._signer = signer
-        self._membership = Membership() if has_policy(store.topic) else None
-        self._has_rules = rule is not None or self._membership is not None
+        self._membership = Membership() if self.has_members else None
+        self.has_rules = rule is not None or self.has_members
         self._schemes = schemes
         self._on_rebuild = on_rebuild
         self._applications = Applications(applications, self._membership)
-        self._writer = Writer(
+        self.writer = Writer(
             store,
             applications=self._applications,
             rule=rule,
@@ -98,32 +99,13 @@ class Replica(LogReader):
         self._cursors: set[str] = set()
         self._is_watching = False
         self._others = trio.Event()
-        self._listeners: list[Callable[[Sequence[Entry]], None]] = []
-        # The logs among which it was opened, if it was: they have one place on the network; see `gossiplog.net.service.service`.
         self.kept_by: object = None
-        # Runs what lives as long as the log is open, such as its network.
-        self.tasks: trio.Nursery
-        self._presence = Presence(self, self.topic, self._choose_signer, store if isinstance(store, TalkingStore) else None)
-
-    @property
-    def writer(self) -> Writer:
-        """The task that writes; its figures are for monitoring."""
-        return self._writer
+        self.presence = Presence(self, self._choose_signer, store if isinstance(store, TalkingStore) else None)
 
     @property
     def schemes(self) -> frozenset[str]:
         """The signature schemes that are accepted and can be verified here."""
         return usable_schemes(self._schemes)
-
-    @property
-    def presence(self) -> Presence:
-        """What is true only now of those who have the log open. It is told to them and never stored."""
-        return self._presence
-
-    @property
-    def has_rules(self) -> bool:
-        """Whether a valid entry may be refused, because there is an access rule or the log has members."""
-        return self._has_rules
 
     async def append(self, payload: Any, *, signer: Signer | None = None) -> Entry:
         """Sign a payload on top of the present heads, and append it.
@@ -306,20 +288,7 @@ class Replica(LogReader):
             then(outcome)
 
         self._check_writable()
-        return self._writer.submit_then(InsertEntries(entries), finish)
-
-    @contextmanager
-    def watch_commits(self, listener: Callable[[Sequence[Entry]], None]) -> Iterator[None]:
-        """Have a function called with the new entries of each commit, in order, until the end of the block.
-
-        It is called before those whose entries were committed hear of it, and must neither block nor raise. It does not hear of commits by
-        other processes.
-        """
-        self._listeners.append(listener)
-        try:
-            yield
-        finally:
-            self._listeners.remove(listener)
+        return self.writer.submit_then(InsertEntries(entries), finish)
 
     @contextmanager
     def watch_set_aside(self, listener: Callable[[str, Entry, str], None]) -> Iterator[None]:
@@ -357,7 +326,7 @@ class Replica(LogReader):
                 seq = await self.run(ask(ReadCursor(cursor)))
             if seq is None:
                 seq = (await self.run(ask(ReadCount(counted=False))))[1] if from_now else 0
-            events = Subscription(self, cursor, seq, self._writer.submit)
+            events = Subscription(self, cursor, seq, self.writer.submit)
             if cursor is None:
                 yield events
                 return
@@ -596,16 +565,16 @@ class Replica(LogReader):
             await self._applications.bring_up_to_date(self._store, self._on_rebuild)
         async with open_service_nursery() as nursery:
             if self.read_only:
-                self._writer.close()
+                self.writer.close()
             else:
-                nursery.start_soon(self._writer.run)
+                nursery.start_soon(self.writer.run)
             async with open_service_nursery() as self.tasks:
                 if self._applications and self.is_shared and not self.read_only:
                     self._watch()
                     self.tasks.start_soon(self._follow)
                 yield
                 self.tasks.cancel_scope.cancel()
-            self._writer.close()
+            self.writer.close()
 
     def _choose_signer(self, signer: Signer | None) -> Signer:
         chosen = signer or self._signer
@@ -615,7 +584,7 @@ class Replica(LogReader):
 
     async def _submit(self, work: AppendPayloads | InsertEntries) -> list[Verdict]:
         self._check_writable()
-        return await self._writer.submit(work)
+        return await self.writer.submit(work)
 
     def _check_writable(self) -> None:
         if self.read_only:

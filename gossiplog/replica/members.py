@@ -1,24 +1,15 @@
-"""Questions about a log's members: who they are, now and whenever that changes, and which node an author signs under by default."""
+"""Questions about a log's members: who they are, and which node an author signs under by default."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import inf
-from typing import Any, Protocol
+from typing import Any
 
-import trio
-
-from ..access import Admit, Grant, MemberNode, Members, Revoke, Said, find_wrong, is_control
-from ..entry.message import Entry
-from ..errors import GossipLogError, LocalProtocolError
+from ..access import Admit, Grant, MemberNode, Members, Revoke, Said, find_wrong
+from ..errors import LocalProtocolError
 from ..log.membership import Membership
 from ..plan import Plan
-from .applications import logger
-
-_LOOK_S = 5.0
-"""How often to look whether another process has changed who the members are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,59 +168,3 @@ def _find_node(members: Members, name: str) -> MemberNode:
         hint = "name one of them; each takes a removal of its own" if held else "`gossiplog access show` lists who is a member"
         raise LocalProtocolError(f"{name[:80]!r} has {len(held)} nodes: {', '.join(node.name for node in held) or 'none'}", hint=hint)
     return held[0]
-
-
-class MemberLog(Protocol):
-    """What is asked of a log here."""
-
-    @property
-    def topic(self) -> str:
-        """The log's topic."""
-        ...
-
-    @property
-    def has_members(self) -> bool:
-        """Whether its own entries say who may write."""
-        ...
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other processes write to it."""
-        ...
-
-    async def members(self) -> list[LogMember]:
-        """List its members."""
-        ...
-
-    def watch_commits(self, listener: Callable[[Sequence[Entry]], None]) -> AbstractContextManager[None]:
-        """Have the new entries of each commit handed to a function."""
-        ...
-
-
-async def follow_members(
-    log: MemberLog, tell: Callable[[Sequence[LogMember]], None], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
-    """Tell a function who the members are, at once and whenever that changes, until it is cancelled.
-
-    A commit of ours counts within moments, one of another process within `_LOOK_S`. Nothing is told while the policy is not here.
-    """
-    changed = trio.Event()
-
-    def on_commit(entries: Sequence[Entry]) -> None:
-        if any(not entry.parent_keys or is_control(entry) for entry in entries):
-            changed.set()
-
-    with log.watch_commits(on_commit):
-        while True:
-            try:
-                tell(await log.members())
-            except LocalProtocolError:
-                pass
-            except GossipLogError as error:
-                # A store that is away; what was known stays.
-                logger.warning("members of %s not read: %s", log.topic, error)
-            task_status.started()
-            task_status = trio.TASK_STATUS_IGNORED
-            with trio.move_on_after(_LOOK_S if log.is_shared else inf):
-                await changed.wait()
-            changed = trio.Event()

@@ -36,22 +36,14 @@ from ..presence import (
 )
 from ..pubsub.types import PeerId
 from ..store import NOTE_BYTES_MAX, TalkingStore
-from .members import LogMember, MemberLog, follow_members
+from .members import LogMember
+from .reader import LogReader
+from .subscription import follow_members
 
 _PROCESSES = PeerId("other processes on this database")
 """What they tell is heard like what a peer of a mesh does; they never go, so what they told ends with its time."""
 OWN_PER_S, OWN_BURST = 25.0, 50
 """What we state of ourselves at most: less than anybody passes on of one author."""
-
-
-class PresentLog(MemberLog, Protocol):
-    """The part of a log that presence uses.
-
-    Attributes:
-        tasks: For what lives as long as the log is open.
-    """
-
-    tasks: trio.Nursery
 
 
 class PresenceCarrier(Protocol):
@@ -86,17 +78,14 @@ class Presence:
         carrier: Carries it to peers, while the log is on the network.
     """
 
-    def __init__(
-        self, log: PresentLog, topic: str, choose_signer: Callable[[Signer | None], Signer], others: TalkingStore | None = None
-    ) -> None:
+    def __init__(self, log: LogReader, choose_signer: Callable[[Signer | None], Signer], others: TalkingStore | None = None) -> None:
         self.in_use = trio.Event()
         self.carrier: PresenceCarrier | None = None
         self._log = log
-        self._topic = topic
         self._choose_signer = choose_signer
         self._others = others
         self._tell_others: Callable[[bytes], None] | None = None
-        self._room = PresenceRoom(topic)
+        self._room = PresenceRoom(log.topic)
         self._session = secrets.token_bytes(SESSION_BYTES)
         self._seq = 0
         self._signers: dict[str, Signer] = {}
@@ -152,7 +141,7 @@ class Presence:
             while not self._own.take(1, trio.current_time()):
                 await trio.sleep_until(self._own.ready_at(trio.current_time()))
             self._seq = max(self._seq + 1, _unix_ms())
-            arguments = signer, self._session, self._topic, self._seq, states, ttl_ms
+            arguments = signer, self._session, self._log.topic, self._seq, states, ttl_ms
             if isinstance(signer, Ed25519Signer):
                 statement = sign_statement(*arguments)
             else:

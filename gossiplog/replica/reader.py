@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -70,51 +70,34 @@ class Moment:
 
 
 class LogReader:
-    """The half of a `Replica` that changes nothing.
+    """The half of a `GossipLog` that changes nothing. Each call reads one snapshot.
 
-    Ids are strings of 32 characters, keys the same in 20 bytes. Where a method takes an id, an unknown one raises NotFound and a
-    malformed one DecodeError. Each call reads one snapshot. A cancelled call does nothing.
+    Attributes:
+        next_commit: Set at the next commit, and replaced by a new event then.
+        tasks: Runs what lives as long as the log is open, such as its network.
     """
 
+    tasks: trio.Nursery
+
     def __init__(self, store: Store, void: Void) -> None:
-        self._store = store
-        # Set at each commit, which wakes everyone who waits for it, and replaced by a new one.
+        self.topic = store.topic
+        self.location = store.location
+        self.read_only = store.is_read_only
+        self.has_members = has_policy(store.topic)
+        self.is_shared = store.is_shared
         self.next_commit = trio.Event()
-        # What the access rule refused. Readers see it as if it were in the quarantine.
+        self._store = store
+        self._listeners: list[Callable[[Sequence[Entry]], None]] = []
+        # Entries that the access rule refused. Readers see them as if they were in the quarantine.
         self._void = void
         self._sketches = SketchKeeper(store)
-        # What readers know of the members; one reader at a time brings it up to date.
-        self._members = Membership() if has_policy(store.topic) else None
+        # The members as readers know them; one reader at a time brings them up to date.
+        self._members = Membership() if self.has_members else None
         self._members_turn = trio.Lock()
 
     @property
-    def topic(self) -> str:
-        """The log's topic."""
-        return self._store.topic
-
-    @property
-    def location(self) -> str:
-        """Where the log lies, for messages to the user."""
-        return self._store.location
-
-    @property
-    def read_only(self) -> bool:
-        """Whether writing is refused."""
-        return self._store.is_read_only
-
-    @property
-    def has_members(self) -> bool:
-        """Whether the log's own entries decide who may write: its topic names a policy."""
-        return self._members is not None
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether another process may be writing to the log."""
-        return self._store.is_shared
-
-    @property
     def poll_s(self) -> float:
-        """How often followers must look for themselves, in seconds, where the log is shared."""
+        """How often a follower of a shared log must look for new entries, in seconds."""
         return self._store.poll_s
 
     async def get(self, id: str) -> Entry:
@@ -366,6 +349,19 @@ class LogReader:
             may_expire: Whether it may be revoked when it has cost too much space; then `run` raises SnapshotExpired.
         """
         return Block(self._store.snapshot(may_expire=may_expire), "log.snapshot")
+
+    @contextmanager
+    def watch_commits(self, listener: Callable[[Sequence[Entry]], None]) -> Iterator[None]:
+        """Have a function called with the new entries of each commit, in order, until the end of the block.
+
+        It is called before the callers whose entries were committed get their answers, and must neither block nor raise. It does not hear
+        of commits by other processes.
+        """
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
 
 
 def _bound(id: str | None) -> bytes | None:

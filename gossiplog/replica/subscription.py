@@ -1,25 +1,31 @@
-"""Following a log: entries in the order in which this replica got them, from a cursor that survives a crash."""
+"""Following a log: entries in the order in which this replica got them, from a cursor that survives a crash; and its members."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import takewhile
+from math import inf
 
 import trio
 
+from ..access import is_control
 from ..entry.message import Entry
 from ..errors import GossipLogError, LocalProtocolError
 from ..log.place import LogPlace, check_place
 from ..log.requests import ReadTail, WriteCursor
 from ..plan import Plan, ask
+from .applications import logger
+from .members import LogMember
 from .reader import LogReader
 
 UNACKED_MAX = 10_000
 """Entries that a named follower may take without acknowledging any."""
 _PAGE = 256
 _ACK_S = 0.05
+_LOOK_S = 5.0
+"""How often to look whether another process has changed who the members are."""
 
 
 class Subscription:
@@ -165,3 +171,32 @@ def _rows_after(log: LogReader, place: LogPlace, limit: int) -> Plan[tuple[LogPl
         found = yield from check_place(place, log.location)
         place = LogPlace(place.seq, found.generation, place.key)
     return place, (yield from ask(ReadTail(place.seq, limit)))
+
+
+async def follow_members(
+    log: LogReader, tell: Callable[[Sequence[LogMember]], None], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Call a function with a log's members, at once and whenever they may have changed, until cancelled.
+
+    A commit of ours is noticed at once, one of another process within `_LOOK_S`. There is no call before the log has its policy.
+    """
+    changed = trio.Event()
+
+    def on_commit(entries: Sequence[Entry]) -> None:
+        if any(not entry.parent_keys or is_control(entry) for entry in entries):
+            changed.set()
+
+    with log.watch_commits(on_commit):
+        while True:
+            try:
+                tell(await log.members())
+            except LocalProtocolError:
+                pass
+            except GossipLogError as error:
+                # The store is away; the last call stands.
+                logger.warning("members of %s not read: %s", log.topic, error)
+            task_status.started()
+            task_status = trio.TASK_STATUS_IGNORED
+            with trio.move_on_after(_LOOK_S if log.is_shared else inf):
+                await changed.wait()
+            changed = trio.Event()

@@ -91,35 +91,27 @@ class Transaction(Protocol):
 
 
 class Store(Protocol):
-    """One log's storage. Calls may come from any task; writes come one at a time, from the log's writer."""
+    """One log's storage. Calls may come from any task; writes come one at a time, from the log's writer.
 
-    @property
-    def topic(self) -> str:
-        """The topic that the log was created with."""
-        ...
+    Attributes:
+        topic: The topic that the log was created with.
+        location: A path or URL for messages to the user, without secrets.
+        is_read_only: Whether `write` and `transaction` are refused.
+        is_shared: Whether other processes may write to the log while it is open here.
+    """
 
-    @property
-    def location(self) -> str:
-        """A path or URL for messages to the user, without secrets."""
-        ...
-
-    @property
-    def is_read_only(self) -> bool:
-        """Whether `write` and `transaction` are refused."""
-        ...
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether others may write to the log while we have it open, so that followers must look for themselves."""
-        ...
+    topic: str
+    location: str
+    is_read_only: bool
+    is_shared: bool
 
     @property
     def poll_s(self) -> float:
-        """How often followers must look for themselves, in seconds, where the log is shared."""
+        """How often a follower of a shared log must look for new entries, in seconds."""
         ...
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Have a function called, in the event loop, when others may have written, as soon as the store hears of it; some never do."""
+        """Have a function called, in the event loop, when the store learns that other processes may have written. Some stores never do."""
         ...
 
     async def read(self, plan: Plan[T]) -> T:

@@ -31,12 +31,13 @@ _NAME = re.compile(r"(=[0-9a-f]{64}|(%[0-9a-f]{2}|[a-z0-9])(%[0-9a-f]{2}|[a-z0-9
 
 
 class ShelfPlace(Protocol):
-    """Logs beside each other, each found by its topic. A malformed topic is a `LocalProtocolError`, a place that fails a `StoreError`."""
+    """Logs beside each other, each found by its topic. A malformed topic is a `LocalProtocolError`, a place that fails a `StoreError`.
 
-    @property
-    def location(self) -> str:
-        """Where it is, as it may be shown."""
-        ...
+    Attributes:
+        location: Its path or URL, without secrets.
+    """
+
+    location: str
 
     def log_at(self, topic: str) -> str | os.PathLike[str]:
         """Return where a topic's log lies, or would."""
@@ -85,11 +86,7 @@ class LogFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
-
-    @property
-    def location(self) -> str:
-        """The folder's path."""
-        return str(self._path)
+        self.location = str(self._path)
 
     def log_at(self, topic: str) -> str:
         """See `ShelfPlace`."""

@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 import trio
 
 from ...replica.log import Replica
-from ...replica.members import LogMember, follow_members
+from ...replica.members import LogMember
+from ...replica.subscription import follow_members
 from ..ground.access import Access, Rights
 
 _READER = Rights({"connect", "pull"})

@@ -51,11 +51,7 @@ class LogDatabase:
         self._text = url
         self._url = PostgresUrl.parse(url, is_shelf=True)
         self._connections = connections
-
-    @property
-    def location(self) -> str:
-        """The URL without what is secret."""
-        return self._url.location
+        self.location = self._url.location
 
     def log_at(self, topic: str) -> str | SharingUrl:
         """See `ShelfPlace`."""

@@ -37,6 +37,7 @@ class PostgresStore:
 
     def __init__(self, thread: AsyncioThread, database: Database, topic: str, *, read_only: bool) -> None:
         self.topic = topic
+        self.location = database.url.location
         self.is_read_only = read_only
         self._thread = thread
         self._database = database
@@ -97,11 +98,6 @@ class PostgresStore:
             finally:
                 with trio.CancelScope(shield=True):
                     await thread.call(database.close)
-
-    @property
-    def location(self) -> str:
-        """The URL without what is secret."""
-        return self._database.url.location
 
     @property
     def poll_s(self) -> float:

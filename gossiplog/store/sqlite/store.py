@@ -46,18 +46,18 @@ _SNAPSHOTS = 32
 class SqliteStore:
     """The store behind one file. Make one with `SqliteStore.open`."""
 
-    is_shared: bool
     poll_s = 0.2
 
-    def __init__(self, path: Path, file: Path, topic: str, writer: TrioConnection | None, lock: WriterLock | None) -> None:
+    def __init__(self, path: Path, file: Path, topic: str, writer: TrioConnection | None) -> None:
+        self.topic = topic
+        self.location = str(path)
+        self.is_read_only = writer is None
+        # Another process may write only where we do not hold the lock.
+        self.is_shared = writer is None
         self._path = path
         # What readers open: the file at the path, or a copy of it.
         self._file = file
-        self._topic = topic
         self._writer = writer
-        self._lock = lock
-        # Another process may write only where we do not hold the lock.
-        self.is_shared = writer is None
         # No lock, which belongs to a task: `begin_write` has none.
         self._write_turn = trio.Semaphore(1, max_value=1)
         self._tail = WriterCache()
@@ -100,7 +100,7 @@ class SqliteStore:
                 store: SqliteStore | None = None
                 try:
                     found = await _call(path, reader, check_log, path, topic, False)
-                    store = cls(path, file, found, None, None)
+                    store = cls(path, file, found, None)
                     store._idle.append(reader)
                     yield store
                 finally:
@@ -115,28 +115,13 @@ class SqliteStore:
             if create and await _call(path, writer, is_blank):
                 await _call(path, writer, create_log, topic)
             found = await _call(path, writer, check_log, path, topic, True)
-            store = cls(path, path, found, writer, lock)
+            store = cls(path, path, found, writer)
             yield store
         finally:
             # Each hop ends when its statement does, so this takes as long as what is running.
             with trio.CancelScope(shield=True):
                 await _close(store, writer)
             lock.release()
-
-    @property
-    def topic(self) -> str:
-        """The topic that the log was created with."""
-        return self._topic
-
-    @property
-    def location(self) -> str:
-        """The path, as it was given."""
-        return str(self._path)
-
-    @property
-    def is_read_only(self) -> bool:
-        """Whether the store was opened read-only."""
-        return self._writer is None
 
     def watch(self, wake: Callable[[], None]) -> None:
         """Do nothing: a file tells nobody that it was written to."""
@@ -226,8 +211,8 @@ class SqliteStore:
             async with self._reader(self._readers) as reader:
                 await _call(self._path, reader, back_up, copy)
             writer = await _connect(self._path, copy, Durability.OFF, read_only=False)
-            topic = await _call(self._path, writer, check_log, self._path, self._topic, True)
-            store = SqliteStore(self._path, copy, topic, writer, None)
+            topic = await _call(self._path, writer, check_log, self._path, self.topic, True)
+            store = SqliteStore(self._path, copy, topic, writer)
             yield store
         finally:
             with trio.CancelScope(shield=True):
