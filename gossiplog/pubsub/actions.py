@@ -1,4 +1,4 @@
-"""The actions that a router asks its driver for: the results of `Router.handle`, to be carried out in order."""
+"""The actions that `Router.handle` returns, for its driver to carry out in order."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .types import MessageId, PeerId, TimerToken, Topic
 class SendRpc:
     """Send one RPC to each of some connected peers. Not frozen for speed (see `rpc.py`); treat it as if it were.
 
-    The driver answers with `SendFailed` for a peer that has gone or whose queue is full, and otherwise not at all.
+    The driver answers with `SendFailed` for each peer that has disconnected or whose queue is full, and with nothing for the others.
 
     Attributes:
         peers: The recipients, distinct, in the order of sending; at least one.
         rpc: One object for all of them; encode it once.
-        is_urgent: It has control or own messages: it goes before forwarded messages, and is dropped after them (`Outbox`).
+        is_urgent: It has control or messages of our own, so it is sent before forwarded messages and dropped after them (`Outbox`).
     """
 
     peers: Sequence[PeerId]
@@ -30,9 +30,9 @@ class SendRpc:
 
 @dataclass(slots=True)
 class Validate:
-    """Validate a message and come back with `Validated`. Not frozen for speed (see `rpc.py`).
+    """Validate a message and answer with `Validated`. Not frozen for speed (see `rpc.py`).
 
-    The router holds the message meanwhile. Every message is validated at most once while it is remembered.
+    The router holds the message until then. It asks at most once for each message that its seen cache remembers.
 
     Attributes:
         source: The propagation source: the direct peer that brought it.
@@ -52,7 +52,7 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class AnotherSource:
-    """One more peer has sent an ignored message, before or after the verdict: another peer to sync from."""
+    """One more peer has sent an ignored message, before or after the verdict: another source to sync with."""
 
     message_id: MessageId
     topic: Topic
@@ -60,12 +60,12 @@ class AnotherSource:
 
 
 class Fate(Enum):
-    """What became of a publish for one peer of its topic."""
+    """Whether a published message was sent to one peer of its topic, and why."""
 
     MESH = "mesh"
     """Sent: full-message peering."""
     FANOUT = "fanout"
-    """Sent: fan-out peering, we are not in the topic."""
+    """Sent: fan-out peering, as we are not in the topic."""
     FLOOD = "flood"
     """Sent by flood publishing, by floodsub or by randomsub's draw."""
     FLOODSUB = "floodsub"
@@ -73,9 +73,9 @@ class Fate(Enum):
     DIRECT = "direct"
     """Sent: a direct peer."""
     GOSSIP = "gossip"
-    """Not sent: a metadata-only peering (or not drawn, with randomsub); it may learn of the message by gossip and ask for it."""
+    """Not sent: a metadata-only peering (or not drawn, with randomsub); the peer may learn of the message by gossip and ask for it."""
     UNWANTED = "unwanted"
-    """Not sent: the peer said that it has it."""
+    """Not sent: the peer said, by IDONTWANT, that it has the message."""
     BELOW_THRESHOLD = "below threshold"
     """Not sent: the peer's score is below the publish threshold."""
     DROPPED = "dropped"
@@ -83,7 +83,7 @@ class Fate(Enum):
 
 
 SENT = frozenset((Fate.MESH, Fate.FANOUT, Fate.FLOOD, Fate.FLOODSUB, Fate.DIRECT))
-"""What says that the message went out."""
+"""The fates that mean that the message was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Published:
     """The outcome of a publish, for each peer.
 
     Attributes:
-        fates: Each connected peer of the topic once. Empty: nobody we know is in the topic.
+        fates: Each connected peer of the topic once; empty if no connected peer is in the topic.
         is_duplicate: The message had been seen before and was not sent again.
     """
 
@@ -103,7 +103,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Send `TimerFired(token)` at `at` seconds. Replaces an earlier one with this token; a late or a stale one is harmless."""
+    """Send `TimerFired(token)` at `at` seconds. Replaces the earlier timer with this token; a late or stale event is harmless."""
 
     token: TimerToken
     at: float
@@ -111,12 +111,12 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Dial a peer. The answer is `PeerConnected` or `ConnectFailed`, or none if the peer is connected already.
+    """Dial a peer. The answer is `PeerConnected` or `ConnectFailed`; there is none if the peer is connected already.
 
     Attributes:
-        record: Its signed record from peer exchange, which the driver must verify before it dials; None when the driver has to
+        record: The peer's signed record from peer exchange, which the driver must verify before it dials; None when the driver has to
             know the address itself.
-        source: The peer that offered it; None if we want it for reasons of our own.
+        source: The peer that offered the record; None if we dial for reasons of our own.
     """
 
     peer: PeerId
@@ -126,24 +126,24 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """The router has no more use for the connection. The driver may keep it for other uses, and reports its end if it closes it."""
+    """The router has no more use for the connection. The driver may keep it for other uses; if it closes it, it reports that."""
 
     peer: PeerId
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Measure the round trip to a peer, dialling it if need be, and come back with `Probed`."""
+    """Measure the round trip to a peer, dialling it if necessary, and answer with `Probed`."""
 
     peer: PeerId
 
 
 @dataclass(frozen=True, slots=True)
 class SlowPeer:
-    """A peer's queue overflowed since it was last told.
+    """A peer's queue overflowed since the last `SlowPeer` about it.
 
     Attributes:
-        dropped: RPCs that were not sent, > 0.
+        dropped: RPCs dropped since then, at least 1.
     """
 
     peer: PeerId

@@ -15,7 +15,7 @@ from .types import MessageId, PeerId, TimerToken, Topic
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The first event of all; the router sets its timers."""
+    """The first event; the router sets its timers. `me` is our own peer id."""
 
     me: PeerId
 
@@ -44,7 +44,7 @@ class PeerDisconnected:
 
 @dataclass(frozen=True, slots=True)
 class ConnectFailed:
-    """A `Connect` of ours came to nothing."""
+    """A `Connect` of ours failed."""
 
     peer: PeerId
 
@@ -56,9 +56,9 @@ class RpcReceived:
 
     Attributes:
         rpc: The RPC, without the messages that the codec refused.
-        refused: The topic of each message that was signed; it counts as an invalid message (P4).
-        offences: How many other faults the frame had (it was no RPC, or repeated control messages); they are misbehaviour (P7).
-        is_first: It came first on its stream, the only place for extensions. A peer's very first RPC counts as first in any case.
+        refused: The topic of each message that was signed; each counts as an invalid message (P4).
+        offences: The number of other faults of the frame (no RPC, or repeated control messages); they are misbehaviour (P7).
+        is_first: It was the first RPC on its stream, the only one that may announce extensions. A peer's first RPC of all always counts.
     """
 
     peer: PeerId
@@ -70,7 +70,7 @@ class RpcReceived:
 
 @dataclass(frozen=True, slots=True)
 class SendFailed:
-    """An RPC of a `SendRpc` was dropped for one peer: its queue was full, or it has gone."""
+    """An RPC of a `SendRpc` was dropped for one peer: its queue was full, or it has disconnected."""
 
     peer: PeerId
     rpc: Rpc
@@ -92,9 +92,9 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """The application publishes a message of its own; it needs no validation and is not delivered back.
+    """The application publishes a message of its own, which is not validated and not delivered back.
 
-    If a peer brought it before and it was ignored then, it is delivered and forwarded as if it were accepted now.
+    If a peer brought the message before and it was ignored, it is now delivered and forwarded as if it had just been accepted.
     """
 
     message: Message
@@ -111,7 +111,7 @@ class Validated:
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """The time of a `SetTimer` has come."""
+    """The time of a `SetTimer` has come. `token` is the timer's."""
 
     token: TimerToken
 
@@ -126,7 +126,7 @@ class AppScored:
 
 @dataclass(frozen=True, slots=True)
 class PeerRecordLearned:
-    """The driver has a peer's signed record (from identify), to be handed on in peer exchange."""
+    """The driver has a peer's signed record (from identify), which peer exchange may pass on."""
 
     peer: PeerId
     record: bytes
@@ -134,13 +134,13 @@ class PeerRecordLearned:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The answer to a `Probe`: the round trip in seconds, or None when the peer could not be reached or left the topic."""
+    """The answer to a `Probe`: the round trip in seconds; None if the peer could not be reached or left the topic."""
 
     peer: PeerId
     rtt_s: float | None
 
 
 OtherEvent: TypeAlias = AppScored | PeerRecordLearned | Probed | ConnectFailed
-"""Those that only some routers heed."""
+"""The events that only some routers heed."""
 RareEvent: TypeAlias = TimerFired | Publish | PeerConnected | PeerDisconnected | SendFailed | Subscribe | Unsubscribe | Start | OtherEvent
 Event: TypeAlias = RpcReceived | Validated | RareEvent

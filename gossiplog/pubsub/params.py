@@ -1,7 +1,8 @@
-"""Every parameter of every router, peer scores included, with its default and where that comes from, and what a mesh runs.
+"""Every parameter of every router, peer scores included, with its default, and the values that a mesh runs with.
 
-The specifications' own symbols are kept here (`D`, `D_lo`), so that a reader can lay the two side by side. Seconds end in `_s`,
-bounds in `_max`. An instance is checked when it is made and never changes.
+The specifications' own symbols are kept (`D`, `D_lo`), so that a reader can compare. Names end in their unit: `_s` seconds, `_ticks`
+heartbeats, `_bytes_max` bytes; other `_max` are counts. Ticks and maxima are at least 1 unless said otherwise. An instance is checked when
+it is made, and frozen.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from .types import PeerId, Topic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonParams:
-    """What all routers share.
+    """The parameters that all routers have.
 
     Attributes:
         is_validating: Emit `Validate` and wait for the verdict; else every message is accepted at once.
-        seen_ttl_s: How long an id is remembered after its first receipt, at least; 1/8 longer at most. Go's default, and the
+        seen_ttl_s: Time for which an id is remembered after its first receipt, > 0; up to 1/8 longer in fact. Go's default, and the
             gossipsub specification's "last two minutes".
-        seen_max: Ids remembered at most; the oldest are forgotten first. About 100 bytes each.
-        pending_max: Messages under validation at most; beyond it new ones are dropped without being marked seen, so that a later
-            copy can be taken.
-        sources_max: Other peers remembered, and told of, for a message that is pending or was ignored, beside those in its mesh.
-        topics_per_peer_max: Topics that one peer may subscribe to; beyond it its announcements are ignored.
-        retry_s: After how long an announcement, GRAFT or PRUNE that met a full queue is sent again.
+        seen_max: Ids remembered, ≥ 8; the oldest are forgotten first. About 100 bytes each.
+        pending_max: Messages under validation. Further new ones are dropped without being marked as seen, so that a later copy can be
+            taken.
+        sources_max: Further peers noted, and reported, for a message that is pending or was ignored; mesh peers are not counted.
+        topics_per_peer_max: Topics that one peer may subscribe to; further announcements are ignored.
+        retry_s: Delay, > 0, before an announcement, GRAFT or PRUNE that found a full queue is sent again.
     """
 
     is_validating: bool = True
@@ -43,20 +44,20 @@ class CommonParams:
     def __post_init__(self) -> None:
         require(self.seen_ttl_s > 0 and self.retry_s > 0, "seen_ttl_s, retry_s > 0")
         require(self.seen_max >= 8, "seen_max >= 8")
-        require(min(self.pending_max, self.sources_max, self.topics_per_peer_max) >= 1, "pending_max, sources_max, topics_per_peer_max > 0")
+        require_at_least(1, self, "pending_max", "sources_max", "topics_per_peer_max")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloodsubParams(CommonParams):
-    """Floodsub has none of its own."""
+    """Floodsub has no parameters of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomsubParams(CommonParams):
-    """Randomsub's.
+    """Randomsub's parameters.
 
     Attributes:
-        D: Peers of the topic that each message is forwarded to. Go uses max(6, √network size); a parameter here.
+        D: Peers of the topic that each message is forwarded to, ≥ 1. Go uses max(6, √network size).
     """
 
     D: int = 6
@@ -68,30 +69,31 @@ class RandomsubParams(CommonParams):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshsubParams(CommonParams):
-    """The mesh's.
+    """The parameters of meshes. 0 ≤ D_lo ≤ D ≤ D_hi.
 
     Attributes:
-        D: Target degree. 0, as D_lo, D_hi and D_out, makes a bootstrapper: it has no mesh, and names others in its PRUNEs.
+        D: Target degree. A D, D_lo, D_hi and D_out of 0 make a bootstrapper, which has no mesh and names other peers in its PRUNEs.
         D_lo: Below it the heartbeat grafts up to D. Go has 5; the 2018 specification and js have 4.
-        D_hi: Above it the heartbeat prunes down to D; from it on a graft by a peer that dialled us is refused.
-        D_score: How many of the best scored peers survive pruning.
-        D_out: Links that we dialled, kept at least when pruning and topped up to; < D_lo and ≤ D / 2.
-        heartbeat_first_s: The first one, after `Start`.
-        fanout_ttl_s: When the fan-out peers of a topic are forgotten after the last publish. libp2p's guide says 120.
-        prune_backoff_s: How long neither side grafts again after a PRUNE. Told in the PRUNE, in whole seconds, rounded up.
-        unsubscribe_backoff_s: The same when we pruned because we left the topic.
-        prune_backoff_max_s: What a remote PRUNE may ask for at most; more counts as this.
-        graft_flood_threshold_s: A graft this soon after a prune counts twice.
-        backoffs_max: Remembered (topic, peer) backoffs of peers that are not connected, a topic; the oldest goes first.
-        opportunistic_graft_ticks: Heartbeats between two opportunistic grafts. Without scoring there are none.
-        opportunistic_graft_peers: Peers grafted each time.
-        repair_peers: Peers grafted a heartbeat because they served on request what the mesh had not brought, and mesh peers pruned that
-            bring nothing: where that happens, squatters hold the mesh. No specification has it; 0, the default, is gossipsub as
+        D_hi: Above it the heartbeat prunes down to D; a mesh of D_hi refuses grafts from peers that dialled us.
+        D_score: Peers with the best scores that survive pruning, 0 to D.
+        D_out: Links that we dialled: pruning keeps, and the heartbeat grafts, at least so many. 0, or < D_lo and ≤ D / 2.
+        heartbeat_s: Period of the heartbeat, > 0.
+        heartbeat_first_s: Delay of the first heartbeat after `Start`, ≥ 0.
+        fanout_ttl_s: Time from the last publish until the fan-out peers of a topic are forgotten. libp2p's guide says 120.
+        prune_backoff_s: Time after a PRUNE in which neither side grafts again. The PRUNE carries it in whole seconds, rounded up.
+        unsubscribe_backoff_s: The same for a PRUNE because we left the topic.
+        prune_backoff_max_s: The longest back-off that a remote PRUNE can ask for; a longer one is cut to this.
+        graft_flood_threshold_s: A graft this soon after a prune is penalised twice.
+        backoffs_max: Back-offs remembered per topic; the one refreshed longest ago is forgotten first.
+        opportunistic_graft_ticks: Period of opportunistic grafting. Without scores there is none.
+        opportunistic_graft_peers: Peers grafted each time, ≥ 0.
+        repair_peers: Peers grafted per heartbeat because they served on request what the mesh had not brought, and mesh peers pruned
+            because they bring nothing: in that case squatters hold the mesh. No specification has it; the default, 0, is gossipsub as
             specified. Needs scores.
-        control_rpcs_max: RPCs with GRAFT or PRUNE that one peer is heeded in between two heartbeats; each further one is passed over
-            and is misbehaviour (P7).
-        direct_peers: Always sent everything, never in a mesh; the operators on both sides agree on it.
-        direct_connect_ticks: Heartbeats between two attempts to reconnect direct peers.
+        control_rpcs_max: RPCs with GRAFT or PRUNE that are heeded of one peer per heartbeat; each further one is ignored and counts as
+            misbehaviour (P7).
+        direct_peers: Peers that are sent every message and are never in a mesh; the operators of both sides agree on them.
+        direct_connect_ticks: Period of the attempts to reconnect direct peers.
     """
 
     D: int = 6
@@ -122,41 +124,39 @@ class MeshsubParams(CommonParams):
         require(self.heartbeat_s > 0 and self.heartbeat_first_s >= 0, "heartbeat_s > 0 and heartbeat_first_s >= 0")
         require(0 <= self.unsubscribe_backoff_s <= self.prune_backoff_max_s, "unsubscribe_backoff_s <= prune_backoff_max_s")
         require(0 <= self.prune_backoff_s <= self.prune_backoff_max_s, "prune_backoff_s <= prune_backoff_max_s")
-        require(self.opportunistic_graft_ticks >= 1, "opportunistic_graft_ticks >= 1")
-        require(min(self.opportunistic_graft_peers, self.repair_peers) >= 0, "opportunistic_graft_peers, repair_peers >= 0")
-        sizes = (self.backoffs_max, self.direct_connect_ticks, self.control_rpcs_max)
-        require(min(sizes) >= 1, "backoffs_max, direct_connect_ticks, control_rpcs_max >= 1")
+        require_at_least(0, self, "opportunistic_graft_peers", "repair_peers")
+        require_at_least(1, self, "opportunistic_graft_ticks", "backoffs_max", "direct_connect_ticks", "control_rpcs_max")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GossipsubParams(MeshsubParams):
-    """Gossipsub's, v1.0 to v1.3.
+    """The parameters of gossipsub, v1.0 to v1.3.
 
     Attributes:
-        protocols: Spoken, the preferred first. Leave out 1.3.0 for no extensions, 1.2.0 as well to send no IDONTWANT, 1.1.0 for no
-            peer exchange, floodsub to refuse floodsub peers.
-        D_lazy: Peers that gossip goes to, at least, a topic and heartbeat.
-        gossip_factor: Or this share of the peers outside the mesh, if that is more.
-        gossip_rotates: Gossip goes to those who have waited longest for it, instead of a new draw each heartbeat: with a factor of 0.4
-            everybody outside the mesh hears of every message within `history_gossip` heartbeats, 3. The specification draws.
-        history_length: Heartbeats that a message can be asked for.
-        history_gossip: Heartbeats that a message is announced for, ≤ `history_length`.
-        mcache_max: Messages held at most; the oldest heartbeat's go first.
-        mcache_bytes_max: Bytes of data held at most.
-        retransmissions: How often one peer is sent one message on request.
-        ihave_ids_max: Ids announced to a peer in one IHAVE, and ids asked of one peer, a heartbeat.
-        ihave_messages_max: RPCs with gossip taken from one peer a heartbeat.
-        iwant_follow_up_s: An announced message we asked for must come within this; else P7 + 1 for the announcer.
-        promise_ids: Of this many ids asked for at once one is tracked as such a promise, at random.
-        promises_max: Requests tracked at most; beyond it requests are made and not tracked.
-        idontwant_bytes_min: Messages from this size on are announced with IDONTWANT to the mesh when they arrive.
-        idontwant_ids_max: Ids of one peer that are heeded at a time.
-        idontwant_ticks: Heartbeats that such an id is heeded.
-        flood_publish: Own messages go to all peers of the topic above the publish threshold.
-        px_peers: Peers named in a PRUNE, and peers of a PRUNE that we dial; 0: no peer exchange offered.
-        px_enabled: Offer peer exchange. Accepting it is a matter of `Thresholds.accept_px`, or of this without scoring.
-        test_extension: Take part in the test extension, which shows that extensions are understood and does nothing else.
-        score: Scoring; None: every peer's score is 0.
+        protocols: The protocol ids to speak, the preferred first. Leave out 1.3.0 for no extensions, 1.2.0 as well to send no IDONTWANT,
+            1.1.0 as well for no peer exchange, floodsub to refuse floodsub peers.
+        D_lazy: The least number of peers that gossip goes to, per topic and heartbeat, ≥ 0.
+        gossip_factor: The share of the peers outside the mesh that gossip goes to if that is more than D_lazy, 0 to 1.
+        gossip_rotates: Send gossip to the peers that have waited longest for it, instead of drawing them: with a factor of 0.4 every peer
+            outside the mesh hears of every message within the 3 heartbeats of `history_gossip`. The specification draws.
+        history_length: Heartbeats for which a message can be asked for.
+        history_gossip: Heartbeats for which a message is announced, 1 to `history_length`.
+        mcache_max: Messages held; those of the oldest heartbeat are forgotten first.
+        mcache_bytes_max: Bytes of data held.
+        retransmissions: How many times one peer is sent the same message on request, ≥ 0.
+        ihave_ids_max: Ids in one IHAVE that we send; also the ids that we ask one peer for, and serve it, per heartbeat.
+        ihave_messages_max: RPCs with IHAVE that are heeded of one peer per heartbeat.
+        iwant_follow_up_s: Time within which a message that we asked for must come; otherwise its announcer gets 1 of P7.
+        promise_ids: One in so many ids of a request, drawn at random, is tracked as such a promise; ≥ 1.
+        promises_max: Promises tracked; further requests are made without.
+        idontwant_bytes_min: Size of a message from which on we send the mesh an IDONTWANT when it arrives.
+        idontwant_ids_max: IDONTWANT ids remembered per peer.
+        idontwant_ticks: Heartbeats for which such an id is heeded.
+        flood_publish: Send our own messages to all peers of the topic that are not below the publish threshold.
+        px_enabled: Offer peer exchange. Whether we use offers depends on `Thresholds.accept_px` alone; without scores we do.
+        px_peers: Peers named in one PRUNE that we send, and dialled per heartbeat; 0 for neither.
+        test_extension: Take part in the test extension, which only shows that extensions are understood.
+        score: Parameters of scores; None keeps none, so that every score is 0.
     """
 
     protocols: tuple[str, ...] = (MESHSUB_1_3, MESHSUB_1_2, MESHSUB_1_1, MESHSUB_1_0, FLOODSUB)
@@ -187,20 +187,20 @@ class GossipsubParams(MeshsubParams):
         require(len(self.protocols) >= 1, "at least one protocol")
         require(self.D_lazy >= 0 and 0 <= self.gossip_factor <= 1, "D_lazy >= 0 and 0 <= gossip_factor <= 1")
         require(1 <= self.history_gossip <= self.history_length, "1 <= history_gossip <= history_length")
-        require(self.retransmissions >= 0 and self.px_peers >= 0, "retransmissions, px_peers >= 0")
-        counts = (self.mcache_max, self.promises_max, self.ihave_ids_max, self.ihave_messages_max, self.idontwant_ids_max, self.promise_ids)
-        require(min(*counts, self.mcache_bytes_max) >= 1, "mcache_*max, promises_max, ihave_*_max, idontwant_ids_max, promise_ids >= 1")
+        require_at_least(0, self, "retransmissions", "px_peers")
+        require_at_least(1, self, "mcache_max", "mcache_bytes_max", "ihave_ids_max", "ihave_messages_max")
+        require_at_least(1, self, "promise_ids", "promises_max", "idontwant_ids_max")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChokeParams(GossipsubParams):
-    """Choke's. Source: vyzo/gerbil-simsub, `simsub/episub.ss`, its strategy "order-avg".
+    """Choke's parameters. Source: vyzo/gerbil-simsub, `simsub/episub.ss`, its strategy "order-avg".
 
     Attributes:
-        D_choke: Mesh links that are never choked, at least.
-        choke_threshold: Heartbeats after `Start` before anybody is choked.
-        choke_ticks: Heartbeats between two decisions; a decision looks at the messages since the last one.
-        choke_samples_min: Messages that a link must have brought meanwhile to be judged.
+        D_choke: Mesh links that stay unchoked, 1 to D_hi.
+        choke_threshold: Heartbeats after `Start` before any link is choked, ≥ 1.
+        choke_ticks: Period of the decisions, each based on the messages since the one before.
+        choke_samples_min: Messages that a link must have brought in that time to be judged, ≥ 1.
     """
 
     protocols: tuple[str, ...] = (CHOKE, MESHSUB_1_3, MESHSUB_1_2, MESHSUB_1_1, MESHSUB_1_0, FLOODSUB)
@@ -212,57 +212,56 @@ class ChokeParams(GossipsubParams):
     def __post_init__(self) -> None:
         super(ChokeParams, self).__post_init__()
         require(1 <= self.D_choke <= self.D_hi, "1 <= D_choke <= D_hi")
-        require(min(self.choke_threshold, self.choke_ticks) >= 1, "choke_threshold, choke_ticks >= 1")
-        require(self.choke_samples_min >= 1, "choke_samples_min >= 1")
+        require_at_least(1, self, "choke_threshold", "choke_ticks", "choke_samples_min")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisubParams(CommonParams):
-    """Episub's: HyParView, Plumtree and GoCast's proximity.
+    """Episub's parameters: HyParView, Plumtree and GoCast's proximity.
 
     Source: "Episub" (r1, 2018-06-28), "Design Parameters for View Sizes"; HyParView (DSN 2007), section 5.1; Plumtree (SRDS 2007),
     section 4.1; GoCast (DSN 2005).
 
     Attributes:
-        C_rand: Random links; they keep the overlay in one piece.
-        C_near: Near links; they make it fast. The active view is A = C_rand + C_near.
-        active_max: Links accepted at most, while joins oversubscribe the view.
-        passive_max: The passive view.
-        join_ttl: Steps of a JOIN's random walk (ARWL).
-        forward_join_ttl: Steps of a FORWARDJOIN's (PRWL).
-        shuffle_ttl: Steps of a SHUFFLE's.
-        leave_ttl: How far a LEAVE spreads where it removes nobody.
-        k_active: Peers of the active view in a shuffle (k_a).
-        k_passive: Peers of the passive view in a shuffle (k_p).
-        alpha: A near link is swapped for a peer whose round trip is below alpha times its own.
-        rtt_gain: Weight of a new sample in the smoothed round trip.
-        heartbeat_s: Period of the membership's timer, ± a quarter at random each time.
-        links_ticks: Heartbeats between two NEIGHBOR messages that tell neighbours our links; a change is told at once.
-        silence_ticks: A neighbour not heard of for this many heartbeats is dropped.
-        request_ticks: An unanswered request to become neighbours is given up after this many.
-        dial_ticks: A dial that nobody answered is given up after this many.
-        shuffle_ticks: Heartbeats between two shuffles.
-        probe_ticks: Heartbeats between two probes, each of one active and one passive peer.
-        improve_ticks: Heartbeats between two attempts to swap a near link.
-        dials_max: Peers that are dialled, or have messages waiting for a connection, at a time.
-        flush_s: Announcements wait for company this long.
-        missing_s: Period of the one timer for missing messages: marked at the first touch, asked for from the second on.
-        missing_max: Missing messages tracked at most; announcements beyond it are ignored.
-        announcers_max: Announcers remembered for each.
-        graft_attempts: After this many requests a message is taken for lost.
-        hop_threshold: An announcement that beats the eager path by this many hops or more makes its link eager too; the draft has 7.
-        late_max_s: But not if it comes this much later than the message did, which its announcer had for up to `flush_s` by then. What
-            other values gave is in `benchmarks/results/routers.md`.
-        early_hop_threshold: The same for an announcement that came before the message.
-        useful_messages: A duplicate prunes its link unless that was of use to one of its ends for one of this many messages; 1 is
+        C_rand: Random links, ≥ 1; they keep the overlay in one piece.
+        C_near: Near links, ≥ 0; they make it fast. The active view has A = C_rand + C_near links.
+        active_max: Links accepted while joins oversubscribe the active view, ≥ A.
+        passive_max: Peers in the passive view.
+        join_ttl: Steps of a JOIN's random walk (ARWL), ≥ 0, as are the other times to live.
+        forward_join_ttl: Steps of a FORWARDJOIN's random walk (PRWL).
+        shuffle_ttl: Steps of a SHUFFLE's random walk.
+        leave_ttl: Steps that a LEAVE spreads even through nodes where it removes nothing.
+        k_active: Peers of the active view in a SHUFFLE (k_a).
+        k_passive: Peers of the passive view in a SHUFFLE (k_p).
+        alpha: A near link is swapped for a peer whose round trip is below alpha times its own; in (0, 1).
+        rtt_gain: Weight of a new sample in the smoothed round trip, in (0, 1].
+        heartbeat_s: Mean period of the membership's timer, > 0; each period is drawn from ± a quarter.
+        links_ticks: Period of the NEIGHBOR messages that list our links; a change is sent at the next heartbeat.
+        silence_ticks: A neighbour that sent no NEIGHBOR for this long is dropped.
+        request_ticks: An unanswered request to become neighbours is given up after this.
+        dial_ticks: An unanswered dial is given up after this.
+        shuffle_ticks: Period of shuffles.
+        probe_ticks: Period of probes, each of one active and one passive peer.
+        improve_ticks: Period of the attempts to swap a near link.
+        dials_max: Dials in progress.
+        flush_s: Delay of announcements, > 0, which gathers several into one RPC.
+        missing_s: Period of the one timer for missing messages, > 0: it marks a message the first time, and asks for it from the second on.
+        missing_max: Missing messages tracked; further announcements are ignored.
+        announcers_max: Announcers remembered for each missing message.
+        graft_attempts: Requests for a missing message, ≥ 1, after which it is given up.
+        hop_threshold: An announcement with this many hops fewer than the eager path makes its link eager too; the draft has 7.
+        late_max_s: Unless it comes this much later than the message did, ≥ 0; an announcer holds a message for up to `flush_s` before it
+            announces it. `benchmarks/results/routers.md` has measurements of other values.
+        early_hop_threshold: As `hop_threshold`, for an announcement that came before the message.
+        useful_messages: A duplicate prunes its link unless the link was of use to either end for one of this many messages, ≥ 1; 1 is
             nearly Plumtree's rule. Measured with 1,000 nodes that publish in turn, before there was `late_max_s`: 2 gave RMR 0.43 and
             17.8 hops for the last receipt; 3: 0.52, 16.4; 4: 0.64, 15.1; 5: 0.71, 14.3. With 100 nodes and 20 messages a second, 2 made
             trees fall apart (p99 1.1 s).
-        cache_ticks: Heartbeats that a message can be asked for.
-        cache_max: Messages held at most.
-        recent_ticks: A new neighbour is told of the messages of this many heartbeats.
-        recent_max: And of this many at most.
-        retransmissions: How often one peer is sent one message on request.
+        cache_ticks: Heartbeats for which a message can be asked for.
+        cache_max: Messages held.
+        recent_ticks: The messages of this many heartbeats are announced to a new neighbour.
+        recent_max: The most that are announced to it.
+        retransmissions: How many times one peer is sent the same message on request.
     """
 
     C_rand: int = 4
@@ -307,22 +306,10 @@ class EpisubParams(CommonParams):
         require(self.C_rand + self.C_near <= self.active_max, "C_rand + C_near <= active_max")
         require(0 < self.alpha < 1 and 0 < self.rtt_gain <= 1, "0 < alpha < 1 and 0 < rtt_gain <= 1")
         require(min(self.heartbeat_s, self.flush_s, self.missing_s) > 0, "heartbeat_s, flush_s, missing_s > 0")
-        require(self.late_max_s >= 0, "late_max_s >= 0")
-        require(min(self.join_ttl, self.forward_join_ttl, self.shuffle_ttl, self.leave_ttl) >= 0, "time to live >= 0")
-        ticks = (
-            self.links_ticks,
-            self.silence_ticks,
-            self.request_ticks,
-            self.dial_ticks,
-            self.shuffle_ticks,
-            self.probe_ticks,
-            self.improve_ticks,
-            self.cache_ticks,
-        )
-        require(min(ticks) >= 1, "ticks >= 1")
-        require(self.useful_messages >= 1, "useful_messages >= 1")
-        sizes = (self.passive_max, self.dials_max, self.missing_max, self.announcers_max, self.graft_attempts, self.cache_max)
-        require(min(sizes) >= 1, "maxima >= 1")
+        require_at_least(0, self, "late_max_s", "join_ttl", "forward_join_ttl", "shuffle_ttl", "leave_ttl")
+        require_at_least(1, self, "links_ticks", "silence_ticks", "request_ticks", "dial_ticks", "shuffle_ticks", "probe_ticks")
+        require_at_least(1, self, "improve_ticks", "cache_ticks", "useful_messages", "graft_attempts")
+        require_at_least(1, self, "passive_max", "dials_max", "missing_max", "announcers_max", "cache_max")
 
     @property
     def active_size(self) -> int:
@@ -339,27 +326,36 @@ def require(holds: bool, rule: str) -> None:
         raise LocalProtocolError(f"parameters break the rule: {rule}")
 
 
+def require_at_least(least: float, params: CommonParams, *names: str) -> None:
+    """Raise `LocalProtocolError` for the first of these parameters that is below `least`."""
+    for name in names:
+        require(getattr(params, name) >= least, f"{name} >= {least}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicScoreParams:
-    """Scoring in one topic. The defaults suit a quiet log: P3 and P3b are off, as they take silence for a fault.
+    """Scores in one topic. The defaults suit a quiet log: P3 and P3b, which take silence for a fault, are off.
 
     Source: gossipsub v1.1, "Topic Parameter Calculation and Decay"; the defaults follow rust-libp2p's where it sets any.
 
     Attributes:
-        topic_weight: Share of the topic in the score.
-        time_in_mesh_weight: P1, ≥ 0.
-        time_in_mesh_quantum_s: P1 counts one for each of these.
-        time_in_mesh_cap: P1 counts at most this.
-        first_deliveries_weight: P2, ≥ 0.
-        first_deliveries_decay: Factor a decay interval, in (0, 1); so are the other decays.
-        first_deliveries_cap: P2 counts at most this.
-        mesh_deliveries_weight: P3, ≤ 0; 0 switches it off.
-        mesh_deliveries_cap: It counts at most this, ≥ the threshold.
-        mesh_deliveries_threshold: Below it the deficit is squared.
-        mesh_deliveries_window_s: How long after the first copy was accepted another still counts; some milliseconds.
+        topic_weight: The topic's weight in the score, ≥ 0.
+        time_in_mesh_weight: Weight of P1, ≥ 0.
+        time_in_mesh_quantum_s: Time in the mesh that P1 counts as one, > 0.
+        time_in_mesh_cap: The most that P1 counts.
+        first_deliveries_weight: Weight of P2, ≥ 0.
+        first_deliveries_decay: Factor per decay interval, in (0, 1), as are the other decays.
+        first_deliveries_cap: The most that P2 counts.
+        mesh_deliveries_weight: Weight of P3, ≤ 0; 0 switches it off.
+        mesh_deliveries_decay: Factor per decay interval.
+        mesh_deliveries_cap: The most deliveries that P3 counts, ≥ the threshold.
+        mesh_deliveries_threshold: Deliveries, ≥ 0, below which P3 is the square of the deficit.
+        mesh_deliveries_window_s: Time after the first copy was accepted in which another still counts; some milliseconds.
         mesh_deliveries_activation_s: Time in the mesh before P3 counts.
-        mesh_failure_weight: P3b, ≤ 0: the deficit squared is added when a link is pruned.
-        invalid_messages_weight: P4, ≤ 0, times the square of the count.
+        mesh_failure_weight: Weight of P3b, ≤ 0, to which a pruned link adds the square of its deficit.
+        mesh_failure_decay: Factor per decay interval.
+        invalid_messages_weight: Weight of P4, ≤ 0, the square of the count.
+        invalid_messages_decay: Factor per decay interval.
     """
 
     topic_weight: float = 0.5
@@ -393,13 +389,13 @@ class TopicScoreParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """What a score below each of these costs. 0 ≥ gossip ≥ publish ≥ graylist. Defaults: rust-libp2p's.
+    """The consequences of scores. 0 ≥ gossip ≥ publish ≥ graylist. The defaults are rust-libp2p's.
 
     Attributes:
-        gossip: No gossip to the peer, none taken from it.
-        publish: Not among the recipients of flood publishing and of fan-out.
-        graylist: All that it sends is dropped unread.
-        accept_px: From it on its peer exchange is used, ≥ 0.
+        gossip: A peer below it is sent no gossip, and its gossip is ignored.
+        publish: A peer below it is left out of flood publishing and fan-out.
+        graylist: RPCs of a peer below it are dropped unread.
+        accept_px: The peer exchange of a peer at or above it is used, ≥ 0.
         opportunistic_graft: A median score in the mesh below it makes the heartbeat graft better peers, ≥ 0.
     """
 
@@ -416,23 +412,25 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreParams:
-    """Scoring over all topics.
+    """Scores over all topics.
 
     Attributes:
-        topics: Parameters of topics that have their own.
-        default_topic: Of every other joined topic; None: those do not count.
-        topic_cap: The topics' sum counts at most this; 0: no cap.
-        app_specific_weight: P5, times the value the application gave.
-        ip_colocation_weight: P6, ≤ 0, times the square of the surplus.
-        ip_colocation_threshold: Peers that may share an address.
-        ip_colocation_exempt: Addresses and networks (`10.0.0.0/8`) that do not count: loopback and named proxies.
-        behaviour_weight: P7, ≤ 0, times the square of the excess.
-        behaviour_threshold: P7 counts from here.
-        decay_interval_s: Between two decays.
-        decay_to_zero: A counter below it becomes 0.
-        retain_s: How long the score of a disconnected peer is kept unless it is positive, so that reconnecting does not wash.
-        retained_max: Disconnected peers whose score is kept; the oldest goes first.
-        thresholds: What low scores cost.
+        topics: The parameters of topics that have their own.
+        default_topic: The parameters of all other topics; None leaves those out of the score.
+        topic_cap: The most that the topics' sum counts, ≥ 0; 0 for no cap.
+        app_specific_weight: Weight of P5, ≥ 0, the value that the application set.
+        ip_colocation_weight: Weight of P6, ≤ 0, the square of the surplus of peers at one address.
+        ip_colocation_threshold: Peers that may share an address without a surplus.
+        ip_colocation_exempt: Addresses and networks (`10.0.0.0/8`) that do not count: loopback and known proxies.
+        behaviour_weight: Weight of P7, ≤ 0, the square of the excess over `behaviour_threshold`.
+        behaviour_threshold: Misbehaviour that costs nothing.
+        behaviour_decay: Factor per decay interval, in (0, 1).
+        decay_interval_s: Time between two decays, > 0.
+        decay_to_zero: A counter below it becomes 0; in (0, 1).
+        retain_s: Time for which the score of a disconnected peer is kept, ≥ 0, so that reconnecting does not clear it. A positive score is
+            dropped at once.
+        retained_max: Disconnected peers whose scores are kept; the one that left first is forgotten first.
+        thresholds: The consequences of scores.
     """
 
     topics: Mapping[Topic, TopicScoreParams] = field(default_factory=dict)
@@ -459,10 +457,10 @@ class ScoreParams:
         self.exempt_networks()
 
     def exempt_networks(self) -> tuple[IpNetwork, ...]:
-        """Return `ip_colocation_exempt` as networks; an address is one of itself.
+        """Return `ip_colocation_exempt` as networks; a single address is a network of one.
 
         Raises:
-            LocalProtocolError: One of them is neither an address nor a network.
+            LocalProtocolError: An item is neither an address nor a network.
         """
         networks = []
         for text in self.ip_colocation_exempt:
@@ -475,20 +473,20 @@ class ScoreParams:
         return tuple(networks)
 
 
-# What `gossiplog serve` runs in a mesh unless told otherwise; the simulator's attacks run the same.
+# The defaults of `gossiplog serve` in a mesh. The simulator's attacks run against the same values.
 #
 # Source: chosen by measurement, `python -m benchmarks.sim_attacks`; see docs/network.md, "Scores".
 _TOPIC = TopicScoreParams(
     first_deliveries_decay=0.97,
     first_deliveries_cap=40.0,
-    # P3 is off: it takes for a fault that a quiet log, or the far side of its only writer, brings nothing. Its counters decide whom
-    # `repair_peers` replaces.
+    # P3 is off, because it penalises peers that bring nothing in a quiet log, or that are on the far side of its only writer. Its counters
+    # still decide which mesh peers `repair_peers` replaces.
     mesh_deliveries_decay=0.8,
     mesh_deliveries_cap=2.0,
     mesh_deliveries_threshold=0.5,
     mesh_deliveries_window_s=0.2,
     mesh_deliveries_activation_s=4.0,
-    # One invalid message costs the peer its gossip, three all that it says.
+    # Without credit from P1 and P2, one invalid message makes the score −10, the gossip threshold, and three −90, below the graylist's.
     invalid_messages_weight=-20.0,
     invalid_messages_decay=0.99,
 )
@@ -504,4 +502,4 @@ MESH_PARAMS: Mapping[str, GossipsubParams | EpisubParams] = {
     "gossipsub": GossipsubParams(px_enabled=True, repair_peers=2, gossip_factor=0.4, gossip_rotates=True, score=_SCORE),
     "episub": EpisubParams(),
 }
-"""By the router's name. Episub keeps no scores."""
+"""A mesh's parameters by the router's name. Episub keeps no scores."""

@@ -24,7 +24,7 @@ class Feature(Flag):
     """Peer exchange and backoff in PRUNE."""
     IDONTWANT = auto()
     EXTENSIONS = auto()
-    """What each side can do beyond it is said in its first RPC."""
+    """Each side announces its extensions in its first RPC."""
     CHOKE = auto()
     OVERLAY = auto()
     """Episub's messages."""

@@ -1,4 +1,4 @@
-"""The routers by name: those of the package, whose modules are imported when one is made, and those that a program registers."""
+"""The routers by name: the package's own, each imported when one is made, and those that a program registers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .router import Router
 
 
 class _Known(NamedTuple):
-    """A router: who makes it, or the module and the name of that; and the class of its parameters."""
+    """A router: its factory, or the module and name of that, and the class of its parameters."""
 
     make: Callable[[Any, random.Random], Router] | tuple[str, str]
     params: type[CommonParams]
@@ -28,16 +28,16 @@ _KNOWN: dict[str, _Known] = {
     "episub": _Known((".routers.episub", "Episub"), EpisubParams),
 }
 ROUTERS = tuple(_KNOWN)
-"""The names of the package's own, from the simplest on."""
+"""The names of the package's own routers, the simplest first."""
 
 
 def register_router(name: str, make: Callable[[Any, random.Random], Router], params: type[CommonParams]) -> None:
-    """Make a router known to this process, for `make_router` and for the simulator's scenarios.
+    """Register a router in this process, for `make_router` and for the simulator's scenarios.
 
     Args:
         name: A name that no router has; for scenarios, letters, digits, `_` and `-`.
-        make: A router's class, or any function that takes parameters and a generator of random numbers, all that it leaves to chance.
-        params: The class of its parameters, `CommonParams` or one derived from it; each has a default.
+        make: A router's class, or any function that takes its parameters and a generator of random numbers, its only source of chance.
+        params: The class of its parameters, `CommonParams` or one derived from it; each parameter has a default.
 
     Raises:
         LocalProtocolError: A router has this name.
@@ -48,7 +48,7 @@ def register_router(name: str, make: Callable[[Any, random.Random], Router], par
 
 
 def router_names() -> tuple[str, ...]:
-    """Return the names of all routers that this process knows, in the order in which it came to know them."""
+    """Return the names of all routers known to this process, in the order of registration."""
     return tuple(_KNOWN)
 
 
@@ -57,7 +57,7 @@ def make_router(name: str, params: CommonParams, rng: random.Random) -> Router:
 
     Args:
         name: One of `router_names`.
-        params: Of the class that belongs to it, and no other.
+        params: An instance of exactly the router's parameter class.
 
     Raises:
         LocalProtocolError: There is no router of this name, or these are another's parameters.
@@ -74,7 +74,7 @@ def make_router(name: str, params: CommonParams, rng: random.Random) -> Router:
 
 
 def default_params(name: str) -> CommonParams:
-    """Return the parameters that a router has unless told otherwise.
+    """Return a router's default parameters.
 
     Raises:
         LocalProtocolError: There is no router of this name.

@@ -1,4 +1,4 @@
-"""The interface of all routers, and the state that a router shows."""
+"""The interface of all routers, and the snapshot of its state that a router shows."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ NO_EXTENSIONS = Extensions()
 
 @dataclass(frozen=True, slots=True)
 class ScoreParts:
-    """The parts of a peer's score. Their sum is `total`, except that the topics' share is capped.
+    """The weighted parts of a peer's score. Their sum is `total`, except that the part of the topics (P1 to P4) is capped.
 
     Attributes:
-        time_in_mesh: P1, weighted, over all topics; so are the next four.
+        time_in_mesh: P1, over all topics, as P2 to P4 are.
         first_deliveries: P2, for messages that the peer brought first.
         mesh_delivery_deficit: P3, for messages that it should have brought in the mesh.
-        mesh_failure: P3b, the deficit with which it left a mesh.
-        invalid_messages: P4, for invalid messages.
-        app_specific: P5, weighted.
-        ip_colocation: P6, weighted.
-        behaviour: P7, weighted.
+        mesh_failure: P3b, for the deficit with which it left a mesh.
+        invalid_messages: P4.
+        app_specific: P5.
+        ip_colocation: P6.
+        behaviour: P7.
     """
 
     total: float = 0.0
@@ -45,9 +45,9 @@ class PeerState:
     """One connected peer.
 
     Attributes:
-        topics: What it subscribes to, in the order it said so.
+        topics: The topics it subscribes to, in the order it announced them.
         score: Its score in parts; None if the router keeps no scores.
-        dropped: RPCs that its queue had no room for, since it connected.
+        dropped: RPCs dropped since it connected because its queue was full.
         extensions: The extensions that it announced; None before its first RPC, and below v1.3.
         is_tested: It sent the test extension's message.
         backoff_until: When we may graft it again, on the driver's clock, possibly in the past; None without a back-off.
@@ -70,11 +70,11 @@ class TopicState:
     """One topic that we are in or publish to.
 
     Attributes:
-        full_message: Peers that get every message: the mesh, episub's eager peers, and all peers of floodsub and randomsub.
-        metadata_only: Peers of the topic that get gossip.
-        fan_out: Peers that get what we publish without being in the topic.
+        full_message: Peers that are sent every message: the mesh, episub's eager peers, and all peers of floodsub and randomsub.
+        metadata_only: Peers of the topic that are sent only gossip.
+        fan_out: Peers that are sent the messages we publish while we are not in the topic.
         choked: Mesh peers that asked us to announce instead of push (router `choke`).
-        choked_by_us: Mesh peers whom we asked for that.
+        choked_by_us: Mesh peers that we asked to announce instead of push.
         passive: Episub's passive view.
     """
 
@@ -95,8 +95,9 @@ class RouterState:
     Attributes:
         router: Its name: floodsub, randomsub, meshsub, gossipsub, choke, episub.
         topics: Joined and fan-out topics.
-        sizes: How much is in each container that a peer can feed, by name.
-        extensions: Those that we announce to peers of v1.3.
+        sizes: The size of each container that peers can fill, by name.
+        sizes_max: The maximum of each.
+        extensions: The extensions that we announce to peers of v1.3.
     """
 
     router: str
@@ -110,13 +111,13 @@ class RouterState:
 class Router(Protocol):
     """A sans-IO pubsub router.
 
-    A driver makes one with its parameters and a seeded `random.Random`, hands it `Start`, then all events, with a time that never goes
-    back, and carries out the actions in order. It has no other inputs: the same calls give the same actions.
+    A driver makes one with its parameters and a seeded `random.Random`. It hands over `Start` and then all events, with a time that never
+    goes back, and carries out the actions in order. A router has no other inputs: the same calls give the same actions.
     """
 
     @property
     def protocols(self) -> tuple[str, ...]:
-        """The protocol ids it speaks, the preferred one first."""
+        """The protocol ids that the router speaks, the preferred one first."""
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event and return the actions. Never raises, whatever a peer sent.
@@ -126,7 +127,7 @@ class Router(Protocol):
         """
 
     def is_heeded(self, peer: PeerId) -> bool:
-        """Say whether a peer's frames are read at all; if not, they need not even be decoded. A stranger's are read."""
+        """Say whether a peer's frames are read; if not, the driver need not even decode them. An unknown peer's frames are read."""
 
     def state(self) -> RouterState:
         """Show the router as values. O(peers + topics); changes nothing."""

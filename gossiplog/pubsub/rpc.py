@@ -1,9 +1,9 @@
-"""What routers say to each other, as parsed values; `wire/` turns them into bytes and back.
+"""The messages between routers as parsed values; `wire/` encodes and decodes them.
 
 `Message` and `Rpc` are made and read once per hop of every message, so they are slotted dataclasses that are not frozen: writing
-through `object.__setattr__` costs three times as much (0.45 against 0.14 µs each on CPython 3.11). Nobody changes one once it is
-built; a router puts one `Rpc` object into the sending of all its recipients.
-A `Draft` gathers what is to be said to one peer at the end of a turn, so that it travels in one RPC.
+through `object.__setattr__` costs three times as much (0.45 against 0.14 µs each on CPython 3.11). They are never changed once built;
+a router sends one `Rpc` object to all recipients.
+A `Draft` gathers everything for one peer until the end of a turn, so that it travels in one RPC.
 
 Source: docs/spec/pubsub.md; for the messages of membership and trees "Episub: Proximity Aware Epidemic PubSub for libp2p", section
 "Protocol Messages".
@@ -21,10 +21,10 @@ from .types import MessageId, PeerId, Topic, hash_data
 
 @dataclass(slots=True)
 class Message:
-    """One published message. Treat it as frozen; one object is shared by all who hold it.
+    """One published message. Treat it as frozen; the object is shared.
 
     Attributes:
-        id: Computed by whoever made the object (the publisher, or the codec while it decodes), never read from the network.
+        id: Computed by the publisher, or by the codec from the data; never read from the network.
     """
 
     id: MessageId
@@ -33,13 +33,13 @@ class Message:
 
     @staticmethod
     def of(topic: Topic, data: bytes) -> Message:
-        """Make a log's message."""
+        """Make a log's message, whose id is the sha256 of its data."""
         return Message(hash_data(data), topic, data)
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Say that the sender joined (`subscribe`) or left a topic."""
+    """The sender joined (`subscribe`) or left a topic."""
 
     topic: Topic
     subscribe: bool
@@ -58,7 +58,7 @@ class PeerRecord:
     """A peer that the sender of a PRUNE offers instead of itself.
 
     Attributes:
-        record: Its signed record, as libp2p encodes it; None when the sender has none.
+        record: The peer's signed record, as libp2p encodes it; None when the sender has none.
     """
 
     peer: PeerId
@@ -81,10 +81,10 @@ class Prune:
 
 @dataclass(frozen=True, slots=True)
 class Extensions:
-    """What the sender can do beyond its protocol id (v1.3); said once, in the first RPC on a stream.
+    """What the sender can do beyond its protocol id (v1.3); announced once, in the first RPC on a stream.
 
     Attributes:
-        test: The test extension: where both can, each says so in a message of its own.
+        test: The test extension: if both sides announce it, each sends the other its message.
     """
 
     test: bool = False
@@ -96,13 +96,13 @@ class Control:
 
     Attributes:
         ihave: Gossip, one per topic.
-        iwant: Ids of messages the sender asks for.
-        graft: Topics into whose mesh the sender took us.
-        prune: Topics from whose mesh the sender removed us.
-        idontwant: Ids of messages the sender has already (v1.2).
+        iwant: Ids of messages that the sender asks for.
+        graft: Topics whose mesh the sender added us to.
+        prune: Topics whose mesh the sender removed us from.
+        idontwant: Ids of messages that the sender has already (v1.2).
         choke: Topics whose messages we shall announce to the sender and not push (router `choke`).
         unchoke: Topics whose messages we shall push again (router `choke`).
-        extensions: What the sender can do (v1.3), in its first RPC; None where it says nothing of that.
+        extensions: Announced in the sender's first RPC (v1.3); None in any other.
     """
 
     ihave: tuple[IHave, ...] = ()
@@ -124,7 +124,7 @@ class Rpc:
         subscriptions: Topics joined and left; all current topics on a new connection.
         overlay: Episub's membership and tree messages; empty with every other router.
         hops: With episub, how many links the `messages` will have crossed on arrival; 0 with every other router.
-        is_test: It bears the test extension's message.
+        is_test: It carries the test extension's message.
     """
 
     messages: tuple[Message, ...] = ()
@@ -152,7 +152,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class WalkJoin:
-    """JOIN: `peer` looks for a random neighbour; walks at random until somebody takes it or `ttl` is 0."""
+    """JOIN: `peer` looks for a neighbour; the message walks at random until a node accepts the peer or `ttl` is 0."""
 
     topic: Topic
     peer: PeerId
@@ -161,7 +161,7 @@ class WalkJoin:
 
 @dataclass(frozen=True, slots=True)
 class ForwardJoin:
-    """FORWARDJOIN: `peer` has joined; everybody on the walk adds it to the passive view."""
+    """FORWARDJOIN: `peer` has joined; every node on the random walk adds it to its passive view."""
 
     topic: Topic
     peer: PeerId
@@ -169,22 +169,24 @@ class ForwardJoin:
 
 
 class NeighborKind(IntEnum):
-    """What a NEIGHBOR message is for."""
+    """The purpose of a NEIGHBOR message."""
 
     REQUEST = 0
     """The sender asks to become a neighbour."""
     ACCEPT = 1
-    """The sender took us into its active view; also the answer to a JOIN."""
+    """The sender added us to its active view; also the answer to a JOIN."""
     LINKS = 2
-    """Only news of the sender's links, for stabilisation and optimisation."""
+    """Only an update of the sender's links, for stabilisation and optimisation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbor:
-    """NEIGHBOR: establish an active link, or tell what links the sender has.
+    """NEIGHBOR: establish an active link, or list the sender's links.
 
     Attributes:
-        is_random: The link is meant to be one of the random ones (a join, or a sender with fewer than C_rand links).
+        is_random: The link is to be a random one (a join, or a sender with fewer than C_rand of them).
+        random_links: How many random links the sender has.
+        peers: The sender's neighbours.
     """
 
     topic: Topic
@@ -196,14 +198,14 @@ class Neighbor:
 
 @dataclass(frozen=True, slots=True)
 class LinkEnded:
-    """DISCONNECT: the link is ended, or a request for one refused. The sender stays a member of the topic."""
+    """DISCONNECT: the sender ends the link, or refuses a request for one. It stays a member of the topic."""
 
     topic: Topic
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """LEAVE: `peer` left the topic; spreads while it removes someone, or until `ttl` is 0."""
+    """LEAVE: `peer` left the topic; spreads while it removes the peer from views, or until `ttl` is 0."""
 
     topic: Topic
     peer: PeerId
@@ -212,7 +214,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """SHUFFLE: `peer` offers a sample of its views; walks at random until `ttl` is 0."""
+    """SHUFFLE: `peer` offers a sample of its views; the message walks at random until `ttl` is 0."""
 
     topic: Topic
     peer: PeerId
@@ -230,7 +232,7 @@ class ShuffleReply:
 
 @dataclass(frozen=True, slots=True)
 class TreeIHave:
-    """Plumtree's IHAVE: messages not pushed to the receiver, each with the hops it took to the sender, plus one."""
+    """Plumtree's IHAVE: messages not pushed to the receiver, each with its hops to the sender plus one."""
 
     topic: Topic
     summary: tuple[tuple[MessageId, int], ...]
@@ -246,7 +248,7 @@ class TreeGraft:
 
 @dataclass(frozen=True, slots=True)
 class TreePrune:
-    """Plumtree's PRUNE: the link brought a duplicate; announce on it, push no more."""
+    """Plumtree's PRUNE: the link brought a duplicate; from now on announce on it instead of pushing."""
 
     topic: Topic
 
@@ -259,7 +261,7 @@ OverlayMessage: TypeAlias = (
 class Draft:
     """A mutable RPC for one peer, without messages.
 
-    A topic is announced, grafted or pruned, and choked at most once; what is said last holds.
+    Each topic is subscribed to, grafted or pruned, and choked at most once; the last statement holds.
     """
 
     __slots__ = ("choke", "extensions", "graft", "idontwant", "ihave", "is_test", "iwant", "overlay", "prune", "subscriptions")
@@ -277,19 +279,20 @@ class Draft:
         self.is_test = False
 
     def add_graft(self, topic: Topic) -> None:
-        """Say GRAFT, and take back a PRUNE not yet said."""
+        """Add a GRAFT, in place of a PRUNE of the topic."""
         self.prune.pop(topic, None)
         self.graft[topic] = None
 
     def add_prune(self, prune: Prune) -> None:
-        """Say PRUNE, and take back a GRAFT not yet said."""
+        """Add a PRUNE, in place of a GRAFT of the topic."""
         self.graft.pop(prune.topic, None)
         self.prune[prune.topic] = prune
 
     def add_failed(self, rpc: Rpc, is_joined: Callable[[Topic], bool]) -> bool:
-        """Keep what must be said again of an RPC that was dropped; gossip and messages must not. True if there is something.
+        """Keep the parts of a dropped RPC that must be sent again. Returns whether there are any.
 
-        Nor must extensions: they are said first or not at all. A DISCONNECT can answer a peer about any topic; only ours are kept.
+        Gossip and messages are not sent again, nor are extensions, which count only in a first RPC. Of DISCONNECTs, only those about our
+        own topics are kept: others answer peers that may name any topic.
 
         Args:
             is_joined: Whether we are in a topic now.
@@ -312,12 +315,12 @@ class Draft:
         return bool(self.subscriptions or self.graft or self.prune or self.choke or self.overlay)
 
     def add_retry(self, failed: Draft, is_joined: Callable[[Topic], bool], is_grafted: Callable[[Topic], bool]) -> None:
-        """Take in what an earlier RPC failed to say, as far as it still holds.
+        """Add the parts of dropped RPCs that still hold.
 
         Args:
             failed: Made by `add_failed`.
             is_joined: Whether we are in a topic now.
-            is_grafted: Whether the peer is in our mesh of a topic now, or is or may soon be our neighbour in its overlay.
+            is_grafted: Whether the peer is in our mesh of a topic now, or in episub a neighbour or asked to become one.
         """
         for topic in failed.subscriptions:
             self.subscriptions[topic] = is_joined(topic)
@@ -333,7 +336,7 @@ class Draft:
         self.overlay += [said for said in failed.overlay if said not in self.overlay and not is_grafted(said.topic)]
 
     def to_rpc(self, messages: tuple[Message, ...] = ()) -> Rpc | None:
-        """Build the RPC; None when there is nothing to say."""
+        """Build the RPC; None when there is nothing to send."""
         control = None
         if self.ihave or self.iwant or self.graft or self.prune or self.idontwant or self.choke or self.extensions is not None:
             choke, unchoke = self._choked() if self.choke else ((), ())

@@ -1,4 +1,4 @@
-"""The seen cache: which messages came in the last two minutes, and what became of those that matter still."""
+"""The seen cache: the messages of the last two minutes, with the verdict and sources of those whose further copies matter."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _GENERATIONS = 8
 
 
 class Held:
-    """A message that is being validated, was ignored, or whose copies still count for somebody's score.
+    """A message that is being validated, was ignored, or whose further copies affect a score.
 
     Attributes:
         message: None once the verdict is in.
-        source: The peer that brought the first copy; None for our own.
+        source: The peer that brought the first copy; None for a message of our own.
         sources: Peers that brought further copies, in order, each once; bounded by `sources_max`.
         outcome: None while it is being validated.
-        validated_at: Seconds, when the verdict came.
+        validated_at: When the verdict came, in seconds of the driver's clock.
         hops: As in the RPC that brought the first copy.
     """
 
@@ -35,20 +35,19 @@ class Held:
         self.hops = 0
 
     def settle(self, outcome: Outcome, now: float) -> None:
-        """Note the verdict and let go of the message."""
+        """Note the verdict and drop the message itself."""
         self.message, self.outcome, self.validated_at = None, outcome, now
 
 
 class Seen:
     """Remember ids for `ttl_s` after they were first seen, at most `size_max` of them.
 
-    Ids are kept in eight generations and forgotten a generation at a time, so that remembering costs a dict entry and a list
-    entry each and no clock is stored: an id lives for `ttl_s` to 9/8 × `ttl_s`, or until `size_max` newer ones came (7/8 of it
-    at least).
+    Ids are kept in eight generations and forgotten a generation at a time, so an id costs a dict entry and a list entry and stores no
+    time. It lives for `ttl_s` to 9/8 × `ttl_s`, or until at least 7/8 × `size_max` newer ids came.
 
     Attributes:
-        entries: Id → what is held for it, mostly None. Read it directly; add through `add`.
-        due: Seconds at which `expire` has something to do.
+        entries: Maps each id to what is held for it, mostly None. Read it directly; write with `add`.
+        due: The time, in seconds, from which `expire` has something to do.
     """
 
     __slots__ = ("_closed", "_current", "_generation_max", "_span_s", "_ttl_s", "due", "entries", "size_max")
@@ -64,7 +63,7 @@ class Seen:
         self._closed: deque[tuple[float, list[MessageId]]] = deque()
 
     def add(self, message_id: MessageId, held: Held | None, now: float) -> None:
-        """Remember an id, or what is held for one that is remembered. O(1) amortised."""
+        """Remember an id; for a remembered one, only replace what is held for it. O(1) amortised."""
         if now >= self.due:
             self.expire(now)
         is_known = message_id in self.entries
@@ -76,10 +75,10 @@ class Seen:
             self.expire(now, close=True)
 
     def expire(self, now: float, *, close: bool = False) -> None:
-        """Forget what is too old or too much.
+        """Forget generations that are too old, or beyond `size_max`.
 
         Args:
-            close: Begin a new generation although the current one's span is not over.
+            close: Begin a new generation even if the current one's span is not over.
         """
         closed, entries = self._closed, self.entries
         if close or now >= self.due:

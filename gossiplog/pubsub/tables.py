@@ -1,6 +1,6 @@
-"""Dataclasses from tables, as TOML files have them, strictly: an unknown key, a wrong type and a broken rule are errors that name the key.
+"""Parameter dataclasses from TOML tables, read strictly: errors for unknown keys, wrong types and broken rules name the key.
 
-What a table leaves out has the value of the parameters that it is laid over; `score = false` switches scoring off.
+A key that a table leaves out keeps the value of the parameters underneath; `score = false` switches scoring off.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _SAID = {int: "a whole number", float: "a number", bool: "true or false", str: "
 
 
 class TableError(LocalProtocolError):
-    """A table is wrong; the message begins with the path of the wrong key."""
+    """A table is wrong. The message begins with the path of the wrong key."""
 
 
 def overlaid(base: P, table: object, path: str) -> P:
     """Return parameters with some of their values replaced.
 
     Args:
-        base: What the table leaves out; a dataclass of parameters, with others in it.
-        table: Values by name; nested parameters are tables in it.
-        path: What the table is called in errors, such as `params.gossipsub`.
+        base: The parameters to change, a dataclass that may hold others.
+        table: The new values by name; nested parameters are nested tables.
+        path: The table's name in errors, such as `params.gossipsub`.
 
     Raises:
         LocalProtocolError: A key is unknown, a value of the wrong type, or the whole breaks one of the parameters' own rules.
@@ -37,12 +37,12 @@ def overlaid(base: P, table: object, path: str) -> P:
 
 
 def from_table(cls: type[P], table: object, path: str, values: Mapping[str, Any] = MappingProxyType({})) -> P:
-    """Build a dataclass from a table, field by field; one that is not compared is no key.
+    """Build a dataclass from a table. Fields with `compare=False` cannot be set.
 
-    Whole numbers are taken as floats; nothing else is converted. Of several dataclasses in an array, `kind` names one.
+    An integer is accepted for a float; nothing else is converted. Where several dataclasses are possible, the key `kind` names one.
 
     Args:
-        values: What the table leaves out; what is missing here too has its default.
+        values: The values of keys that the table leaves out; a key missing here too gets its default.
 
     Raises:
         LocalProtocolError: As `overlaid`, or a field without a default is missing.
@@ -69,7 +69,7 @@ def from_table(cls: type[P], table: object, path: str, values: Mapping[str, Any]
 
 
 def as_toml(params: Any) -> str:
-    """Write parameters as `overlaid` reads them; what is None or empty is written as a comment."""
+    """Write parameters as `overlaid` reads them; a parameter that is None is written as a comment."""
     return "\n".join(_lines(params, "")) + "\n"
 
 

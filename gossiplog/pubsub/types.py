@@ -9,24 +9,23 @@ from ..codec.base58 import decode_base58, encode_base58
 from ..errors import DecodeError
 
 PeerId = NewType("PeerId", str)
-"""Who a peer is. On a libp2p network the base58 text of its peer id.
+"""A peer's identity; on a libp2p network the base58 text of its peer id.
 
-Routers only hash, compare for equality and pass on; a driver that has no wire (the simulator) may use any hashable value that
-hashes to the same number in every process, such as a small integer.
+Routers only hash it, compare it for equality and pass it on. A driver without a wire (the simulator) may use any value that hashes to the
+same number in every process, such as a small integer.
 """
 
 Topic = NewType("Topic", str)
 """A topic's name: UTF-8, 1 to `WireLimits.topic_bytes_max` bytes."""
 
 MessageId = NewType("MessageId", bytes)
-"""A message's id, `hash_data` of its data for logs, 1 to `WireLimits.id_bytes_max` bytes. Never read from a message's sender."""
+"""A message's id: 1 to `WireLimits.id_bytes_max` bytes, for logs `hash_data` of the data. It is computed, never taken from the sender."""
 
 TimerToken = NewType("TimerToken", str)
-"""Which of a router's timers; a router has a handful of them and never makes one up from what a peer said."""
-
+"""The name of one of a router's few timers; never made from a peer's input."""
 
 PEER_ID_BYTES_MAX = 64
-"""An Ed25519 id has 38 bytes, a hashed one 34. Base58 takes quadratic time, so longer ones are refused."""
+"""An Ed25519 peer id has 38 bytes, a hashed one 34. Longer ones are refused because base58 takes quadratic time."""
 
 
 def hash_data(data: bytes) -> MessageId:
@@ -38,7 +37,7 @@ def peer_id_text(data: bytes) -> str:
     """Return the text of a peer id of 1 to 64 bytes.
 
     Raises:
-        DecodeError: There are more, or none.
+        DecodeError: `data` has another length.
     """
     if not 1 <= len(data) <= PEER_ID_BYTES_MAX:
         raise DecodeError(f"a peer id of {len(data)} bytes, expected 1 to {PEER_ID_BYTES_MAX}")
@@ -49,7 +48,7 @@ def peer_id_bytes(text: str) -> bytes:
     """Return the bytes that `peer_id_text` wrote.
 
     Raises:
-        DecodeError: It is not base58, or of no bytes or more than 64.
+        DecodeError: The text is not base58, or does not stand for 1 to 64 bytes.
     """
     if not 1 <= len(text) <= 2 * PEER_ID_BYTES_MAX:
         raise DecodeError(f"a peer id of {len(text)} characters")

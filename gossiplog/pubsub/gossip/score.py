@@ -14,12 +14,12 @@ from ..types import PeerId, Topic
 
 
 class Scoring:
-    """What the router's parts ask about a peer's score. This keeps none: every score is 0, which is above or at every threshold."""
+    """The interface to peer scores, for a router without any: every score is 0, and so are the thresholds."""
 
     thresholds = Thresholds(gossip=0, publish=0, graylist=0, accept_px=0, opportunistic_graft=0)
 
     def of(self, peer: PeerId) -> float:
-        """The score; 0 for an unknown peer."""
+        """Return a peer's score; 0 for an unknown peer."""
         return 0.0
 
     def penalise(self, peer: PeerId, count: int) -> None:
@@ -29,14 +29,14 @@ class Scoring:
         """Count an invalid message (P4)."""
 
     def is_silent(self, peer: PeerId, topic: Topic) -> bool:
-        """Whether a peer that is in our mesh for long enough has brought nothing of late."""
+        """Whether a peer that has been in our mesh for long enough has brought nothing lately."""
         return False
 
     def graft(self, peer: PeerId, topic: Topic, now: float) -> None:
-        """The peer came into our mesh."""
+        """Note that the peer joined our mesh."""
 
     def prune(self, peer: PeerId, topic: Topic) -> None:
-        """The peer left our mesh."""
+        """Note that the peer left our mesh."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,10 +65,10 @@ class _Stats:
 
 
 class PeerScores(Scoring):
-    """Keep the counters and give the scores.
+    """Keeps the counters and computes the scores.
 
-    A score is cached: what lowers it shows at once, what raises it (P1, P2, P3) at the next decay, at most `decay_interval_s`
-    later. So a message costs no more than an addition.
+    Scores are cached. A penalty takes effect at once; a rise (P1, P2, P3) at the next decay, at most `decay_interval_s` later. So a
+    message costs no more than an addition.
     """
 
     def __init__(self, params: ScoreParams) -> None:
@@ -83,7 +83,7 @@ class PeerScores(Scoring):
     # Asking
 
     def of(self, peer: PeerId) -> float:
-        """The score, up to date but for what rose since the last decay; 0 for an unknown peer."""
+        """Return the score, without rises since the last decay; 0 for an unknown peer."""
         stats = self._peers.get(peer)
         if stats is None:
             return 0.0
@@ -93,18 +93,18 @@ class PeerScores(Scoring):
         return stats.cached
 
     def parts(self, peer: PeerId) -> ScoreParts:
-        """The score now, with its parts. O(topics)."""
+        """Compute the score as of now, with its parts. O(topics)."""
         stats = self._peers.get(peer)
         return ScoreParts() if stats is None else self._compute(stats)
 
     def retained(self) -> int:
-        """How many disconnected peers are remembered."""
+        """Return how many disconnected peers are remembered."""
         return self._retained
 
     # Connections
 
     def connect(self, peer: PeerId, address: str | None) -> None:
-        """A peer is there, maybe again."""
+        """Note a peer that connected; its remembered score is taken up again."""
         stats = self._peers.get(peer)
         if stats is None:
             self._peers[peer] = stats = _Stats()
@@ -115,7 +115,7 @@ class PeerScores(Scoring):
         stats.is_stale = True
 
     def disconnect(self, peer: PeerId, now: float) -> None:
-        """A peer has gone; what it did is kept for `retain_s`, unless its score is positive."""
+        """Note a peer that disconnected; its counters are kept for `retain_s` unless its score is positive."""
         stats = self._peers[peer]
         params = self._params
         if self._compute(stats).total > 0:
@@ -126,7 +126,7 @@ class PeerScores(Scoring):
             self._end_mesh(topic, counts)
         stats.is_stale = True
         stats.expires_at = now + params.retain_s
-        del self._peers[peer]  # to the end: the retained ones stand in the order of leaving
+        del self._peers[peer]  # then re-inserted at the end: retained peers are in the order of leaving
         self._peers[peer] = stats
         self._retained += 1
         if self._retained > params.retained_max:
@@ -166,7 +166,7 @@ class PeerScores(Scoring):
     # The mesh
 
     def graft(self, peer: PeerId, topic: Topic, now: float) -> None:
-        """The peer came into our mesh: P1 and P3 begin."""
+        """Note that the peer joined our mesh: P1 and P3 begin."""
         counts = self._counts(peer, topic)
         if counts is not None:
             counts.grafted_at = now
@@ -174,7 +174,7 @@ class PeerScores(Scoring):
             counts.is_active = False
 
     def prune(self, peer: PeerId, topic: Topic) -> None:
-        """The peer left our mesh: P3's deficit stays as P3b."""
+        """Note that the peer left our mesh: P3's deficit stays as P3b."""
         counts = self._counts(peer, topic)
         if counts is not None:
             self._end_mesh(topic, counts)
@@ -190,7 +190,7 @@ class PeerScores(Scoring):
         counts.is_active = False
 
     def is_silent(self, peer: PeerId, topic: Topic) -> bool:
-        """Whether P3 would count for a peer, and not one message that it brought does."""
+        """Whether a peer is in our mesh for longer than P3's activation time, and its counters of deliveries have decayed to 0."""
         stats = self._peers.get(peer)
         counts = None if stats is None else stats.topics.get(topic)
         return counts is not None and counts.is_active and not counts.first_deliveries and not counts.mesh_deliveries
@@ -198,12 +198,12 @@ class PeerScores(Scoring):
     # Messages
 
     def counts_copies(self, topic: Topic) -> bool:
-        """Whether further copies of a message matter in the topic: P3 or P3b is on."""
+        """Whether further copies of a message count in the topic: P3 or P3b is on."""
         params = self._topic_params(topic)
         return params is not None and (params.mesh_deliveries_weight < 0 or params.mesh_failure_weight < 0)
 
     def deliver_first(self, peer: PeerId, topic: Topic) -> None:
-        """The peer brought the first copy of a message that was accepted (P2, P3)."""
+        """Credit the peer for the first copy of an accepted message (P2, P3)."""
         params = self._topic_params(topic)
         if params is None or (counts := self._counts(peer, topic)) is None:
             return
@@ -212,7 +212,7 @@ class PeerScores(Scoring):
             counts.mesh_deliveries = min(counts.mesh_deliveries + 1, params.mesh_deliveries_cap)
 
     def deliver_again(self, peer: PeerId, topic: Topic, late_s: float) -> None:
-        """The peer brought a further copy, `late_s` after the first was accepted, ≤ 0: before (P3)."""
+        """Credit the peer for a further copy that came `late_s` after the first was accepted; 0 or less if before (P3)."""
         params = self._topic_params(topic)
         if params is None or late_s > params.mesh_deliveries_window_s or (counts := self._counts(peer, topic)) is None:
             return
@@ -220,7 +220,7 @@ class PeerScores(Scoring):
             counts.mesh_deliveries = min(counts.mesh_deliveries + 1, params.mesh_deliveries_cap)
 
     def reject(self, peer: PeerId, topic: Topic) -> None:
-        """The peer brought a copy of a message that was rejected (P4)."""
+        """Penalise the peer for a copy of a rejected message (P4)."""
         counts = self._counts(peer, topic)
         if counts is not None:
             counts.invalid_messages += 1
@@ -236,16 +236,16 @@ class PeerScores(Scoring):
             stats.is_stale = True
 
     def set_app(self, peer: PeerId, value: float) -> None:
-        """Set the application's own score (P5) of a peer that is known."""
+        """Set the application's own score (P5) of a known peer."""
         stats = self._peers.get(peer)
         if stats is not None:
             stats.app = value
             stats.is_stale = True
 
     def decay(self, now: float) -> None:
-        """Decay every counter by the intervals that have passed, count mesh time, forget peers retained long enough. O(peers × topics).
+        """Decay every counter, update mesh times, forget peers retained for `retain_s`. O(peers × topics).
 
-        The intervals are counted by the clock, not by the calls, so a heartbeat that is no divisor of the interval decays as much.
+        Decays as often as `decay_interval_s` has passed by the clock, however often it is called.
         """
         interval_s = self._params.decay_interval_s
         if self._decay_at is None:

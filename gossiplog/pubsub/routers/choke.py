@@ -1,8 +1,8 @@
-"""Choke: gossipsub that tells mesh peers whose copies come late to announce messages instead of pushing them.
+"""Choke: gossipsub that asks mesh peers whose copies come late to announce messages instead of pushing them.
 
-A link that is choked stays in the mesh and costs announcements only, so that redundancy falls without a smaller mesh. Each
-decision chokes at most one link, the one whose copies come last on average, and unchokes at most one that would be faster than
-one of those left.
+A choked link stays in the mesh and carries only announcements, so redundancy falls while the mesh keeps its size. Each decision chokes
+at most one link per topic, the one whose copies come last on average, and unchokes at most one, a choked link that is faster than the
+slowest unchoked one.
 
 Source: vyzo/gerbil-simsub, `simsub/episub.ss` ("episub (gossipsub/v1.2) experiments"), its default strategy "order-avg".
 """
@@ -23,7 +23,7 @@ from .gossipsub import Gossipsub
 
 @dataclass(slots=True, eq=False)
 class _Samples:
-    """In what place a peer's copies came."""
+    """The places in which a peer's copies came: how many, and their sum. The first copy of a message has place 0."""
 
     count: int = 0
     places: int = 0
@@ -34,7 +34,7 @@ class Choke(Gossipsub):
 
     Attributes:
         choked_by_us: For each topic the mesh peers that we asked to announce.
-        choked: For each topic the mesh peers that asked us to.
+        choked: For each topic the mesh peers that asked us to announce.
     """
 
     name = "choke"
@@ -131,7 +131,7 @@ class Choke(Gossipsub):
         ours = self.choked_by_us.get(topic, {})
         if peer in ours:
             del ours[peer]
-            # If that was decided in this same heartbeat, it is not to be said: a PRUNE says enough.
+            # A CHOKE decided in this same heartbeat need not be sent: the link gets a PRUNE.
             self.draft(peer).choke.pop(topic, None)
         if ours and len(self.mesh.links[topic]) - len(ours) < self.choke_params.D_choke:
             self._unchoke(topic, choose(list(ours), 1, self.rng)[0])

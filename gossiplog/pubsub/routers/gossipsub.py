@@ -22,7 +22,7 @@ from .meshsub import Meshsub
 
 
 class Gossipsub(Meshsub):
-    """The router that forwards along a mesh and gossips to the others.
+    """The router that forwards along a mesh and sends gossip to other peers of the topic.
 
     Attributes:
         scores: Peer scores; None when they are off.
@@ -90,7 +90,7 @@ class Gossipsub(Meshsub):
         self.gossip.fulfil(message.id)
 
     def _on_publishing(self, message: Message) -> None:
-        self.gossip.fulfil(message.id)  # it may have been asked for, and came by another way than pubsub
+        self.gossip.fulfil(message.id)  # the message may have been promised, and come outside of pubsub
         peers = self.gossip.idontwant_peers(message, None, self.mesh.links.get(message.topic, {}))
         if peers:
             self.out.append(SendRpc(peers, Rpc(control=Control(idontwant=(message.id,))), True))
@@ -102,7 +102,7 @@ class Gossipsub(Meshsub):
         if held is None:
             return
         if held.outcome is Outcome.REJECT and scores is not None:
-            scores.reject(peer.id, held.topic)  # each time: a peer that replays what is invalid goes on offending
+            scores.reject(peer.id, held.topic)  # for every copy: replaying an invalid message is an offence each time
         elif self._note_source(held, message, peer) and held.outcome is Outcome.ACCEPT and scores is not None:
             scores.deliver_again(peer.id, held.topic, self.now - held.validated_at)
 
@@ -152,7 +152,7 @@ class Gossipsub(Meshsub):
         gossip.mcache.shift()
 
     def _pushed(self, topic: Topic) -> dict[PeerId, Peer]:
-        """Mesh peers that are sent whole messages, and so no gossip."""
+        """The mesh peers that are sent whole messages, and therefore no gossip."""
         return self.mesh.links[topic]
 
     # Introspection

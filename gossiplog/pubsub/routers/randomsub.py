@@ -17,7 +17,7 @@ from ..types import PeerId
 
 
 class Randomsub(PubSub):
-    """The router that draws D peers for every message; floodsub peers are sent everything beside them, as in go."""
+    """The router that draws D peers for every message; floodsub peers are also sent every message, as in go-libp2p-pubsub."""
 
     name = "randomsub"
 
@@ -26,7 +26,7 @@ class Randomsub(PubSub):
         self.params = params
 
     def _draw(self, message: Message, source: PeerId | None) -> tuple[list[PeerId], list[PeerId]]:
-        """Floodsub peers, and the draw among the others."""
+        """Return the floodsub peers, and up to D drawn from the others."""
         flood: list[PeerId] = []
         others: list[PeerId] = []
         for peer in self.topics.get(message.topic, {}).values():

@@ -1,1 +1,1 @@
-"""RPCs as bytes, within limits, and strictly back."""
+"""RPCs as bytes: encoded within limits, and decoded strictly."""

@@ -41,11 +41,11 @@ _TYPES: tuple[type[rpc.OverlayMessage], ...] = (
 )
 _KINDS = {cls: number for number, cls in enumerate(_TYPES, 1)}
 _NAMES = {cls: tuple((row.name, "neighbor" if row.name == "kind" else row.name) for row in fields(cls)) for cls in _TYPES}
-"""For each message the names of what it says, and of the schema's fields for that."""
+"""For each message the pairs of its own field names and the schema's."""
 
 
 def encode_overlay(message: rpc.OverlayMessage) -> dict[str, Any]:
-    """A message as the schema's dict."""
+    """Return a message as a dict of the schema `OVERLAY`."""
     values: dict[str, Any] = {"kind": _KINDS[type(message)]}
     for name, field in _NAMES[type(message)]:
         said = getattr(message, name)
@@ -65,7 +65,7 @@ def encode_overlay(message: rpc.OverlayMessage) -> dict[str, Any]:
 def decode_overlay(
     values: dict[str, Any], to_topic: Callable[[str], Topic], to_ids: Callable[[list[bytes]], tuple[MessageId, ...]]
 ) -> rpc.OverlayMessage:
-    """The message of a dict.
+    """Return the message of a dict of the schema `OVERLAY`.
 
     Raises:
         DecodeError: The kind is unknown, or a peer id, topic or message id is out of its limits.

@@ -1,17 +1,16 @@
-"""RPCs as bytes: the protobuf of pubsub, and its limits; `split.py` cuts what is too large for one frame.
+"""RPCs as bytes: pubsub's protobuf and its limits. `split.py` cuts RPCs that are too large for one frame.
 
-Choke's and episub's messages travel in one extension field of RPC, whose number lies above 0x200000 as the specification asks of
-experiments; other implementations skip it.
+The messages of choke and episub travel in one extension field of RPC. Its number lies above 0x200000, as the specification asks of
+experiments, so other implementations skip it.
 
-Of the signature policies of libp2p this is StrictNoSign, as entries are signed themselves: a message has no author, sequence number,
-signature or key, one that has any is refused, and its id is made from its data.
+The signature policy is libp2p's StrictNoSign, because entries are signed themselves: a message has no author, sequence number,
+signature or key, a message with any of them is refused, and the id is made from the data.
 
 Source: docs/spec/pubsub.md, "Protobuf", "Extensions"; gossipsub v1.0 to v1.3, `rpc.proto` and `extensions.proto`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,15 +44,15 @@ _MESSAGE = Schema(
 )
 _OF_POLICIES = ("from", "seqno", "signature", "key")
 SIGNED = "signed or with an author, sequence number or key, and logs take none that are (StrictNoSign)"
-"""Why a message is refused."""
+"""The reason given for a refused message."""
 _PEERS_MAX = 16
-"""Peers offered in one PRUNE that are read, as many as routers offer."""
+"""Offered peers that are read of one PRUNE; routers offer no more."""
 _REPEATS_OF_ONE_OFFENCE = 16
 _PEER_INFO = Schema("PeerInfo", Field(1, "peerID", Kind.BYTES, optional=True), Field(2, "signedPeerRecord", Kind.BYTES, optional=True))
 _PRUNE = Schema(
     "ControlPrune",
     Field(1, "topicID", Kind.STRING, optional=True),
-    Field(2, "peers", Kind.BYTES, repeated=True, repeated_max=256),  # each a PeerInfo, read only where it is heeded
+    Field(2, "peers", Kind.BYTES, repeated=True, repeated_max=256),  # each a PeerInfo; only the first `_PEERS_MAX` are decoded
     Field(3, "backoff", Kind.UINT64, optional=True),
 )
 _TEST_FIELD = 6_492_434
@@ -84,21 +83,22 @@ RPC = Schema(
 )
 _FRAME_PREFIX_MAX = 4
 _WRAPPING_BYTES_MAX = 2_048
-"""What a message's fields and frame take beside its data, generously: nothing smaller by this needs to be weighed."""
+"""A generous bound of the bytes that fields and frame add to a message's data; if even these fit, the exact size need not be computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class WireLimits:
-    """What a frame may hold.
+    """The limits of frames, in bytes unless said otherwise.
 
     Attributes:
-        out_bytes_max: Of a frame that we send, its prefix included. rust-libp2p 0.57 counts with a frame what it has read of the next ones,
-            up to 8 KiB, and ends the stream if both together are more than 64 KiB; go-libp2p takes 1 MiB.
-        out_control_bytes_max: Of the control in a frame that we send; subscriptions count, as they do with rust-libp2p.
-        out_messages_max: Messages in a frame that we send.
-        in_bytes_max: Of a frame that is read, without its prefix; checked before anything is decoded.
-        topic_bytes_max: Of a topic's name in UTF-8.
-        record_bytes_max: Of a signed peer record.
+        out_bytes_max: A frame that we send, its prefix included. rust-libp2p 0.57 also counts bytes of the next frames that it has already
+            read, up to 8 KiB, and ends the stream at more than 64 KiB in total; go-libp2p accepts 1 MiB.
+        out_control_bytes_max: The control in a frame that we send; subscriptions count as control, as they do in rust-libp2p.
+        out_messages_max: The number of messages in a frame that we send.
+        in_bytes_max: A frame that we read, without its prefix; checked before anything is decoded.
+        topic_bytes_max: A topic's name in UTF-8.
+        id_bytes_max: A message id; at least 1.
+        record_bytes_max: A signed peer record.
     """
 
     out_bytes_max: int = 56 * 1024
@@ -112,12 +112,12 @@ class WireLimits:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """An RPC, and what was left out of it.
+    """A decoded RPC, and the faults found in it.
 
     Attributes:
-        rpc: Without the refused messages, and with each topic grafted or pruned once.
+        rpc: The RPC without the refused messages, and with at most one GRAFT and one PRUNE per topic.
         refused: The topics of messages that are `SIGNED`, for `RpcReceived.refused`.
-        offences: For `RpcReceived.offences`: one for every sixteen GRAFTs and PRUNEs that said again what the RPC had said.
+        offences: For `RpcReceived.offences`: one for every sixteen GRAFTs and PRUNEs that repeat a topic.
     """
 
     rpc: Rpc
@@ -127,30 +127,25 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """Encode and decode."""
+    """Encodes and decodes RPCs within limits."""
 
     limits: WireLimits = field(default_factory=WireLimits)
 
     def encode(self, rpc: Rpc) -> list[bytes]:
-        """Return the frames of an RPC, each with its length prefix and within the limits; one, as a rule.
+        """Return the frames of an RPC, usually one, each with its length prefix and within the limits.
 
-        A single message that is too large for a frame of its own is left out, which `fits` tells beforehand.
+        A message that is too large for a frame of its own is left out; `fits` tells beforehand.
         """
-        body = _encode(rpc)
+        limits, body = self.limits, _encode(rpc)
         if self._is_within(rpc, len(body)):
             return [encode_frame(body)]
-        return [encode_frame(_encode(part)) for part in self.split(rpc)]
+        room = Room(limits.out_bytes_max - _FRAME_PREFIX_MAX, limits.out_control_bytes_max, limits.out_messages_max)
+        return [encode_frame(_encode(part)) for part in split(rpc, room, _weigh)]
 
     def fits(self, message: Message) -> bool:
-        """Whether a message can be sent at all."""
+        """Whether a message fits into a frame."""
         room = self.limits.out_bytes_max - _FRAME_PREFIX_MAX
         return len(message.data) + _WRAPPING_BYTES_MAX <= room or _weigh(Rpc((message,))) <= room
-
-    def split(self, rpc: Rpc) -> Iterator[Rpc]:
-        """Cut an RPC into ones that are within the limits, in order, each as full as it gets."""
-        limits = self.limits
-        most = limits.out_bytes_max - _FRAME_PREFIX_MAX
-        return split(rpc, Room(most, limits.out_control_bytes_max, limits.out_messages_max), _weigh)
 
     def _is_within(self, rpc: Rpc, size: int) -> bool:
         limits = self.limits
@@ -161,10 +156,10 @@ class Wire:
         return _weigh(Rpc(subscriptions=rpc.subscriptions, control=rpc.control)) <= limits.out_control_bytes_max
 
     def decode(self, body: bytes) -> Decoded:
-        """Read the body of one frame. Messages that are signed are left out and counted.
+        """Decode the body of one frame. Signed messages are left out of the RPC and listed in `refused`.
 
         Raises:
-            DecodeError: It is too long, no RPC, or breaks a limit.
+            DecodeError: The body is too long, no RPC, or breaks a limit.
         """
         if len(body) > self.limits.in_bytes_max:
             raise DecodeError(f"an rpc of {len(body)} bytes, at most {self.limits.in_bytes_max} are allowed")
@@ -187,10 +182,10 @@ class Wire:
         return Decoded(rpc, tuple(refused), _repeats(values["control"]) // _REPEATS_OF_ONE_OFFENCE)
 
     def decode_usual(self, body: bytes) -> Message | None:
-        """Read the body of one frame that is one message and nothing else; None for any other.
+        """Decode a body that holds one message and nothing else; None for any other body.
 
         Raises:
-            DecodeError: Its topic breaks a limit.
+            DecodeError: The topic breaks a limit.
         """
         usual = read_usual(body)
         return None if usual is None else Message.of(self._topic(usual[1]), usual[0])
@@ -236,19 +231,17 @@ class Wire:
 
 
 def _weigh(rpc: Rpc) -> int:
-    """How many bytes an RPC's body takes."""
+    """Return the bytes that an RPC's body takes."""
     return len(_encode(rpc))
 
 
 def _encode(rpc: Rpc) -> bytes:
-    """An RPC's body."""
     if len(rpc.messages) == 1 and rpc.control is None and not (rpc.subscriptions or rpc.overlay or rpc.hops):
         return write_usual(rpc.messages[0])
     return RPC.encode(_to_values(rpc))
 
 
 def _to_values(rpc: Rpc) -> dict[str, Any]:
-    """An RPC as the schema's dicts."""
     values: dict[str, Any] = {
         "subscriptions": [{"subscribe": one.subscribe, "topicid": one.topic} for one in rpc.subscriptions],
         "publish": [{"data": message.data, "topic": message.topic} for message in rpc.messages],
@@ -278,25 +271,25 @@ def _prune_values(prune: Prune) -> dict[str, Any]:
 
 
 def _repeats(control: dict[str, Any] | None) -> int:
-    """How many GRAFTs and PRUNEs are of a topic that another one in the same RPC is of."""
+    """Count the GRAFTs and PRUNEs that repeat a topic within an RPC."""
     if control is None:
         return 0
     return sum(len(items) - len({item["topicID"] for item in items}) for items in (control["graft"], control["prune"]))
 
 
-# The RPC that nearly all are: one message without author or signature, and nothing else.
+# The usual RPC: one message without author or signature, and nothing else.
 #
 #     12 length { 12 length data  22 length topic }
 #
-# Most copies of a message are read for nothing but its id, so that reading is what they cost. This takes a third of the schemas' time;
-# whatever has another form, or another order of fields, is left to them. So a body that is read here is the one that would be written,
-# and is passed on as it is.
+# Most copies of a message are decoded only to find its id, so decoding is nearly all they cost. This path takes a third of the time that
+# the schemas take. Bodies of any other form, or with another order of fields, are left to the schemas. So a body that is read here is
+# exactly the one that `write_usual` would write, and can be passed on unchanged.
 
 _PUBLISH, _DATA, _TOPIC = 0x12, 0x12, 0x22
 
 
 def read_usual(body: bytes) -> tuple[bytes, str] | None:
-    """Return data and topic of a body in this form; None for any other. What is returned is what the schemas would read."""
+    """Return data and topic of a body of the usual form, the same that the schemas would read; None for any other body."""
     size = len(body)
     if size < 2 or body[0] != _PUBLISH:
         return None
@@ -317,14 +310,14 @@ def read_usual(body: bytes) -> tuple[bytes, str] | None:
 
 
 def write_usual(message: Message) -> bytes:
-    """Return the body that carries one message."""
+    """Return the body of the usual form for one message."""
     topic = message.topic.encode()
     inner = b"".join((b"\x12", encode_varint(len(message.data)), message.data, b"\x22", encode_varint(len(topic)), topic))
     return b"".join((b"\x12", encode_varint(len(inner)), inner))
 
 
 def _read_length(body: bytes, at: int) -> tuple[int, int]:
-    """Read a varint of at most three bytes; one that is longer than that or needs to be, or cut short, is more than the whole body."""
+    """Read a minimal varint of at most three bytes. For any other, return a length that exceeds the body, which no caller accepts."""
     value = shift = 0
     for byte in body[at : at + 3]:
         at += 1

@@ -1,4 +1,4 @@
-"""RPCs that go to many peers, or come from many, are encoded and decoded once."""
+"""Caches that encode an RPC for many peers, and decode one that many peers send, only once."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class _Encoded(NamedTuple):
     """An RPC as bytes.
 
     Attributes:
-        subject: The RPC, or its message if it is nothing else. The RPC; it is held, so that its identity stays unique.
-        data: Its frames, one after the other.
-        left_out: Messages that are too large for any frame.
+        subject: The RPC, or its message if the RPC holds nothing else. The reference keeps the object's `id()` unique.
+        data: The frames, one after the other.
+        left_out: The number of messages that are too large for any frame.
     """
 
     subject: Rpc | Message
@@ -29,7 +29,7 @@ class _Encoded(NamedTuple):
 
 
 class Encoder:
-    """Encodes each RPC once, for however many peers; the latest few are kept."""
+    """Encodes each RPC once, for any number of peers; keeps the latest 64, and at most 16 MiB."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
@@ -38,7 +38,7 @@ class Encoder:
         self._bytes = 0
 
     def encode(self, rpc: Rpc) -> tuple[bytes, int]:
-        """Return the frames of an RPC, one after the other, and how many of its messages are too large for any."""
+        """Return the frames of an RPC, one after the other, and how many of its messages are too large for any frame."""
         is_more = rpc.control or rpc.subscriptions or rpc.overlay or rpc.hops or rpc.is_test
         subject = rpc if is_more or len(rpc.messages) != 1 else rpc.messages[0]
         known = self._encoded.get(id(subject))
@@ -48,7 +48,7 @@ class Encoder:
         return known.data, known.left_out
 
     def on_read(self, message: Message, body: bytes) -> None:
-        """Pass a message on as it came, in a body that `Wire.decode_usual` read."""
+        """Keep the body that `Wire.decode_usual` read as the frame that passes the message on."""
         frame = encode_frame(body)
         if len(frame) <= self._frame_bytes_max:
             self._keep(_Encoded(message, frame, 0))
@@ -63,20 +63,20 @@ class Encoder:
 
 
 class Copies:
-    """Decodes RPCs that carry one message and nothing else; the latest are known by their bytes, of whichever peer further copies come.
+    """Decodes RPCs that hold one message and nothing else; a further copy, from any peer, is recognised by its bytes. Keeps the latest 256.
 
     Args:
-        encoder: Told of what is read, as it will be passed on.
+        encoder: Gets the bytes of each message, which will be passed on.
     """
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         self._known: dict[bytes, Rpc] = {}
         self.known = self._known.get
-        """Returns the RPC of a body that was read before, else None."""
+        """Return the RPC of a body that was read before, else None."""
 
     def read(self, body: bytes) -> Rpc | None:
-        """Read a body of at most 4 KiB that is not known; its RPC is that of each copy then. Returns None and raises as `decode_usual`."""
+        """Decode a body of at most 4 KiB that `known` does not have, and keep its RPC. Returns None, and raises, like `decode_usual`."""
         message = self._encoder.wire.decode_usual(body)
         if message is None:
             return None

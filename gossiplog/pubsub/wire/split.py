@@ -1,4 +1,4 @@
-"""Cutting an RPC into smaller ones, each of which other implementations take as one frame."""
+"""Cutting an RPC into smaller ones, each of which other implementations accept as one frame."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..rpc import Control, IHave, Prune, Rpc
 from ..types import MessageId
 
 _CHUNK_IDS = 512
-_SAID = [row.name for row in fields(Control) if row.name != "extensions"]
-"""All that control says several of."""
+_LISTS = [row.name for row in fields(Control) if row.name != "extensions"]
+"""The fields of control that are tuples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,12 @@ class Room:
 
 
 def split(rpc: Rpc, room: Room, weigh: Callable[[Rpc], int]) -> Iterator[Rpc]:
-    """Cut an RPC into ones that have room, in order, each as full as it gets.
+    """Cut an RPC into ones that fit into `room`, in order, each filled as far as possible.
 
-    A PRUNE that is too large loses peers that it offers. A single message that is larger than all the room is left out.
+    A PRUNE that is too large loses some of the peers that it offers. A message that is too large on its own is left out.
 
     Args:
-        weigh: Says how many bytes an RPC takes.
+        weigh: Returns the bytes that an RPC takes.
     """
     parts: list[Rpc] = []
     used = control_used = messages = 0
@@ -51,7 +51,7 @@ def split(rpc: Rpc, room: Room, weigh: Callable[[Rpc], int]) -> Iterator[Rpc]:
 
 
 def _atoms(rpc: Rpc, room: Room, weigh: Callable[[Rpc], int]) -> Iterator[Rpc]:
-    """The smallest RPCs that an RPC can be cut into, in its order; extensions go first, for they count in the first frame alone."""
+    """Yield the smallest RPCs that an RPC can be cut into, in order; extensions go first, as only the first frame may announce them."""
     if rpc.control is not None and rpc.control.extensions is not None:
         yield Rpc(control=Control(extensions=rpc.control.extensions))
     for subscription in rpc.subscriptions:
@@ -81,7 +81,7 @@ def _atoms(rpc: Rpc, room: Room, weigh: Callable[[Rpc], int]) -> Iterator[Rpc]:
 
 
 def _chunks(ids: tuple[MessageId, ...], room: Room) -> Iterator[tuple[MessageId, ...]]:
-    """Ids as many at a time as half of the room for control holds, whose other half is for their topic."""
+    """Yield ids in groups that fit into half of the room for control; the other half is for the topic."""
     if not ids:
         return
     longest = max(map(len, ids)) + 3
@@ -91,7 +91,7 @@ def _chunks(ids: tuple[MessageId, ...], room: Room) -> Iterator[tuple[MessageId,
 
 
 def _prune(prune: Prune, room: Room, weigh: Callable[[Rpc], int]) -> Rpc:
-    """A PRUNE with as many of its peers, the first ones, as there is room for."""
+    """Return a PRUNE that fits, halving the peers that it offers until it does."""
     most = min(room.bytes_max, room.control_bytes_max)
     whole = Rpc(control=Control(prune=(prune,)))
     peers = prune.peers
@@ -102,12 +102,12 @@ def _prune(prune: Prune, room: Room, weigh: Callable[[Rpc], int]) -> Rpc:
 
 
 def _merge(parts: list[Rpc]) -> Rpc:
-    """Put atoms back together. Never larger than they were one by one, since they share their wrappers."""
+    """Join atoms into one RPC. It is never larger than they were together, since they share their wrappers."""
     controls = [part.control for part in parts if part.control is not None]
     control = None
     if controls:
-        said = {name: tuple(chain.from_iterable(getattr(one, name) for one in controls)) for name in _SAID}
-        control = Control(**said, extensions=next((one.extensions for one in controls if one.extensions is not None), None))
+        joined = {name: tuple(chain.from_iterable(getattr(one, name) for one in controls)) for name in _LISTS}
+        control = Control(**joined, extensions=next((one.extensions for one in controls if one.extensions is not None), None))
     return Rpc(
         tuple(chain.from_iterable(part.messages for part in parts)),
         tuple(chain.from_iterable(part.subscriptions for part in parts)),
