@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -19,33 +19,20 @@ from ..store.sqlite.lock import WriterLock
 T = TypeVar("T")
 
 _DRAFTS = "drafts"
-_LOCK = "lock"
 _DRAFT = re.compile("[0-9a-f]{16}")
-_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
-_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 
 
 class Folder:
-    """Objects as files. A file is first written in `<publisher>/drafts`, and renamed when it is whole.
-
-    Attributes:
-        only: The one publisher that is read; None for all.
-        has_locks: True.
-        is_read_only: False.
-    """
+    """Objects as files. A file is first written in `<publisher>/drafts`, and renamed when it is whole. See `Storage`."""
 
     has_locks = True
     is_read_only = False
 
     def __init__(self, root: Path, only: str | None = None) -> None:
         self.root = root
+        self.url = str(root)
         self.only = only
         self._written: set[Path] = set()
-
-    @property
-    def url(self) -> str:
-        """The folder's path."""
-        return str(self.root)
 
     async def read(self, path: str, offset: int, length: int) -> tuple[bytes, int] | None:
         """See `Storage`. Only plain files are read, not pipes or devices."""
@@ -56,9 +43,9 @@ class Folder:
         await _in_thread(self.root / path, lambda: self._write(path, data))
 
     async def flush(self) -> None:
-        """See `Storage`: flushes each file, and each folder with a new name in it."""
+        """See `Storage`. Flushes the files written since the last call, and the folders above them."""
         written, self._written = self._written, set()
-        await _in_thread(self.root, lambda: _flush(self.root, written))
+        await _in_thread(self.root, lambda: self._flush(written))
 
     async def swap(self, path: str, data: bytes, expected: bytes | None) -> bool:
         """See `Storage`. The lock keeps others out between the check and the write."""
@@ -68,7 +55,7 @@ class Folder:
             if (None if found is None else found[0]) != expected:
                 return False
             self._write(path, data)
-            _flush(self.root, {self.root / path})
+            self._flush([self.root / path])
             return True
 
         return await _in_thread(self.root / path, replace)
@@ -78,12 +65,11 @@ class Folder:
 
         def look() -> tuple[list[str], list[str]]:
             try:
-                with os.scandir(self.root / path) as found:
-                    # Unlike an entry's own is_dir, this is False for a link that leads nowhere or to itself.
-                    entries = [(entry.name, Path(entry.path).is_dir()) for entry in found]
+                # Unlike the is_dir of os.scandir's entries, this is False for a link that leads nowhere or to itself.
+                entries = [(entry.name, entry.is_dir()) for entry in sorted((self.root / path).iterdir())]
             except FileNotFoundError:
                 return [], []
-            return sorted(name for name, is_folder in entries if is_folder), sorted(name for name, is_folder in entries if not is_folder)
+            return [name for name, is_folder in entries if is_folder], [name for name, is_folder in entries if not is_folder]
 
         return await _in_thread(self.root / path, look)
 
@@ -112,6 +98,14 @@ class Folder:
         replace_file(self.root / path, data, draft=draft, is_durable=False)
         self._written.add(self.root / path)
 
+    def _flush(self, written: Iterable[Path]) -> None:
+        folders = set[Path]()
+        for path in written:
+            _sync(path)
+            folders.update(each for each in path.parents if each.is_relative_to(self.root))
+        for folder in folders:
+            _sync(folder)
+
 
 async def _in_thread(path: Path, function: Callable[[], T]) -> T:
     try:
@@ -128,33 +122,23 @@ def read_plain(path: Path, offset: int, length: int) -> tuple[bytes, int] | None
         OSError: It cannot be read.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | _NONBLOCK | _CLOEXEC)
+        # Without O_NONBLOCK, opening a pipe waits for somebody to write.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise BucketError(f"{path} is no plain file")
-        parts = []
-        while length > 0 and (part := os.pread(descriptor, min(length, 1 << 24), offset)):
-            parts.append(part)
-            offset, length = offset + len(part), length - len(part)
-        return b"".join(parts), status.st_size
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            file.seek(offset)
+            return file.read(length), status.st_size
     finally:
         os.close(descriptor)
 
 
-def _flush(root: Path, written: set[Path]) -> None:
-    folders = set[Path]()
-    for path in written:
-        _sync(path)
-        folders.update(each for each in path.parents if each.is_relative_to(root))
-    for folder in folders:
-        _sync(folder)
-
-
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | _CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -162,13 +146,13 @@ def _sync(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes, *, draft: Path | None = None, is_durable: bool = True) -> None:
-    """Put a file in the place of another, as a whole; its folder is made if necessary.
+    """Write a file as a whole, in the place of any there was; its folder is made if necessary.
 
     Args:
-        draft: What it is called before it is whole; None for a hidden name in the same folder.
+        draft: Its path until it is whole; None for a hidden name in the same folder.
 
     Raises:
-        OSError: It cannot be written; what was there stays.
+        OSError: It cannot be written; the old file stays.
     """
     draft = draft or path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -188,12 +172,12 @@ def replace_file(path: Path, data: bytes, *, draft: Path | None = None, is_durab
 def _lock(folder: Path) -> WriterLock:
     drafts = folder / _DRAFTS
     drafts.mkdir(parents=True, exist_ok=True)
-    lock = WriterLock.on(folder / _LOCK)
+    lock = WriterLock.on(folder / "lock")
     if lock is None:
         raise LogBusy(
             f"another process publishes into {folder}", hint="one process publishes with a key in a place; wait for it, or end it"
         )
-    # A file with another name is not ours, wherever a link may lead.
+    # A link may lead anywhere, so files with other names are left alone.
     for draft in drafts.iterdir():
         if _DRAFT.fullmatch(draft.name):
             draft.unlink()

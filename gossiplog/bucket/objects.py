@@ -1,6 +1,6 @@
-"""A bucket in object storage, or behind any web server for those who only read: s3://, gs://, az://, http:// and https://, by `obstore`.
+"""A bucket in object storage, by `obstore`: s3://, gs://, az://, and, to read only, http:// and https://.
 
-Credentials come from the environment, as with the store's own tools: AWS_ACCESS_KEY_ID, AWS_ENDPOINT, and so on.
+Credentials come from the environment, as for the storage's own tools: AWS_ACCESS_KEY_ID, AWS_ENDPOINT, and so on.
 
 Source: https://developmentseed.org/obstore/latest/getting-started.
 """
@@ -28,21 +28,14 @@ _KEYS_HINT = (
     "keys come from the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_…, AZURE_…; "
     "AWS_SKIP_SIGNATURE=true for what anyone may read"
 )
-_TOLD = re.compile(r"<Code>([^<]+)</Code>\s*<Message>([^<]*)")
+_STORAGE_ERROR = re.compile(r"<Code>([^<]+)</Code>\s*<Message>([^<]*)")
 _FIRST_S = 5.0
-"""Without keys the machine's metadata address is asked, which answers at once or, outside of a cloud, often never."""
+"""How long the first call may take without keys: obstore then asks the cloud's metadata address, which outside a cloud never answers."""
 _RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=120)}
 
 
 class Objects:
-    """Objects in a store. There is no lock: `head` is put on the condition that it has not changed, if the store supports conditions.
-
-    Attributes:
-        url: The URL as given; it has no secrets.
-        only: The one publisher that is read, if the URL names it.
-        has_locks: False.
-        is_read_only: It is behind a web server.
-    """
+    """Objects in a store; see `Storage`. Instead of a lock, `head` is written on the condition that it is unchanged, if the store can."""
 
     has_locks = False
 
@@ -67,7 +60,7 @@ class Objects:
                     try:
                         found = obstore.get(self._store, path, options={"range": (offset, offset + length)})
                     except exceptions.NotSupportedError:
-                        # A simple web server, as Python's own, always sends the whole file.
+                        # A simple web server such as Python's own always sends the whole file.
                         self._has_ranges = False
                 if not self._has_ranges:
                     found, skipped = obstore.get(self._store, path), offset
@@ -79,7 +72,7 @@ class Objects:
                 if len(parts) > skipped + length:
                     break
             if self._has_ranges and len(parts) > length:
-                raise BucketError(f"{self.url}/{path}: more came than was asked for")
+                raise BucketError(f"{self.url}/{path}: the server sent more than was asked for")
             return bytes(parts[skipped : skipped + length]), found.meta["size"]
 
         return await self._call(path, get)
@@ -91,11 +84,11 @@ class Objects:
         await self._call(path, lambda: obstore.put(self._store, path, data))
 
     async def flush(self) -> None:
-        """See `Storage`: what a store has acknowledged it has."""
+        """See `Storage`. An acknowledged write is durable already."""
         await trio.lowlevel.checkpoint()
 
     async def swap(self, path: str, data: bytes, expected: bytes | None) -> bool:
-        """See `Storage`. If a store supports no conditions, the object is written without one."""
+        """See `Storage`. A store without conditional writes is written to unconditionally."""
         import obstore
         from obstore import exceptions
 
@@ -121,7 +114,7 @@ class Objects:
         return await self._call(path, put)
 
     async def list(self, path: str) -> tuple[list[str], list[str]]:
-        """See `Storage`. A web server lists nothing, so its URL has to name the publisher."""
+        """See `Storage`. A web server lists nothing, so its URL must name the publisher."""
         import obstore
 
         if self.is_read_only:
@@ -129,9 +122,8 @@ class Objects:
 
         def look() -> tuple[list[str], list[str]]:
             found = obstore.list_with_delimiter(self._store, path or None)
-            names = [[str(each).rstrip("/").rpartition("/")[2] for each in found["common_prefixes"]]]
-            names.append([each["path"].rpartition("/")[2] for each in found["objects"]])
-            return sorted(names[0]), sorted(names[1])
+            folders = sorted(str(each).rstrip("/").rpartition("/")[2] for each in found["common_prefixes"])
+            return folders, sorted(each["path"].rpartition("/")[2] for each in found["objects"])
 
         return await self._call(path, look)
 
@@ -143,14 +135,14 @@ class Objects:
 
     @asynccontextmanager
     async def lock(self, publisher: str) -> AsyncIterator[None]:
-        """See `Storage`: nobody is kept out, but the second to write `head` gets an error."""
+        """Do nothing. Of two processes that publish, the second to write `head` gets an error."""
         yield
 
     async def _call(self, path: str, function: Callable[[], T]) -> T:
         hint = _KEYS_HINT if self._lacks_keys else None
         try:
             with trio.move_on_after(_FIRST_S if self._lacks_keys else math.inf):
-                # Threads of its own, and left alone when nobody waits: a store that hangs keeps neither its caller nor others from theirs.
+                # A limiter of its own and abandoned threads: a store that hangs blocks neither a cancelled caller nor other work.
                 result = await trio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=self._threads)
                 self._lacks_keys = False
                 return result
@@ -158,9 +150,9 @@ class Objects:
             raise
         except Exception as error:  # obstore raises a class of its own for each store's faults, and ValueError for URLs and options
             reason = " ".join(str(error).partition("\n\nDebug source")[0].split())
-            if (told := _TOLD.search(reason)) is not None:
-                # What the store itself says, without the request and the XML around it.
-                reason = f"{told[1]}: {told[2]}"
+            if (found := _STORAGE_ERROR.search(reason)) is not None:
+                # The store's own message, without the request and the XML around it.
+                reason = f"{found[1]}: {found[2]}"
             raise BucketError(f"{self.url}/{path}: {reason[:400]}", hint=hint) from error
         raise BucketError(f"{self.url} has not answered within {_FIRST_S:g} s", hint=hint)
 
@@ -170,7 +162,7 @@ def _open(url: str, *, is_http: bool) -> Any:
         from obstore.store import HTTPStore, from_url
     except ModuleNotFoundError as error:
         raise BucketError("object storage needs obstore, which is not installed", hint="pip install 'gossiplog[bucket]'") from error
-    # Whoever names an endpoint at http:// means it.
+    # An endpoint at http:// was named on purpose.
     options: Any = {"timeout": _TIMEOUT, "connect_timeout": timedelta(seconds=10), "allow_http": True}
     retries: Any = _RETRIES
     try:

@@ -22,38 +22,29 @@ class Storage(Protocol):
     """Named objects below a prefix. Paths are relative to it, with slashes. An object is only replaced as a whole.
 
     Each method raises BucketError, with the object's path, if the storage fails.
+
+    Attributes:
+        url: The location for messages, without secrets.
+        only: The one publisher to read, if the user named one; None for all.
+        has_locks: Whether `lock` keeps other processes out. If not, a publisher claims its folder by an object, `owner`.
+        is_read_only: Whether nothing can be written there, whatever the credentials.
     """
 
-    @property
-    def url(self) -> str:
-        """Its location for messages, without secrets."""
-        ...
-
-    @property
-    def only(self) -> str | None:
-        """The one publisher that is read, if the user named one; None for all."""
-        ...
-
-    @property
-    def has_locks(self) -> bool:
-        """Whether `lock` keeps others out; otherwise a log says in an object that it is the one which writes."""
-        ...
-
-    @property
-    def is_read_only(self) -> bool:
-        """Whether nothing can be written there, whoever asks."""
-        ...
+    url: str
+    only: str | None
+    has_locks: bool
+    is_read_only: bool
 
     async def read(self, path: str, offset: int, length: int) -> tuple[bytes, int] | None:
-        """Read a part of an object, up to its end, from an offset that is within it.
+        """Read a part of an object, from an offset within it, and no further than its end.
 
         Returns:
-            The bytes, and how many the object has in all; None if there is no such object.
+            The bytes, and the size of the whole object in bytes; None if there is no such object.
         """
         ...
 
     async def write(self, path: str, data: bytes) -> None:
-        """Write an object; readers see all of it or the old one."""
+        """Write an object. Readers see either the old one or all of the new one."""
         ...
 
     async def flush(self) -> None:
@@ -61,7 +52,7 @@ class Storage(Protocol):
         ...
 
     async def swap(self, path: str, data: bytes, expected: bytes | None) -> bool:
-        """Write an object if it still holds `expected` (None: if it does not exist); return whether it did."""
+        """Write an object if it still holds `expected` (None: if it does not exist); return whether it was written."""
         ...
 
     async def list(self, path: str) -> tuple[list[str], list[str]]:
@@ -91,7 +82,7 @@ async def read_whole(storage: Storage, path: str, bytes_max: int) -> bytes | Non
     """Read an object; None if there is none.
 
     Raises:
-        BucketError: It is larger than it may be, or the storage failed.
+        BucketError: The object has more than `bytes_max` bytes, or the storage failed.
     """
     found = await storage.read(path, 0, bytes_max)
     if found is None:
@@ -103,7 +94,7 @@ async def read_whole(storage: Storage, path: str, bytes_max: int) -> bytes | Non
 
 
 def is_bucket(place: str | os.PathLike[str]) -> bool:
-    """Whether a place is a bucket rather than a log or a hub: by its scheme, a slash at its end, or a folder there."""
+    """Whether a place is a bucket rather than a log or a hub: by its scheme, a slash at its end, or because a folder is there."""
     text = os.fspath(place)
     if "://" not in text:
         return text.endswith(os.sep) or os.path.isdir(text)  # noqa: PTH112  (a name may be too long)
@@ -112,14 +103,14 @@ def is_bucket(place: str | os.PathLike[str]) -> bool:
 
 
 def in_place(place: str, topic: str) -> str:
-    """Return the bucket of a topic, where places of several have `{topic}` for it."""
+    """Return the bucket of a topic, given a place with `{topic}` in it."""
     return place.replace("{topic}", quote(topic, safe=""))
 
 
 def is_published(location: str) -> bool:
-    """Whether a location that could be many things is a log in a bucket: by its scheme, or as the folder is a publisher's or has one's.
+    """Whether a location is a bucket rather than files or a log: by its scheme, or because the folder is a publisher's or contains one.
 
-    Spark's own file systems have other schemes, s3a or abfss say, and names that end with .parquet.
+    Spark's own file systems have other schemes, such as s3a or abfss, and locations that end with .parquet.
     """
     scheme, sign, _ = location.partition("://")
     last = location.rstrip("/").rpartition("/")[2]
@@ -133,11 +124,11 @@ def open_storage(place: str | os.PathLike[str], publisher: str | None = None) ->
     """Return the storage that a path or a URL names; nothing is read or created yet.
 
     Args:
-        place: A path or a URL; its end may name the one publisher that is read.
+        place: A path or a URL. Its last part may name the one publisher to read.
         publisher: The did of that publisher, instead.
 
     Raises:
-        LocalProtocolError: The place is empty or no path, the URL is not supported, or the did cannot be a publisher's.
+        LocalProtocolError: The place is empty or not a path, the URL is not supported, or the did cannot be a publisher's.
     """
     from .folder import Folder
 
@@ -165,11 +156,13 @@ def open_storage(place: str | os.PathLike[str], publisher: str | None = None) ->
 
             return Objects(text, only)
         text = parts.path
+    folder = Path(text)
     try:
-        if stat.S_ISDIR(Path(text).stat().st_mode):
-            return Folder(Path(text).absolute(), only)
+        is_folder = stat.S_ISDIR(folder.stat().st_mode)
     except FileNotFoundError:
-        return Folder(Path(text).absolute(), only)
-    except OSError as error:  # a loop of links, a folder that may not be entered
+        is_folder = True  # once something is published there
+    except OSError as error:  # a loop of links, or a folder that may not be entered
         raise LocalProtocolError(f"{text!r} names no bucket: {error.strerror or error}", hint=hint) from None
-    raise LocalProtocolError(f"{text} is a file", hint="a bucket is a folder; two logs in files are made equal by `gossiplog sync`")
+    if not is_folder:
+        raise LocalProtocolError(f"{text} is a file", hint="a bucket is a folder; two logs in files are made equal by `gossiplog sync`")
+    return Folder(folder.absolute(), only)
