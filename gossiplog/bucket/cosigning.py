@@ -15,9 +15,8 @@ from ..entry.signing import Signer
 from ..errors import BucketError, DecodeError, GossipLogError, LocalProtocolError
 from ..tlog.merkle import consistency_ranges
 from ..tlog.note import CHECKPOINT_BYTES_MAX, COSIGNATURE, Note, NoteSignature, VerifierKey, publisher_of
-from ..tlog.tiles import Tiles
 from ..tlog.witness import SIZE_TYPE, AddCheckpoint
-from .reading import drive, open_tiles, prefix_of, read_head
+from .reading import PublishedTree, open_tree, read_head
 from .storage import Storage
 
 WITNESS_S = 5.0
@@ -93,13 +92,12 @@ async def cosign_published(
     publisher = publisher_of(signer)
     head, checkpoint = await read_head(storage, publisher)
     note = Note.parse(head)
-    prefix = prefix_of(checkpoint)
     done, lines = Cosigned([], {}), list[NoteSignature]()
 
     async def one(witness: WitnessPlace) -> None:
         name = witness.key.name
         try:
-            lines.append(await _ask(storage, prefix, tiles, note, witness, ask))
+            lines.append(await _ask(tree, note, witness, ask))
             del done.refusals[name]
         except (GossipLogError, OSError) as error:
             done.refusals[name] = f"{witness.url}: {error}"[:400]
@@ -113,7 +111,7 @@ async def cosign_published(
             done.refusals[witness.key.name] = f"{witness.url} did not answer within {seconds:g} s"
     if not missing:
         return done
-    tiles = await open_tiles(storage, checkpoint)
+    tree = await open_tree(storage, checkpoint)
     with trio.move_on_after(seconds):
         async with trio.open_nursery() as nursery:
             for witness in missing:
@@ -122,23 +120,23 @@ async def cosign_published(
         cosigned = Note(note.text, (*note.signatures, *lines)).to_bytes()
         async with storage.lock(publisher):
             if len(cosigned) <= CHECKPOINT_BYTES_MAX and await storage.swap(f"{publisher}/head", cosigned, head):
-                await storage.write(f"{prefix}/checkpoint", cosigned)
+                await storage.write(f"{checkpoint.origin.folder}/checkpoint", cosigned)
                 done.names += [line.name for line in lines]
     return done
 
 
-async def _ask(storage: Storage, prefix: str, tiles: Tiles, note: Note, witness: WitnessPlace, ask: AskWitness) -> NoteSignature:
+async def _ask(tree: PublishedTree, note: Note, witness: WitnessPlace, ask: AskWitness) -> NoteSignature:
     """Have one witness sign; it says at first which size it has signed last, if it has signed any."""
     own = Note(note.text, note.signatures[:1]).to_bytes()
     old = 0
     for _ in range(3):
-        proof = await drive(storage, prefix, tiles.roots(consistency_ranges(old, tiles.size))) if old else []
+        proof = await tree.drive(tree.tiles.roots(consistency_ranges(old, tree.size))) if old else []
         status, kind, body = await ask(f"{witness.url}/add-checkpoint", AddCheckpoint(old, proof, own).to_bytes())
         text = body.decode("utf-8", "replace").strip()
         if status == 409 and kind.partition(";")[0] == SIZE_TYPE and text.isascii() and text.isdecimal() and len(text) < 20:
             old = int(text)
-            if old > tiles.size:
-                raise BucketError(f"has signed {old:,} entries, and {tiles.size:,} are published here")
+            if old > tree.size:
+                raise BucketError(f"has signed {old:,} entries, and {tree.size:,} are published here")
             continue
         if status != 200:
             raise BucketError(f"answered {status}: {text[:200]}")

@@ -10,11 +10,10 @@ from ..entry.message import Entry
 from ..errors import BucketError, NotFound
 from ..tlog.growth import leaf_of
 from ..tlog.merkle import inclusion_ranges
-from ..tlog.note import Checkpoint
 from ..tlog.proof import Proof, check_proof
 from ..tlog.tiles import TILE_WIDTH
 from .kept import Kept
-from .reading import bundles_of, drive, open_tiles, prefix_of, read_heads
+from .reading import PublishedTree, read_heads
 from .storage import Storage, open_storage
 
 if TYPE_CHECKING:
@@ -45,24 +44,24 @@ async def _prove_at(log: Replica, storage: Storage, entry: Entry, guess: int) ->
         checkpoint = head.checkpoint
         if head.fault is not None:
             faults.append(head.fault)
-        elif checkpoint is None:
-            continue
-        elif checkpoint.origin.topic == log.topic and (index := await _find(storage, checkpoint, leaf, guess, faults)) is not None:
-            tiles = await open_tiles(storage, checkpoint)
-            hashes = await drive(storage, prefix_of(checkpoint), tiles.roots(inclusion_ranges(index, checkpoint.size)))
-            return Proof(entry.value, index, hashes, head.note)
+        elif checkpoint is not None and checkpoint.origin.topic == log.topic:
+            tree = PublishedTree(storage, checkpoint.origin.folder, checkpoint.size, checkpoint.root)
+            if (index := await _find(tree, leaf, guess, faults)) is not None:
+                await tree.open()
+                hashes = await tree.drive(tree.tiles.roots(inclusion_ranges(index, tree.size)))
+                return Proof(entry.value, index, hashes, head.note)
     for fault in faults:
         raise fault
     return None
 
 
-async def _find(storage: Storage, checkpoint: Checkpoint, leaf: bytes, guess: int, faults: list[BucketError]) -> int | None:
-    """Find a leaf where it may be, by what a bundle says, or else anywhere, where every bundle has to be proved."""
-    tree, size = prefix_of(checkpoint), checkpoint.size
-    near = max(0, min(guess, size - 1)) // TILE_WIDTH * TILE_WIDTH
-    for root, low, high in ((None, near, min(near + TILE_WIDTH, size)), (checkpoint.root, 0, size)):
-        async with aclosing(bundles_of(storage, tree, size, root, low, high, faults if root is not None else [])) as bundles:
-            async for first, leaves in bundles:
+async def _find(tree: PublishedTree, leaf: bytes, guess: int, faults: list[BucketError]) -> int | None:
+    """Find a leaf where it may be, believing the bundle; or else in all bundles, each proved, noting why some cannot be searched."""
+    near = max(0, min(guess, tree.size - 1)) // TILE_WIDTH * TILE_WIDTH
+    for proves, low, high in ((False, near, min(near + TILE_WIDTH, tree.size)), (True, 0, tree.size)):
+        async with aclosing(tree.bundles(low, high, proves=proves)) as bundles:
+            async for first, leaves, fault in bundles:
                 if leaf in leaves:
                     return first + leaves.index(leaf)
+                faults += [fault] if proves and fault is not None else []
     return None

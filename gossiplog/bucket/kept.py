@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 from ..entry.message_id import decode_id, encode_id
 from ..errors import BucketError, DecodeError
 from ..tlog.note import Checkpoint, Origin, parse_checkpoint
+from ..tlog.segment import SEGMENT_WIDTH
 from .folder import read_plain, replace_file
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _STEPS_MAX = 16
+_HOLES_MAX = 64
 _KEPT_BYTES_MAX = 16 * 1024 * 1024
-"""The largest file: for 10,000 publishers at most 5 MB are kept, for 16 checkpoints 2."""
+"""The largest file: for 10,000 publishers 5 MB are kept, and 13 if all have holes; for 16 checkpoints 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +73,46 @@ class TakenState:
 
     Attributes:
         checkpoint: The one that was taken last, without the log's root.
-        taken: Everything before this leaf is done.
+        taken: Everything before this leaf is done, except the holes.
+        holes: Segments before it of which something could not be read; ascending, at most 64.
         left: A leaf at or before the first one that was left out for its signature scheme; None if there was none.
         schemes: The schemes that were accepted then.
     """
 
     checkpoint: Checkpoint
     taken: int
+    holes: Sequence[int] = ()
     left: int | None = None
     schemes: frozenset[str] = frozenset()
+
+    @property
+    def unread(self) -> list[range]:
+        """The leaves that are still to be read, ascending: the segments with holes, and all from `taken` on."""
+        holes = [range(number * SEGMENT_WIDTH, (number + 1) * SEGMENT_WIDTH) for number in self.holes]
+        return [*holes, range(self.taken, self.checkpoint.size)]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to be read."""
+        return self.taken == self.checkpoint.size and not self.holes
+
+    def advance(self, taken: int, holes: Iterable[int]) -> None:
+        """Note that everything before a leaf is done, except the holes known and these."""
+        self.taken, self.holes = max(self.taken, taken), sorted({*self.holes, *holes})
+        # Everything from the 65th on is read again, and from the tail on, which will grow.
+        tail = self.checkpoint.size // SEGMENT_WIDTH
+        end = next((number for at, number in enumerate(self.holes) if at == _HOLES_MAX or number == tail), None)
+        if end is not None:
+            self.go_back(end * SEGMENT_WIDTH)
+
+    def go_back(self, leaf: int) -> None:
+        """Note that everything from a leaf on is to be read again."""
+        self.taken = min(self.taken, leaf)
+        self.holes = [number for number in self.holes if number * SEGMENT_WIDTH < leaf]
+
+    def fill(self) -> None:
+        """Note that nothing is left to be read."""
+        self.taken, self.holes = self.checkpoint.size, ()
 
 
 class Kept:
@@ -156,7 +189,8 @@ class Kept:
             found = {}
             for name, each in record["publishers"].items():
                 checkpoint = Checkpoint(Origin.parse(each["origin"]), each["size"], bytes.fromhex(each["root"]))
-                found[name] = TakenState(checkpoint, each["taken"], each.get("left"), frozenset(each.get("schemes", ())))
+                holes, schemes = each.get("holes", ()), frozenset[str](each.get("schemes", ()))
+                found[name] = TakenState(checkpoint, each["taken"], holes, each.get("left"), schemes)
             return found
 
         return self._read_json(_taken_name(url), parse) or {}
@@ -170,6 +204,7 @@ class Kept:
                 "root": each.checkpoint.root.hex(),
                 "taken": each.taken,
             }
+            | ({"holes": each.holes} if each.holes else {})
             | ({} if each.left is None else {"left": each.left, "schemes": sorted(each.schemes)})
             for name, each in taken.items()
         }

@@ -33,7 +33,7 @@ from ..tlog.segment import SEGMENT_WIDTH, segment_path
 from ..tree.node import Node, ReadRoot
 from .kept import Kept, Signed, Step
 from .leaves import read_leaves
-from .reading import open_tiles, parse_head, prefix_of
+from .reading import open_tree, parse_head
 from .storage import Storage, check_writable, read_whole
 
 if TYPE_CHECKING:
@@ -200,15 +200,13 @@ class _Publisher:
         return True
 
     async def _read_growth(self, checkpoint: Checkpoint) -> Growth:
-        tiles, prefix = await open_tiles(self._storage, checkpoint), prefix_of(checkpoint)
-        tail: list[bytes] = []
-        size = checkpoint.size
-        async with aclosing(read_leaves(self._storage, prefix, size, size - size % SEGMENT_WIDTH, size)) as found:
+        tree, size, tail = await open_tree(self._storage, checkpoint), checkpoint.size, list[bytes]()
+        async with aclosing(read_leaves(tree, size - size % SEGMENT_WIDTH, size)) as found:
             async for leaves in found:
                 if leaves.fault is not None:
                     raise leaves.fault
                 tail += leaves.values
-        return Growth.resume(size, tiles.edge(), tail)
+        return Growth.resume(size, tree.tiles.edge(), tail)
 
     async def _begin(self, head: Checkpoint | None) -> None:
         """Begin with the first entry: in the same generation if the log still gives what was signed, else in a new one."""

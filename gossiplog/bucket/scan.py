@@ -25,10 +25,9 @@ import trio
 from ..errors import BucketError, DecodeError, LocalProtocolError
 from ..tlog.note import Checkpoint, Origin, decode_base64, encode_base64
 from ..tlog.segment import SEGMENT_WIDTH
-from ..tlog.tiles import Tiles
 from ..tree.node import Node
 from .leaves import Leaves, read_leaves
-from .reading import bundles_of, drive, kind_of, read_heads
+from .reading import PublishedTree, kind_of, read_heads
 from .storage import Storage
 
 _SEGMENTS = 12
@@ -132,9 +131,10 @@ class Extent(NamedTuple):
 
     Attributes:
         tree: `<publisher>/<generation>`.
+        size: The tree's number of leaves; with its root, what its checkpoint says.
         low: The first leaf, from 0.
         high: The leaf after the last.
-        others: Trees of which the leaves are left out: name, size, root, first leaf and the one after the last.
+        others: Leaves of other trees. What is among them is left out.
     """
 
     tree: str
@@ -142,7 +142,7 @@ class Extent(NamedTuple):
     root: bytes
     low: int
     high: int
-    others: tuple[tuple[str, int, bytes, int, int], ...] = ()
+    others: tuple[Extent, ...] = ()
 
 
 async def look(storage: Storage, topic: str | None = None, since: BucketPlace | None = None) -> BucketPlace:
@@ -194,13 +194,12 @@ def extents(begin: BucketPlace, end: BucketPlace, count: int | None = None, *, l
     """Cut what lies between two places into parts of whole segments, about 50,000 leaves each; of more than 10^9, more.
 
     Args:
-        end: What is to be read.
         count: About how many parts; None for as many as are usual.
         low: Only leaves from this number on, in each tree.
         high: Only leaves before this number.
     """
     found: list[Extent] = []
-    done = {name: (name, tree.size, tree.root, low, tree.read) for name, tree in begin.trees.items() if tree.read > low}
+    done = {name: Extent(name, tree.size, tree.root, low, tree.read) for name, tree in begin.trees.items() if tree.read > low}
     whole = set[tuple[int, str]]()
     order = sorted(end.trees.items(), key=lambda item: (-item[1].read, item[0]))
     bounds = {}
@@ -210,7 +209,7 @@ def extents(begin: BucketPlace, end: BucketPlace, count: int | None = None, *, l
     rows = sum(max(0, last - first) for first, last in bounds.values())
     for name, tree in order:
         first, last = bounds[name]
-        others = tuple(other for other in done.values() if other[0] != name)
+        others = tuple(other for other in done.values() if other.tree != name)
         # Two logs with the same root have the same entries.
         if first < last and tree.log_root not in whole:
             segments = _SEGMENTS_COMPARED if others else _SEGMENTS
@@ -219,33 +218,36 @@ def extents(begin: BucketPlace, end: BucketPlace, count: int | None = None, *, l
             cuts = [first, *range(first // step * step + step, last, step), last]
             found += [Extent(name, tree.size, tree.root, *cut, others) for cut in pairwise(cuts)]
         if last > low:
-            done[name] = name, tree.size, tree.root, low, max(first, last)
+            done[name] = Extent(name, tree.size, tree.root, low, max(first, last))
         if tree.log_root is not None and (low, high, tree.read) == (0, None, tree.size):
             whole.add(tree.log_root)
     return found
 
 
 async def extent_leaves(storage: Storage, extent: Extent, *, proves: bool = False) -> AsyncGenerator[Leaves, None]:
-    """Yield an extent's leaves, in their order, some 256 at once. What is missing, damaged or unreadable has a fault, and the rest goes on.
+    """Yield an extent's leaves in their order, some 256 at once. What is missing, damaged or unreadable has a fault, and the rest goes on.
 
     Args:
-        proves: Read every leaf, and prove VALUEs by the tree, and the tree by the checkpoint. About 4 µs an entry.
+        proves: Read every leaf, and prove VALUEs by the tree, and the tree by the checkpoint. About 4 µs per entry.
     """
-    tiles = Tiles(extent.size, extent.root) if proves else None
-    hidden: set[int] = set()
+    tree, hidden = _tree_of(storage, extent), set[int]()
     if extent.others:
         hidden, faults = await _shared(storage, extent, proves)
         for fault in faults:
             yield Leaves.lacking(extent.low, type(fault)(f"{fault}; what has them too may come again"))
     try:
-        if tiles is not None:
-            await drive(storage, extent.tree, tiles.open())
+        if proves:
+            await tree.open()
     except BucketError as error:
         yield Leaves.lacking(extent.low, error)
         return
-    async with aclosing(read_leaves(storage, extent.tree, extent.size, extent.low, extent.high, tiles=tiles, hidden=hidden)) as found:
+    async with aclosing(read_leaves(tree, extent.low, extent.high, proves=proves, hidden=hidden)) as found:
         async for leaves in found:
             yield leaves
+
+
+def _tree_of(storage: Storage, extent: Extent) -> PublishedTree:
+    return PublishedTree(storage, extent.tree, extent.size, extent.root)
 
 
 def read_extent(storage: Storage, extent: Extent, *, proves: bool = False) -> Iterator[Leaves]:
@@ -283,23 +285,24 @@ def read_extent(storage: Storage, extent: Extent, *, proves: bool = False) -> It
 
 
 async def _shared(storage: Storage, extent: Extent, proves: bool) -> tuple[set[int], list[BucketError]]:
-    """Return the numbers of an extent's leaves that other trees have as well, or that stand in the extent before; and what hid others.
+    """Return the numbers of an extent's leaves that are also in the other trees, or twice in the extent, and why some may not be found.
 
     If it proves, a leaf counts only if it is in the other tree, whatever the bundle says.
     """
     mine: dict[bytes, int] = {}
     hidden: set[int] = set()
     faults: list[BucketError] = []
-    root = extent.root if proves else None
-    async with aclosing(bundles_of(storage, extent.tree, extent.size, root, extent.low, extent.high, faults)) as bundles:
-        async for first, leaves in bundles:
+    async with aclosing(_tree_of(storage, extent).bundles(extent.low, extent.high, proves=proves)) as bundles:
+        async for first, leaves, fault in bundles:
+            faults += [fault] if fault is not None else []
             for number, leaf in enumerate(leaves, first):
                 if mine.setdefault(leaf, number) != number:
                     hidden.add(number)
-    for name, size, root, low, high in extent.others:
+    for other in extent.others:
         # The newest first: what is new in one place is new in others.
-        async with aclosing(bundles_of(storage, name, size, root if proves else None, low, high, faults, step=-1)) as bundles:
-            async for _, leaves in bundles:
+        async with aclosing(_tree_of(storage, other).bundles(other.low, other.high, proves=proves, step=-1)) as bundles:
+            async for _, leaves, fault in bundles:
+                faults += [fault] if fault is not None else []
                 hidden.update(mine.pop(leaf) for leaf in mine.keys() & leaves)
                 if not mine:
                     return hidden, faults

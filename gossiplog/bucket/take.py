@@ -26,10 +26,9 @@ from ..tasks.nursery import open_service_nursery
 from ..tasks.ordered import map_ordered
 from ..tlog.note import unsigned
 from ..tlog.segment import SEGMENT_WIDTH
-from ..tlog.tiles import Tiles
 from .kept import Kept, TakenState
 from .leaves import read_leaves
-from .reading import Discontinuity, PublisherHead, bundles_of, check_extends, kind_of, open_tiles, prefix_of, read_heads
+from .reading import Discontinuity, PublishedTree, PublisherHead, kind_of, open_tree, read_heads
 from .storage import Storage
 
 if TYPE_CHECKING:
@@ -143,28 +142,28 @@ async def take(log: Replica, storage: Storage, *, on_progress: Callable[[int, in
 
 @dataclass(slots=True)
 class _Batch:
-    """What was read of one segment, or of a part of it.
+    """Leaves of one segment, or of a part of it.
 
     Attributes:
         start: The first leaf.
         end: The leaf after the last.
-        values: VALUEs by their keys: proved, and not verified; what stands there twice is here once.
-        size: How many bytes they are.
-        fault: The first leaf that could not be had, and why.
+        values: VALUEs by their keys, proved to be in the tree, but not verified as entries.
+        size: Their bytes in all.
+        fault: Why a leaf could not be read.
     """
 
     start: int
     end: int
     values: dict[bytes, bytes] = field(default_factory=dict)
     size: int = 0
-    fault: tuple[int, BucketError] | None = None
+    fault: BucketError | None = None
 
 
 @dataclass(eq=False, slots=True)
 class _Taker:
-    """One publisher's log, read on from where it was left.
+    """Reads one publisher's log on from where the last call stopped.
 
-    `_hole` is the first leaf that could not be had; `_has_known` whether the log had some of what came last.
+    `_tree` is the publisher's tree, once it is believed. `_has_known` says whether the log had some of the entries that came last.
     """
 
     _log: Replica
@@ -175,11 +174,11 @@ class _Taker:
     _turn: trio.Lock
     _tell: Callable[[int, int], None]
     report: TakenFrom
-    _hole: int | None = None
+    _tree: PublishedTree | None = None
     _has_known: bool = True
 
     async def take(self, head: PublisherHead) -> None:
-        """Take what is new below a checkpoint, if it is one that may be believed."""
+        """Take what is new below a checkpoint, if the checkpoint can be believed."""
         report, checkpoint, state = self.report, head.checkpoint, self._states.get(self._publisher)
         if checkpoint is not None:
             report.size = checkpoint.size
@@ -201,16 +200,16 @@ class _Taker:
             return
         is_asked_again = state is not None and state.left is not None and state.schemes != self._log.schemes
         bare = replace(checkpoint, log_root=None)
-        if state is not None and (state.checkpoint, state.taken) == (bare, bare.size) and not is_asked_again:
+        if state is not None and state.checkpoint == bare and state.is_complete and not is_asked_again:
             report.is_complete = True
             return
-        before = None
+        before = TakenState(bare, 0)
         try:
-            tiles = head.tiles or await open_tiles(self._storage, checkpoint)
+            tree = head.tree or await open_tree(self._storage, checkpoint)
             if state is not None and state.checkpoint.origin == checkpoint.origin:
-                # What was taken last may have been of another tree, if there are two.
+                # If there are two trees, the last call may have read the other one.
                 with suppress(Discontinuity):
-                    await check_extends(self._storage, tiles, state.checkpoint)
+                    await tree.check_extends(state.checkpoint)
                     before = state
         except BucketError as error:
             self._fault(error)
@@ -218,45 +217,61 @@ class _Taker:
         seen = self._kept.seen(checkpoint.origin)
         if head.fault is None and (seen is None or seen.size < checkpoint.size):
             await trio.to_thread.run_sync(self._kept.keep_seen, checkpoint, head.note)
-        state = TakenState(bare, 0 if before is None else before.taken, None if before is None else before.left, self._log.schemes)
-        if before is not None and is_asked_again:
-            state.taken, state.left = min(before.taken, before.left or 0), None
-        self._states[self._publisher] = state
-        await self._take(tiles, state)
+        state = replace(before, checkpoint=bare, schemes=self._log.schemes)
+        if is_asked_again and before.left is not None:
+            state.go_back(before.left)
+            state.left = None
+        self._tree, self._states[self._publisher] = tree, state
+        await self._take(tree, state)
 
-    async def _take(self, tiles: Tiles, state: TakenState) -> None:
-        start = state.taken
+    async def _take(self, tree: PublishedTree, state: TakenState) -> None:
+        *holes, rest = state.unread
+        for hole in holes:
+            if await self._take_part(tree, state, hole):
+                # Entries after it may have been left out because they descend from it.
+                state.go_back(hole.start)
+                rest = range(hole.stop, tree.size)
+                break
+        await self._take_part(tree, state, rest)
+        await self._keep()
+        self.report.is_complete = state.is_complete
+
+    async def _take_part(self, tree: PublishedTree, state: TakenState, part: range) -> bool:
+        """Read and insert leaves; return whether all of them could be read."""
+        is_whole, is_behind = True, False
         send, receive = trio.open_memory_channel[_Batch](_AHEAD)
         async with open_service_nursery() as nursery, receive:
-            nursery.start_soon(self._read, tiles, prefix_of(state.checkpoint), start, send)
+            nursery.start_soon(self._read, tree, part, send)
             async for batch in receive:
-                if await self._insert(batch.values) and state.left is None:
-                    state.left = batch.start
+                if await self._insert(batch.values):
+                    state.left = batch.start if state.left is None else min(state.left, batch.start)
                 if batch.fault is not None:
-                    at, fault = batch.fault
-                    self._fault(fault)
-                    self._hole = at if self._hole is None else self._hole
-                state.taken = batch.end if self._hole is None else self._hole
+                    self._fault(batch.fault)
+                    is_whole = False
+                if not is_behind:
+                    state.advance(batch.end, [] if batch.fault is None else [batch.start // SEGMENT_WIDTH])
+                    is_behind = state.taken < batch.end
                 await self._keep()
-                self._tell(batch.end, tiles.size)
-        if start == tiles.size:
-            await self._keep()
-        self.report.is_complete = self._hole is None
+                self._tell(max(batch.end, state.taken), tree.size)
+        return is_whole
 
     async def look_elsewhere(self) -> None:
-        """Look whether the log has what could not be had here, as other publishers had it: then nothing is left to be read again."""
-        if self._hole is None:
+        """Look whether other publishers had everything that could not be read here. Then nothing is left to be read."""
+        if self._tree is None or self.report.is_complete:
             return
-        state, faults = self._states[self._publisher], list[BucketError]()
-        tree, size, root = prefix_of(state.checkpoint), state.checkpoint.size, state.checkpoint.root
-        async with aclosing(bundles_of(self._storage, tree, size, root, self._hole, size, faults)) as bundles:
-            async for _, leaves in bundles:
+        state = self._states[self._publisher]
+        async with aclosing(self._tree.bundles(state.unread[0].start, self._tree.size, proves=True)) as bundles:
+            async for at, leaves, fault in bundles:
                 keys = {leaf[:KEY_BYTES] for leaf in leaves}
-                if faults or keys - (await self._log.run(ask(ReadLeaves([*keys])))).keys():
+                if fault is not None or keys - (await self._log.run(ask(ReadLeaves([*keys])))).keys():
+                    if at // SEGMENT_WIDTH not in state.holes:
+                        # The holes before it are filled, so the next run can take what descends from them.
+                        state.go_back(at)
+                        await self._keep()
                     return
-        if not faults:
-            state.taken, self.report.is_complete = size, True
-            await self._keep()
+        state.fill()
+        self.report.is_complete = True
+        await self._keep()
 
     async def _keep(self) -> None:
         async with self._turn:
@@ -266,15 +281,12 @@ class _Taker:
         """Whether this log has published this checkpoint itself, and still has what is in it."""
         signed = self._kept.signed(self._publisher)
         step = None if signed is None else next((step for step in signed.steps if unsigned(step.note) == unsigned(note)), None)
-        if step is None or step.key is None:
-            return step is not None
-        leaves = await self._log.run(ask(ReadLeaves([step.key])))
-        return step.key in leaves
+        return step is not None and (step.key is None or step.key in await self._log.run(ask(ReadLeaves([step.key]))))
 
-    async def _read(self, tiles: Tiles, prefix: str, start: int, send: trio.MemorySendChannel[_Batch]) -> None:
-        """Read and prove what comes from a leaf on, a segment at a time, while what came before is inserted."""
-        batch = _Batch(start, start)
-        async with send, aclosing(read_leaves(self._storage, prefix, tiles.size, start, tiles.size, tiles=tiles)) as found:
+    async def _read(self, tree: PublishedTree, part: range, send: trio.MemorySendChannel[_Batch]) -> None:
+        """Read and prove leaves, a segment at a time, while those before are inserted."""
+        batch = _Batch(part.start, part.start)
+        async with send, aclosing(read_leaves(tree, part.start, part.stop, proves=True)) as found:
             async for leaves in found:
                 at = leaves.numbers[0]
                 if batch.size >= _BATCH_BYTES or at // SEGMENT_WIDTH > batch.start // SEGMENT_WIDTH:
@@ -283,20 +295,19 @@ class _Taker:
                 if leaves.fault is None:
                     batch.values.update(zip(leaves.keys, leaves.values, strict=True))
                     batch.size += sum(map(len, leaves.values))
-                elif batch.fault is None:
-                    batch.fault = at, leaves.fault
+                batch.fault = batch.fault or leaves.fault
                 batch.end = max(batch.end, leaves.numbers[-1] + 1)
-            if batch.end > start:
+            if batch.end > part.start:
                 await send.send(batch)
 
     async def _insert(self, values: Mapping[bytes, bytes]) -> bool:
-        """Insert what is not there; say whether an entry was left out whose signature scheme is not accepted."""
+        """Insert the entries that the log lacks; return whether one was left out because its signature scheme is not accepted."""
         async with self._turn:
             return await self._insert_missing(values) if values else False
 
     async def _insert_missing(self, values: Mapping[bytes, bytes]) -> bool:
         is_left_out, report = False, self.report
-        # Looking up costs less than verifying once more, and is of no use in a log that has none of them.
+        # Looking up costs less than verifying again, but is useless in a log that has none of them.
         known = await self._log.run(ask(ReadLeaves([*values]))) if self._has_known else {}
         missing = {key: value for key, value in values.items() if key not in known}
         report.known += len(values) - len(missing)

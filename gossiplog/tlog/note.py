@@ -196,6 +196,11 @@ class Origin:
         return cls(topic, publisher, int(number))
 
     @property
+    def folder(self) -> str:
+        """The folder of its tree in a bucket, `<publisher>/<generation>`."""
+        return f"{self.publisher}/{self.generation}"
+
+    @property
     def key(self) -> VerifierKey:
         """The key that signs its checkpoints.
 

@@ -18,9 +18,10 @@ from gossiplog import blocking
 from gossiplog.bucket import publish
 from gossiplog.bucket.folder import Folder
 from gossiplog.bucket.kept import Kept
-from gossiplog.bucket.reading import read_tile
+from gossiplog.bucket.reading import PublishedTree
 from gossiplog.entry import Entry
 from gossiplog.tlog.note import parse_checkpoint, publisher_of
+from gossiplog.tlog.tiles import Tile
 
 OURS = publisher_of(SIGNERS[0])
 
@@ -145,16 +146,18 @@ async def test_a_tree_that_grows_while_it_is_read_is_read_whole(
     await log.publish(bucket)
     reads = 0
 
-    async def grow_first(storage: Folder, prefix: str, tile: object) -> bytes:
+    read_tile = PublishedTree.read_tile
+
+    async def grow_first(tree: PublishedTree, tile: Tile) -> bytes:
         nonlocal reads
         reads += 1
         if reads == 1:
             for _ in range(3):
                 await log.append_many([{"more": n} for n in range(20)])
                 await log.publish(bucket)
-        return await read_tile(storage, prefix, tile)  # type: ignore[arg-type]
+        return await read_tile(tree, tile)
 
-    monkeypatch.setattr("gossiplog.bucket.reading.read_tile", grow_first)
+    monkeypatch.setattr(PublishedTree, "read_tile", grow_first)
     async with gossiplog.open(":memory:", topic=TOPIC) as theirs:
         taken = (await theirs.sync(bucket)).taken
         assert (taken.faults, await theirs.count()) == ([], 700), "what its checkpoint covers, from objects that have more"

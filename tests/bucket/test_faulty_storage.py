@@ -15,11 +15,11 @@ from log_support import SIGNERS, TOPIC, make
 import gossiplog
 from gossiplog.bucket import exchange, publish, take
 from gossiplog.bucket.folder import Folder
-from gossiplog.bucket.kept import Kept
+from gossiplog.bucket.kept import Kept, TakenState
 from gossiplog.entry import Ed25519Signer, SignatureScheme, ed25519, register_scheme
 from gossiplog.errors import BucketError
 from gossiplog.gossip_log import GossipLog
-from gossiplog.tlog.note import publisher_of
+from gossiplog.tlog.note import Checkpoint, Origin, publisher_of
 
 OURS, THEIRS = publisher_of(SIGNERS[0]), publisher_of(SIGNERS[1])
 
@@ -392,3 +392,79 @@ async def test_publishers_are_read_at_once_and_what_several_have_is_verified_onc
         assert (report.entries, verified, report.faults) == (303, 303, [])
         assert told[-1] == (903, 903)
         assert most >= 2
+
+
+class Reads(Folder):
+    """Notes what is read."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.paths: list[str] = []
+
+    async def read(self, path: str, offset: int, length: int) -> tuple[bytes, int] | None:
+        self.paths.append(path.removeprefix(f"{OURS}/1/"))
+        return await super().read(path, offset, length)
+
+    def segments(self) -> list[str]:
+        """Return the segments read since the last call."""
+        found, self.paths = sorted({path for path in self.paths if path.startswith("values/")}), []
+        return found
+
+
+async def test_only_the_segments_with_holes_and_what_is_new_are_read_again(
+    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, values = Reads(bucket), bucket / OURS / "1" / "values"
+    async with gossiplog.open(tmp_path / "a.db", topic=TOPIC, signer=SIGNERS[0], durability="off") as log:
+        await log.append_many([{"n": n} for n in range(4 * 4096 + 700)])
+        await log.publish(bucket)
+        lost = {name: (values / name).read_bytes() for name in ("001", "003")}
+        for name in lost:
+            (values / name).unlink()
+        async with gossiplog.open(tmp_path / "reader.db", topic=TOPIC, durability="off") as reader:
+            (taken,) = (await take(reader, storage)).publishers
+            assert storage.segments() == ["values/000", "values/001", "values/002", "values/003", "values/004.p/700"]
+            assert [fault.kind for fault in taken.faults] == ["missing", "missing"]
+            for _ in range(2):
+                (taken,) = (await take(reader, storage)).publishers
+                assert storage.segments() == ["values/001", "values/003"], "an idle poll reads nothing else"
+                assert [fault.kind for fault in taken.faults] == ["missing", "missing"], "and names both each time"
+                assert not taken.is_complete
+            await log.append("more")
+            await log.publish(bucket)
+            (taken,) = (await take(reader, storage)).publishers
+            assert "values/002" not in storage.segments()
+        async with gossiplog.open(":memory:", topic=TOPIC) as reader:
+            with monkeypatch.context() as patch:
+                patch.setattr("gossiplog.bucket.kept._HOLES_MAX", 1)
+                await take(reader, storage)
+                storage.segments()
+                await take(reader, storage)
+                assert storage.segments() == ["values/001", "values/003", "values/004.p/701"], "from the second hole on everything"
+        (values / "003").write_bytes(lost["003"])
+        async with gossiplog.open(tmp_path / "reader.db", topic=TOPIC, durability="off") as reader:
+            (taken,) = (await take(reader, storage)).publishers
+            assert "values/002" not in storage.segments(), "also after a restart"
+            assert (len(taken.faults), taken.entries) == (1, 0), "what comes after a hole descends from it"
+            (values / "001").write_bytes(lost["001"])
+            (taken,) = (await take(reader, storage)).publishers
+            assert (taken.faults, taken.is_complete, await reader.count()) == ([], True, await log.count())
+            storage.segments()
+            await take(reader, storage)
+            assert storage.segments() == []
+
+
+def test_beyond_64_holes_everything_is_read_again() -> None:
+    state = TakenState(Checkpoint(Origin(TOPIC, OURS, 1), 100 * 4096 + 5, bytes(32)), 0)
+    state.advance(90 * 4096, range(3, 67))
+    assert (state.taken, len(state.holes)) == (90 * 4096, 64)
+    state.advance(91 * 4096, [80])
+    assert (state.taken, len(state.holes)) == (80 * 4096, 64)
+    assert [part.start for part in state.unread] == [*range(3 * 4096, 67 * 4096, 4096), 80 * 4096]
+    state.go_back(3 * 4096 + 7)
+    assert (state.taken, state.holes) == (3 * 4096 + 7, [3])
+    state.advance(state.checkpoint.size, [100])
+    assert (state.taken, state.holes) == (100 * 4096, [3]), "a tail with a hole is read again when it has grown"
+    assert not state.is_complete
+    state.fill()
+    assert state.is_complete

@@ -16,6 +16,7 @@ from log_support import SIGNERS, TOPIC
 import gossiplog
 from gossiplog.bucket import open_storage, take
 from gossiplog.bucket.leaves import read_leaves
+from gossiplog.bucket.reading import PublishedTree
 from gossiplog.bucket.scan import BucketPlace, Extent, extents, look, read_extent
 from gossiplog.bucket.table import bucket_to_arrow, read_pages
 from gossiplog.cli.app import root
@@ -57,13 +58,13 @@ async def values_of(log: GossipLog) -> list[bytes]:
 
 async def test_a_tail_that_has_grown_and_was_removed_is_read_from_the_longer_one(log: GossipLog, bucket: Path) -> None:
     await log.publish(bucket)
-    before = [leaves.values async for leaves in read_leaves(open_storage(bucket), f"{OURS}/1", 700, 0, 700)]
+    before = [leaves.values async for leaves in read_leaves(PublishedTree(open_storage(bucket), f"{OURS}/1", 700, b""), 0, 700)]
     planned = extents(BucketPlace(), await look(open_storage(bucket)))
     for _ in range(3):
         await log.append({"more": True})
         await log.publish(bucket)
     assert sorted(path.name for path in (bucket / OURS / "1" / "values" / "000.p").iterdir()) == ["702", "703"]
-    assert [leaves.values async for leaves in read_leaves(open_storage(bucket), f"{OURS}/1", 700, 0, 700)] == before
+    assert [leaves.values async for leaves in read_leaves(PublishedTree(open_storage(bucket), f"{OURS}/1", 700, b""), 0, 700)] == before
     # What was planned before is what is read, and proved by the tree of that time.
     assert [value for _, value, fault in await rows_of(bucket, planned, proves=True)] == [value for values in before for value in values]
 
