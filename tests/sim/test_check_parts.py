@@ -202,8 +202,8 @@ def test_router_keeps_its_limits_and_its_peers_under_spam_and_echoes(make_router
         cls(SimProcess(world, ReplicaSpec(number), make_router, 5), ReplicaSpec(number), validator, watch)
         for number, cls in enumerate((SimReplica, SimReplica, Byzantine))
     ]
-    watch.correct.update({replica.id: replica for replica in replicas[:2]})
-    replicas[2].corrupt([Vice.SPAM, Vice.ECHO], watch.lied.add)
+    watch.run.correct.update({replica.id: replica for replica in replicas[:2]})
+    replicas[2].corrupt([Vice.SPAM, Vice.ECHO], watch.run.lied.add)
     for replica in replicas:
         replica.process.start()
     for a, b in ((0, 1), (0, 2), (2, 1)):
@@ -225,7 +225,7 @@ def test_what_is_said_in_the_turn_that_bans_a_peer_goes_nowhere_and_is_no_failur
         )
         for number in (0, 1)
     )
-    watch.correct[honest.id] = honest
+    watch.run.correct[honest.id] = honest
     honest.process.start()
     evil.process.start()
     world.link(evil.process, honest.process, (PeerKind.MESH, PeerKind.MESH))
@@ -265,7 +265,7 @@ def test_log_answers_at_once_or_late_and_always(wait_s):
 def byzantine(*vices: Vice) -> Byzantine:
     world, watch = SimWorld(1, LinkFaults()), Invariants()
     evil = Byzantine(SimProcess(world, ReplicaSpec(0), lambda rng: Floodsub(FloodsubParams(), rng), 1), ReplicaSpec(0), Validator(), watch)
-    evil.corrupt(vices, watch.lied.add)
+    evil.corrupt(vices, watch.run.lied.add)
     evil.process.start()
     return evil
 
@@ -306,8 +306,8 @@ def test_liar_is_found_out_by_an_honest_replica():
         )
 
     honest, liar = make(SimReplica, 0), make(Byzantine, 1)
-    watch.correct[honest.id] = honest
-    liar.corrupt([Vice.LIE], watch.lied.add)
+    watch.run.correct[honest.id] = honest
+    liar.corrupt([Vice.LIE], watch.run.lied.add)
     honest.process.start()
     liar.process.start()
     for number in range(20):
@@ -315,5 +315,5 @@ def test_liar_is_found_out_by_an_honest_replica():
     world.run(1.0)
     world.link(honest.process, liar.process, (PeerKind.MESH, PeerKind.MESH))
     world.run(5.0)
-    assert watch.lied
+    assert watch.run.lied
     assert honest.machine.state().sizes["offenders"] == 1

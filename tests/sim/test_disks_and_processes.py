@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from gossiplog.broadcast.actions import Ban
 from gossiplog.broadcast.events import PeerKind
 from gossiplog.codec import pcf
 from gossiplog.pubsub.params import FloodsubParams
 from gossiplog.pubsub.routers.floodsub import Floodsub
+from gossiplog.pubsub.rpc import Rpc
 from gossiplog.sim.check.disk import Trouble
-from gossiplog.sim.check.invariants import Invariants, Violation
+from gossiplog.sim.check.invariants import Invariants
 from gossiplog.sim.check.law import Role, role_of
 from gossiplog.sim.check.log_on_disk import Validator
+from gossiplog.sim.check.observer import Violation
 from gossiplog.sim.check.plan import ReplicaSpec
 from gossiplog.sim.check.replica import SimProcess, SimReplica
+from gossiplog.sim.check.reputation import ReputationInvariants
 from gossiplog.sim.check.world import LinkFaults, SimWorld
 
 
@@ -30,7 +34,7 @@ class Network:
         self.first = next(replica for replica in map(make, range(100)) if role_of(replica.signer.did) is Role.WHOLE)
         self.second = make(100)
         for replica in (self.first, self.second):
-            self.watch.correct[replica.id] = replica
+            self.watch.run.correct[replica.id] = replica
             replica.process.start()
         self.world.link(self.second.process, self.first.process, kinds)
         self.run(5)
@@ -97,17 +101,18 @@ def test_other_process_waits_for_a_transaction() -> None:
 
 def test_offender_that_is_not_banned_is_noticed() -> None:
     network = Network()
-    reputation = network.watch._reputation
+    reputation = next(observer for observer in network.first.observers if isinstance(observer, ReputationInvariants))
     for _ in range(4):
-        reputation.on_rejected(network.first, "evil")
+        reputation.on_offence("evil")
     with pytest.raises(Violation, match="what is invalid is an offence"):
         network.watch.sample()
-    reputation.on_rejected(network.first, "evil")
+    reputation.on_offence("evil")
     with pytest.raises(Violation, match="offenders are banned"):
         network.watch.sample()
-    reputation.on_banned(network.first, "evil", network.first.local_now() + 600.0)
+    now = network.first.local_now()
+    reputation.on_action(Ban("evil", now + 600.0, "lies"))
     network.watch.sample()
     with pytest.raises(Violation, match="listened to"):
-        reputation.on_heard(network.first, "evil")
+        reputation.on_rpc("evil", Rpc())
     with pytest.raises(Violation, match="a ban lasts"):
-        reputation.on_banned(network.first, "other", network.first.local_now() + 599.0)
+        reputation.on_action(Ban("other", now + 599.0, "lies"))

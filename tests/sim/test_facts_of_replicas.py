@@ -33,7 +33,7 @@ def witness(replica: SimReplica, world: SimWorld, ring: Ring, router: str) -> No
 def test_facts_of_simulated_replicas_tell_each_entrys_way(router, make) -> None:
     world, watch, validator, ring = SimWorld(3, LinkFaults()), Invariants(), Validator(), Ring()
     replicas = [SimReplica(SimProcess(world, ReplicaSpec(number), make, 3), ReplicaSpec(number), validator, watch) for number in range(4)]
-    watch.correct.update({replica.id: replica for replica in replicas})
+    watch.run.correct.update({replica.id: replica for replica in replicas})
     for replica in replicas:
         witness(replica, world, ring, router)
         replica.process.start()

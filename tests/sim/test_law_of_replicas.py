@@ -15,9 +15,10 @@ from gossiplog.pubsub.params import GossipsubParams
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.sim.check.byzantine import Stranger
 from gossiplog.sim.check.disk import Crash
-from gossiplog.sim.check.invariants import Invariants, Violation
+from gossiplog.sim.check.invariants import Invariants
 from gossiplog.sim.check.law import Role, role_of
 from gossiplog.sim.check.log_on_disk import Validator
+from gossiplog.sim.check.observer import Violation
 from gossiplog.sim.check.plan import ReplicaSpec
 from gossiplog.sim.check.replica import SimProcess, SimReplica
 from gossiplog.sim.check.tables import WriteRow
@@ -40,8 +41,8 @@ class Network:
             self.by_role.setdefault(role_of(replica.signer.did), replica)
         self.replicas = list(self.by_role.values())
         self.stranger = make(Stranger, 100, False)
-        self.watch.correct.update({replica.id: replica for replica in self.replicas})
-        self.watch.strangers.add(self.stranger.id)
+        self.watch.run.correct.update({replica.id: replica for replica in self.replicas})
+        self.watch.run.strangers.add(self.stranger.id)
         self.stranger.until_s = 12.0 if has_rule else -1.0
         nodes = [*self.replicas, self.stranger]
         for node in nodes:

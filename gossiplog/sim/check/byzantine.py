@@ -135,7 +135,7 @@ class Byzantine(SimReplica):
             return
         if self.log.membership is not None and self._evil.random() < CHEAT_SHARE:
             entry = cheat(self._evil, self._keys, self.topic, self.state)
-            self.observer.on_signed(self, [entry])
+            self.watch.on_signed([entry])
             self._inject(self._evil.sample(peers, self._evil.randint(1, len(peers))), _insert(entry))
             if self._evil.random() < ECHO_SHARE:
                 # Its own log may refuse it; and from then on it is told of, and synced.
@@ -224,7 +224,7 @@ class Byzantine(SimReplica):
         if parents is None:
             parents = self.state.answer(ReadHeads(8))
         entry = sign_entry(self.signer, self.topic, next_clock(parents), parents, pcf.encode(payload))
-        self.observer.on_signed(self, [entry])
+        self.watch.on_signed([entry])
         return entry
 
     def _forge(self) -> bytes:
@@ -414,7 +414,7 @@ class Stranger(SimReplica):
         low, high = sorted(self._whim.sample(range(len(keys)), 2))
         payload = pcf.encode({"re": encode_id(keys[high])})
         entry = sign_entry(self.signer, self.topic, next_clock([keys[low]]), [keys[low]], payload)
-        self.observer.on_signed(self, [entry])
+        self.watch.on_signed([entry])
         self.log.insert([entry], lambda _: None)
 
 

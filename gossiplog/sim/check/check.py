@@ -172,12 +172,12 @@ class _Run:
         # Correct founders are the first replicas; where there are three, the last of them is Byzantine.
         self.founders = (0, 1, correct) if random.Random(f"founders {seed}").random() < FOUNDERS_SHARE else (0,)
         founding = tuple(found(TOPIC, signers, "admin", self.founders)) if plan.has_members else ()
-        self.watch.genuine.update({entry.key: entry.value for entry in founding})
+        self.watch.run.genuine.update({entry.key: entry.value for entry in founding})
         topic = founding[0].topic if founding else TOPIC
         validator = Validator(topic)
         params = draw_params(plan, rng)
         if isinstance(params, pubsub_params.MeshsubParams):
-            self.watch.routers.mesh = params
+            self.watch.run.mesh = params
         self._rooms_rng = random.Random(f"rooms {seed}")
         self.rooms: Rooms | None = None
         has_rooms = plan.servers > 1 and seed % ROOMS_ONE_IN == ROOMS_FIRST
@@ -198,13 +198,13 @@ class _Run:
             if number < correct:
                 replica = make(SimReplica, spec)
                 self.replicas.append(replica)
-                self.watch.correct[replica.id] = replica
+                self.watch.run.correct[replica.id] = replica
             elif number < total:
                 evil = make(Byzantine, spec)
                 vices = rng.sample(DRAWN, rng.randint(1, 3))
                 if plan.is_long and not self.byzantine:
                     vices = [Vice.REPLAY, Vice.FICKLE]
-                evil.corrupt(vices, self.watch.lied.add)
+                evil.corrupt(vices, self.watch.run.lied.add)
                 plan.notes.append("+".join(vice.value for vice in vices))
                 self.byzantine.append(evil)
             else:
@@ -213,7 +213,7 @@ class _Run:
             stranger = make(Stranger, ReplicaSpec(total + plan.has_guest))
             stranger.until_s = plan.active_s
             self.strangers.append(stranger)
-            self.watch.strangers.add(stranger.id)
+            self.watch.run.strangers.add(stranger.id)
 
         plan.notes.extend(["rooms"] * has_rooms)
 

@@ -76,7 +76,7 @@ class LogOnDisk:
         is_durable: bool,
         later: Callable[[float, Callable[[], None]], None],
         on_signed: Callable[[Sequence[Entry]], None],
-        on_commit: Callable[[Sequence[tuple[int, Entry]]], None],
+        on_commit: Callable[[Sequence[Entry]], None],
         on_refused: Callable[[Sequence[Entry]], None],
         on_writing: Callable[[writing.Event | writing.Action], None],
         late: random.Random,
@@ -132,18 +132,19 @@ class LogOnDisk:
         """Insert verified entries. `then` gets a verdict for each, or the error that keeps all of them out."""
         self._submit(InsertEntries(entries), then)
 
-    def append_elsewhere(self, payloads: Sequence[bytes], signer: Signer) -> list[tuple[int, Entry]]:
+    def append_elsewhere(self, payloads: Sequence[bytes], signer: Signer) -> list[Entry]:
         """Append payloads as another process without the application would. Does nothing while a transaction is under way."""
         if self._is_writing:
             return []
         transaction = TablesTransaction(self.state)
         write = writing.Write([writing.Submitted(AppendPayloads(payloads, signer), None)], {})
         committed, _ = transaction.run(self._group(write, Applications([]), None, Void(), None))
-        self._on_signed([entry for _, entry in committed.entries])
+        entries = [entry for _, entry in committed.entries]
+        self._on_signed(entries)
         self._write_now(transaction)
         self.is_behind = True
-        self._on_commit(committed.entries)
-        return committed.entries
+        self._on_commit(entries)
+        return entries
 
     # The machine
 
@@ -172,7 +173,7 @@ class LogOnDisk:
             case writing.Write():
                 self._begin(action)
             case writing.Tell(committed):
-                self._on_commit(committed.entries)
+                self._on_commit([entry for _, entry in committed.entries])
             case writing.Answer(then, outcome):
                 then(outcome)
             case writing.Report():

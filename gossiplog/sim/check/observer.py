@@ -1,8 +1,8 @@
-"""The events that a simulated replica reports to its checkers, `invariants.py` and `router_invariants.py`."""
+"""The events that a simulated replica reports to its checkers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
 from ...broadcast.actions import Action
@@ -16,8 +16,6 @@ from ...sync.result import SyncResult
 
 Stream: TypeAlias = tuple[str, PeerId, int, str]
 """A stream's purpose, its opener, its number among the opener's streams, and the topic of its log."""
-
-
 NO_TOKEN = -1
 """The token of a result that belongs to no session of the replica's own."""
 
@@ -39,89 +37,102 @@ class Violation(Exception):
 R_contra = TypeVar("R_contra", contravariant=True)
 
 
-class ReplicaObserver(Protocol[R_contra]):
-    """Checks the behaviour of replicas."""
+class Watch(Protocol[R_contra]):
+    """Watches all replicas of a run."""
 
-    def on_signed(self, replica: R_contra, entries: Sequence[Entry]) -> None:
-        """The replica signed entries, which may never be committed."""
+    def on_signed(self, entries: Sequence[Entry]) -> None:
+        """A replica signed entries, which may never be committed."""
 
-    def on_commit(self, replica: R_contra, entries: Sequence[tuple[int, Entry]]) -> None:
+    def on_started(self, replica: R_contra) -> Sequence[ReplicaObserver]:
+        """Return the observers of a replica that has just read its log from its disk. They observe it until its next start."""
+
+
+class ReplicaObserver:
+    """Observes one replica from a start to the next. A checker overrides the events that its invariants are about."""
+
+    def on_commit(self, entries: Sequence[Entry]) -> None:
         """A transaction was committed."""
 
-    def on_writing(self, replica: R_contra, step: writing.Event | writing.Action) -> None:
+    def on_writing(self, step: writing.Event | writing.Action) -> None:
         """The machine that writes the replica's log is about to get an event, or has returned an action that is about to be carried out."""
 
-    def on_acknowledged(self, replica: R_contra, entries: Sequence[Entry]) -> None:
+    def on_acknowledged(self, entries: Sequence[Entry]) -> None:
         """An append of the replica's own was acknowledged."""
 
-    def on_appended(self, replica: R_contra, entries: Sequence[Entry]) -> None:
+    def on_appended(self, entries: Sequence[Entry]) -> None:
         """The log has new entries that no peer brought; the machine is about to tell others of them."""
 
-    def on_recovered(self, replica: R_contra) -> None:
-        """The replica has started again from its disk."""
-
-    def on_leaving(self, replica: R_contra) -> None:
+    def on_leaving(self) -> None:
         """The replica is about to close its log."""
 
-    def on_foreseen(self, replica: R_contra, source: PeerId, entry: Entry) -> None:
+    def on_foreseen(self, source: PeerId, entry: Entry) -> None:
         """The replica is about to forward an entry that it has not stored yet."""
 
-    def on_verdict(self, replica: R_contra, source: PeerId, key: bytes, verdict: Verdict) -> None:
-        """An entry that came by pubsub or push was decided upon. `key` is the key it came under, which may not be its own."""
+    def on_verdict(self, source: PeerId, verdict: Verdict) -> None:
+        """An entry that came by pubsub or push was decided upon; the machine is about to be told."""
 
-    def on_refused_entries(self, replica: R_contra, entries: Sequence[Entry]) -> None:
-        """The access rule itself refused entries. Their descendants are not included."""
+    def on_refused_entries(self, entries: Sequence[Entry]) -> None:
+        """The access rule itself refused entries, wherever they came from. Their descendants are not included."""
 
-    def on_action(self, replica: R_contra, action: Action) -> None:
+    def on_action(self, action: Action) -> None:
         """The machine has returned an action that peers will see."""
 
-    def on_connected(self, replica: R_contra, peer: PeerId) -> None:
+    def on_connected(self, peer: PeerId) -> None:
         """The replica has a new connection; its machine is about to be told."""
 
-    def on_rpc(self, replica: R_contra, peer: PeerId, rpc: Rpc) -> None:
+    def on_rpc(self, peer: PeerId, rpc: Rpc) -> None:
         """An RPC arrived; the machine is about to be told."""
 
-    def on_refused(self, replica: R_contra, peer: PeerId, rpc: Rpc) -> None:
+    def on_refused(self, peer: PeerId, rpc: Rpc) -> None:
         """An RPC to a connected peer found the queue full; the machine is about to be told."""
 
-    def on_rpc_handled(self, replica: R_contra) -> None:
+    def on_rpc_handled(self) -> None:
         """All immediate consequences of the last RPC have been carried out."""
 
-    def on_push_opened(self, replica: R_contra, peer: PeerId) -> None:
+    def on_push_opened(self, peer: PeerId) -> None:
         """A push stream has opened; the machine is about to be told."""
 
-    def on_push_closed(self, replica: R_contra, peer: PeerId) -> None:
+    def on_push_closed(self, peer: PeerId) -> None:
         """A push stream has closed, or could not be opened."""
 
-    def on_pushed(self, replica: R_contra, peer: PeerId, data: bytes) -> None:
+    def on_pushed(self, peer: PeerId, data: bytes) -> None:
         """A push arrived; the machine is about to be told."""
 
-    def on_looked_up(self, replica: R_contra, keys: Sequence[bytes]) -> None:
+    def on_looked_up(self, keys: Sequence[bytes]) -> None:
         """The machine asks the log for keys."""
 
-    def on_closed(self, replica: R_contra, peer: PeerId) -> None:
-        """A connection of the replica has closed; its machine is about to be told."""
+    def on_closed(self, peer: PeerId) -> None:
+        """A connection of the replica has closed, and its streams with it; the machine is about to be told."""
 
-    def on_parted(self, replica: R_contra, peer: PeerId) -> None:
+    def on_parted(self, peer: PeerId) -> None:
         """The machine has been told that the connection has closed."""
 
-    def on_reconciling(self, replica: R_contra, peer: PeerId) -> None:
+    def on_reconciling(self, peer: PeerId) -> None:
         """The replica begins a reconciliation."""
 
-    def on_serving(self, replica: R_contra, peer: PeerId) -> None:
+    def on_serving(self, peer: PeerId) -> None:
         """The replica begins to serve a reconciliation."""
 
-    def on_reconciled(self, replica: R_contra, peer: PeerId, outcome: Reconciled) -> None:
+    def on_reconciled(self, peer: PeerId, outcome: Reconciled) -> None:
         """A reconciliation begun by the replica is over. If `outcome` has a fallback, a merkle sync follows."""
 
-    def on_sync_begun(self, replica: R_contra, peer: PeerId) -> None:
+    def on_sync_begun(self, peer: PeerId) -> None:
         """A peer has opened a sync stream."""
 
-    def on_cut_short(self, replica: R_contra, peer: PeerId) -> None:
+    def on_cut_short(self, peer: PeerId) -> None:
         """A merkle sync begun by a peer was aborted here."""
 
-    def on_let_in(self, replica: R_contra, peer: PeerId, verdicts: Sequence[Verdict]) -> None:
+    def on_let_in(self, peer: PeerId, verdicts: Sequence[Verdict]) -> None:
         """Entries from a sync with a peer were decided upon."""
 
-    def on_synced(self, replica: R_contra, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
+    def on_synced(self, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
         """A sync begun by the replica is over, and the machine is about to be told. This may be a while after its end."""
+
+
+def listeners_of(observers: Sequence[ReplicaObserver]) -> dict[str, list[Callable[..., None]]]:
+    """Return, by the name of each event, the handlers of the observers that override it."""
+    events = [name for name in vars(ReplicaObserver) if name.startswith("on_")]
+    return {
+        name: [getattr(observer, name) for observer in observers if getattr(type(observer), name) is not getattr(ReplicaObserver, name)]
+        for name in events
+    }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...broadcast.allowance import Quota
@@ -15,8 +15,8 @@ from ...broadcast.events import PeerKind
 from ...entry.message import Entry
 from ...entry.validation import Rule, Verdict
 from ...pubsub.types import PeerId
+from .checker import Checker, Run
 from .replica import SimReplica, address_of
-from .router_invariants import PerReplica
 
 MINUTE_S = 60.0
 DECIDED_S = 5.0
@@ -70,74 +70,70 @@ class _Refusal(NamedTuple):
     limits: list[tuple[_Meter, int]]
 
 
-@dataclass(slots=True, eq=False)
-class _Node:
-    """The knowledge about one hub since it started, when all limits were fresh.
+class QuotaInvariants(Checker):
+    """Computes the amounts that the clients of a hub with quotas have brought since it started, when all limits were fresh.
 
     Attributes:
         clients: All since the start: an entry may be decided after the client that brought it has left.
     """
 
-    meters: dict[tuple[str, str], _Meter] = field(default_factory=dict)
-    refusals: list[_Refusal] = field(default_factory=list)
-    clients: set[PeerId] = field(default_factory=set)
+    def __init__(self, replica: SimReplica, run: Run) -> None:
+        super().__init__(replica, run)
+        self.meters: dict[tuple[str, str], _Meter] = {}
+        self.refusals: list[_Refusal] = []
+        self.clients: set[PeerId] = set()
 
+    def on_connected(self, peer: PeerId) -> None:
+        """The peer may be a client."""
+        if self.replica.wires[peer].kind_for(self.replica) is PeerKind.CLIENT:
+            self.clients.add(peer)
 
-class QuotaInvariants(PerReplica[_Node]):
-    """Computes, for each hub with quotas, the amounts that its clients have brought since it started."""
+    def on_verdict(self, source: PeerId, verdict: Verdict) -> None:
+        """See `on_let_in`."""
+        self.on_let_in(source, [verdict])
 
-    knows = _Node
-
-    def on_connected(self, replica: SimReplica, peer: PeerId) -> None:
-        """A connection has opened."""
-        if replica.wires[peer].kind_for(replica) is PeerKind.CLIENT:
-            self._nodes[replica.id].clients.add(peer)
-
-    def on_decided(self, replica: SimReplica, peer: PeerId, verdicts: Sequence[Verdict]) -> None:
-        """Entries that a peer brought were decided upon."""
-        if replica.spec.quota is None or peer not in self._nodes[replica.id].clients:
+    def on_let_in(self, peer: PeerId, verdicts: Sequence[Verdict]) -> None:
+        """Charge a client for its entries."""
+        if self.replica.spec.quota is None or peer not in self.clients:
             return
-        now = replica.local_now() - replica.spec.offset_s
+        now = self.replica.local_now() - self.replica.spec.offset_s
         for verdict in verdicts:
             if verdict.entry is None or verdict.rule == Rule.KEY:
                 continue
-            limits = list(self._limits(replica.id, replica.spec.quota, peer, verdict.entry))
+            limits = list(self._limits(self.replica.spec.quota, peer, verdict.entry))
             if verdict.rule == Rule.QUOTA:
-                self._nodes[replica.id].refusals.append(_Refusal(now, verdict.entry, limits))
+                self.refusals.append(_Refusal(now, verdict.entry, limits))
                 continue
             is_stored = verdict.accepted and verdict.is_new
             for meter, amount in limits:
                 (meter.stored if is_stored else meter.tried).append(_Charge(now, amount))
                 slack = amount + DECIDED_S * meter.most / MINUTE_S
                 if is_stored and (level := meter.level(now)) < -slack:
-                    self._fail(
-                        "clients bring no more than they may", replica, f"{peer} has brought {-level:.0f} more than {meter.most} a minute"
-                    )
+                    self.fail("clients bring no more than they may", f"{peer} has brought {-level:.0f} more than {meter.most} a minute")
 
-    def _limits(self, hub: PeerId, quota: Quota, peer: PeerId, entry: Entry) -> Iterator[tuple[_Meter, int]]:
-        meters = self._nodes[hub].meters
+    def _limits(self, quota: Quota, peer: PeerId, entry: Entry) -> Iterator[tuple[_Meter, int]]:
         for kind, name, amount, most in (
             ("entries", entry.author, 1, quota.entries_per_minute),
             ("bytes", entry.author, len(entry.value), quota.bytes_per_minute),
             ("address", address_of(peer), 1, quota.address_entries_per_minute),
         ):
             if most is not None:
-                yield meters.setdefault((kind, name), _Meter(most, [], [])), min(amount, most)
+                yield self.meters.setdefault((kind, name), _Meter(most, [], [])), min(amount, most)
 
-    def sample(self, replica: SimReplica) -> None:
+    def sample(self) -> None:
         """Check refusals of a while ago, and the totals."""
-        node, waiting = self._nodes[replica.id], []
-        now = replica.local_now() - replica.spec.offset_s
-        for refusal in node.refusals:
+        waiting = []
+        now = self.replica.local_now() - self.replica.spec.offset_s
+        for refusal in self.refusals:
             if now <= refusal.at_s + DECIDED_S:
                 waiting.append(refusal)
             elif all(meter.least(refusal.at_s) > amount + ROUNDING for meter, amount in refusal.limits):
-                self._fail("who is within a quota is let in", replica, f"{refusal.entry.id} was refused at {refusal.at_s:.3f} s")
-        node.refusals = waiting
-        if replica.allowance is not None and replica.is_idle:
-            counts = Counter(Entry.stored(value).author for value in replica.state.values)
-            totals = {did: total[0] for did, total in replica.allowance.totals.items()}
+                self.fail("who is within a quota is let in", f"{refusal.entry.id} was refused at {refusal.at_s:.3f} s")
+        self.refusals = waiting
+        if self.replica.allowance is not None and self.replica.is_idle:
+            counts = Counter(Entry.stored(value).author for value in self.replica.state.values)
+            totals = {did: total[0] for did, total in self.replica.allowance.totals.items()}
             if totals != counts:
                 wrong = sorted(did for did in totals.keys() | counts.keys() if totals.get(did) != counts.get(did))
                 detail = f"of {wrong[0]} {totals.get(wrong[0], 0)} entries are counted, and {counts[wrong[0]]} are stored"
-                self._fail("what is in the log is counted", replica, detail)
+                self.fail("what is in the log is counted", detail)

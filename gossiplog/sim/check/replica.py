@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ...broadcast import events
 from ...broadcast.actions import (
@@ -47,12 +47,13 @@ from ...store.memory.state import MemoryState
 from .disk import Crash, Disk
 from .law import RULE, make_application
 from .log_on_disk import LogOnDisk, Validator
-from .observer import ReplicaObserver, Stream
+from .observer import ReplicaObserver, Stream, Watch, listeners_of
 from .plan import ReplicaSpec
 from .sessions import Server
 from .syncs import Syncs
 from .world import SimWire, SimWorld
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 ELSEWHERE_AGAIN_S = 0.01
@@ -171,7 +172,7 @@ class SimProcess:
 
     def close(self, log: SimReplica) -> None:
         """Close a log while the others go on."""
-        log.observer.on_leaving(log)
+        log.report(ReplicaObserver.on_leaving)
         log.stop()
         log.disk.crash(Crash.KILL, self.late)
         self.tell(events.StopBroadcast(), log)
@@ -286,7 +287,7 @@ class SimProcess:
             return
         if wire is not None:
             for log, part in self._parts(rpc):
-                log.observer.on_refused(log, peer, part)
+                log.report(ReplicaObserver.on_refused, peer, part)
         self.tell(SendFailed(peer, rpc))
 
     def _on_timer(self, epoch: int, token: TimerToken, at: float) -> None:
@@ -321,7 +322,7 @@ class SimProcess:
         """See `Inhabitant`."""
         peer, parts = wire.other(self).id, self._parts(rpc)
         for log, part in parts:
-            log.observer.on_rpc(log, peer, part)
+            log.report(ReplicaObserver.on_rpc, peer, part)
         self.tell(RpcReceived(peer, rpc))
         for log, part in parts:
             if log.is_up:
@@ -356,7 +357,7 @@ class SimReplica:
         is_wanted: It is opened when its process starts.
     """
 
-    def __init__(self, process: SimProcess, spec: ReplicaSpec, validator: Validator, observer: ReplicaObserver[SimReplica]) -> None:
+    def __init__(self, process: SimProcess, spec: ReplicaSpec, validator: Validator, watch: Watch[SimReplica]) -> None:
         self.id = process.id
         self.process = process
         self.world = process.world
@@ -370,7 +371,9 @@ class SimReplica:
         self.shared: SharedRouter
         self.machine: Broadcast
         self.wires: dict[PeerId, SimWire] = {}
-        self.observer = observer
+        self.watch = watch
+        self.observers: Sequence[ReplicaObserver] = ()
+        self._listeners: Mapping[str, Sequence[Callable[..., None]]] = defaultdict(tuple)
         self.local_now = process.local_now
         self._validator = validator
         slow = random.Random(f"verify {process.seed} {spec.number}")
@@ -388,10 +391,10 @@ class SimReplica:
             self.spec.commit_s,
             is_durable=self.spec.is_durable,
             later=lambda wait_s, call: self.world.after(wait_s, self._wake, self.epoch, call),
-            on_signed=lambda entries: self.observer.on_signed(self, entries),
+            on_signed=self.watch.on_signed,
             on_commit=self._on_commit,
-            on_refused=lambda entries: self.observer.on_refused_entries(self, entries),
-            on_writing=lambda step: self.observer.on_writing(self, step),
+            on_refused=lambda entries: self.report(ReplicaObserver.on_refused_entries, entries),
+            on_writing=lambda step: self.report(ReplicaObserver.on_writing, step),
             late=random.Random(f"disk {self.process.seed} {self.spec.number} {self.epoch}"),
             application=make_application(self.signer.did, self.epoch),
             rule=RULE if self.spec.has_rule else None,
@@ -411,8 +414,9 @@ class SimReplica:
         # The rules under which each peer brings entries.
         self._bringers: dict[PeerId, Bringer] = {}
         self._push_streams: dict[PeerId, Stream] = {}
-        self.syncs = Syncs(self, self._late, self.observer)
-        self.observer.on_recovered(self)
+        self.syncs = Syncs(self, self._late)
+        self.observers = self.watch.on_started(self)
+        self._listeners = listeners_of(self.observers)
         self.tell(events.StartBroadcast(may_foresee=not (self.spec.has_rule or self.spec.is_shared or self.spec.founding)))
         if not self.spec.is_durable:
             self._sync_disk()
@@ -434,7 +438,7 @@ class SimReplica:
         entries = self.log.append_elsewhere(payloads, self.signer)
         self._is_elsewhere = False
         if entries:
-            committed = events.EntriesCommitted([entry for _, entry in entries])
+            committed = events.EntriesCommitted(entries)
             self.world.after(HEARD_OF_S * self._late.random(), self._wake, self.epoch, partial(self.tell, committed))
         else:
             self.world.after(ELSEWHERE_AGAIN_S, self._wake, self.epoch, partial(self.append_elsewhere, payloads))
@@ -463,11 +467,16 @@ class SimReplica:
 
     # What the process tells
 
+    def report(self, event: Callable[Concatenate[ReplicaObserver, P], None], /, *args: P.args, **options: P.kwargs) -> None:
+        """Report an event to all observers."""
+        for listener in self._listeners[event.__name__]:
+            listener(*args, **options)
+
     def on_connected(self, wire: SimWire) -> None:
         """A peer that holds the log is connected."""
         peer, kind = wire.other(self).id, wire.kind_for(self)
         self.wires[peer] = wire
-        self.observer.on_connected(self, peer)
+        self.report(ReplicaObserver.on_connected, peer)
         protocol = self.shared.protocols[0] if kind is events.PeerKind.MESH else None
         bringer = Bringer()
         if self.allowance is not None and kind is events.PeerKind.CLIENT:
@@ -479,19 +488,19 @@ class SimReplica:
         """A peer has gone, or has closed the log."""
         peer = wire.other(self).id
         del self.wires[peer]
-        self.observer.on_closed(self, peer)
+        self.report(ReplicaObserver.on_closed, peer)
         self._push_streams.pop(peer, None)
         self.tell(events.Disconnected(peer))
 
     def on_parted(self, wire: SimWire) -> None:
         """All logs of the process that it is about have been told of that."""
         peer = wire.other(self).id
-        self.observer.on_parted(self, peer)
+        self.report(ReplicaObserver.on_parted, peer)
         self.syncs.on_closed(wire, peer)
 
     def on_rpc_handled(self, rpc: Rpc) -> None:
         """What is about the log in an RPC has been handled, with all immediate consequences."""
-        self.observer.on_rpc_handled(self)
+        self.report(ReplicaObserver.on_rpc_handled)
 
     def on_stream(self, wire: SimWire, stream: Stream, message: Any) -> None:
         """A message arrived on one of the log's streams. A peer may know before us that both hold the log."""
@@ -507,31 +516,31 @@ class SimReplica:
         """Show an action to the checkers."""
         match action:
             case EntryForeseen(entry, found):
-                self.observer.on_foreseen(self, entry.source, found)
+                self.report(ReplicaObserver.on_foreseen, entry.source, found)
             case EntryDecided(entry, verdict):
-                self.observer.on_verdict(self, entry.source, entry.key, verdict)
+                self.report(ReplicaObserver.on_verdict, entry.source, verdict)
             case EntriesAppended(entries):
-                self.observer.on_appended(self, entries)
+                self.report(ReplicaObserver.on_appended, entries)
             case _:
-                self.observer.on_action(self, action)
+                self.report(ReplicaObserver.on_action, action)
 
     def _on_push(self, wire: SimWire, peer: PeerId, stream: Stream, message: Any) -> None:
         if message == "open":
             self._push_streams[peer] = stream
             self.world.send(wire, self, stream, "opened")
-            self.observer.on_push_opened(self, peer)
+            self.report(ReplicaObserver.on_push_opened, peer)
             self.tell(events.PushOpened(peer))
         elif self._push_streams.get(peer) != stream:
             return
         elif message == "opened":
-            self.observer.on_push_opened(self, peer)
+            self.report(ReplicaObserver.on_push_opened, peer)
             self.tell(events.PushOpened(peer))
         elif message is None:
             del self._push_streams[peer]
-            self.observer.on_push_closed(self, peer)
+            self.report(ReplicaObserver.on_push_closed, peer)
             self.tell(events.PushClosed(peer))
         else:
-            self.observer.on_pushed(self, peer, message)
+            self.report(ReplicaObserver.on_pushed, peer, message)
             self.tell(events.PushReceived(peer, message))
 
     # The machine's actions
@@ -601,7 +610,7 @@ class SimReplica:
 
     def _look_up(self, request: Request[Any]) -> Any:
         if isinstance(request, ReadLeaves):
-            self.observer.on_looked_up(self, request.keys)
+            self.report(ReplicaObserver.on_looked_up, request.keys)
         return self.state.answer(request)
 
     def _verify(self, action: VerifyBatch) -> None:
@@ -621,12 +630,12 @@ class SimReplica:
     def _on_inserted(self, batch: int, outcome: list[Verdict] | Exception) -> None:
         self.tell(events.BatchInserted(batch, events.NotStored.because(outcome) if isinstance(outcome, Exception) else outcome))
 
-    def _on_commit(self, entries: Sequence[tuple[int, Entry]]) -> None:
-        self.observer.on_commit(self, entries)
+    def _on_commit(self, entries: Sequence[Entry]) -> None:
+        self.report(ReplicaObserver.on_commit, entries)
         if self.allowance is not None:
-            self.allowance.on_commit([entry for _, entry in entries])
+            self.allowance.on_commit(entries)
         if entries and not self._is_elsewhere:
-            self.tell(events.EntriesCommitted([entry for _, entry in entries]))
+            self.tell(events.EntriesCommitted(entries))
 
     def read(self, plan: Plan[T]) -> T:
         """Run a plan that only reads."""
@@ -636,7 +645,7 @@ class SimReplica:
         """Insert entries from a sync, and pass on the verdicts."""
 
         def decided(verdicts: list[Verdict]) -> None:
-            self.observer.on_let_in(self, peer, verdicts)
+            self.report(ReplicaObserver.on_let_in, peer, verdicts)
             then(verdicts)
 
         self._tickets.append(decided)
@@ -651,7 +660,7 @@ class SimReplica:
 
     def _on_appended(self, verdicts: list[Verdict]) -> None:
         entries = [verdict.entry for verdict in verdicts if verdict.entry is not None]
-        self.observer.on_acknowledged(self, entries)
+        self.report(ReplicaObserver.on_acknowledged, entries)
 
     def _sync_disk(self) -> None:
         self.disk.sync()

@@ -6,73 +6,86 @@ Source: docs/spec/limits.md, first row.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from ...pubsub.router import RouterState
+from ...broadcast.actions import Action, Ban
+from ...entry.validation import Outcome, Verdict
+from ...pubsub.rpc import Rpc
 from ...pubsub.types import PeerId
+from ...sync.result import Ending, SyncResult
+from .checker import Checker, Run
+from .observer import Stream
 from .replica import SimReplica
-from .router_invariants import Fail, PerReplica
 
 OFFENCES_MAX = 5
 BAN_S = 600.0
 ROUNDING_S = 0.001
 
 
-@dataclass(slots=True, eq=False)
-class _Node:
-    """The offences of peers that one replica has met since it started, and until when it bans them."""
+class ReputationInvariants(Checker):
+    """Counts the entries from each peer that a replica rejected.
 
-    offences: Counter[PeerId] = field(default_factory=Counter)
-    banned: dict[PeerId, float] = field(default_factory=dict)
+    Attributes:
+        offences: The offences of each peer that is not banned.
+        banned: When the ban of each peer ends, on the replica's clock.
+    """
 
+    def __init__(self, replica: SimReplica, run: Run) -> None:
+        super().__init__(replica, run)
+        self.offences = Counter[PeerId]()
+        self.banned: dict[PeerId, float] = {}
 
-class ReputationInvariants(PerReplica[_Node]):
-    """Counts, for each peer, the entries from it that correct replicas rejected."""
+    def on_verdict(self, source: PeerId, verdict: Verdict) -> None:
+        """A rejected entry is an offence."""
+        if verdict.outcome is Outcome.REJECT:
+            self.on_offence(source)
+            if self.run.is_blameless(source):
+                self.fail("correct replicas send what is valid", f"{source} sent what breaks {verdict.rule}: {verdict.reason}")
 
-    knows = _Node
+    def on_synced(self, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
+        """Each rejected entry is an offence. Breaking the protocol is one offence, whatever else was in the session."""
+        is_violation = result.ending is Ending.VIOLATION
+        if result.rejected or is_violation:
+            self.on_offence(peer, 1 if is_violation else result.rejected)
+            if self.run.is_blameless(peer):
+                self.fail("no correct replica caught lying", f"in a sync {peer} {result.reason or 'sent what is invalid'}")
 
-    def __init__(self, is_blameless: Callable[[PeerId], bool], fail: Fail) -> None:
-        super().__init__(fail)
-        self._is_blameless = is_blameless
+    def on_offence(self, source: PeerId, number: int = 1) -> None:
+        """Count offences of a peer; the machine is about to be told of them."""
+        self._check_count(source)
+        if source not in self.banned:
+            self.offences[source] += number
 
-    def on_rejected(self, replica: SimReplica, source: PeerId, number: int = 1) -> None:
-        """Entries from a peer were rejected, and the machine is about to be told."""
-        self._check(replica, source)
-        node = self._nodes[replica.id]
-        if source not in node.banned:
-            node.offences[source] += number
+    def on_action(self, action: Action) -> None:
+        """A peer may be banned."""
+        if isinstance(action, Ban):
+            if self.run.is_blameless(action.peer):
+                self.fail("no correct replica banned", f"{action.peer}: {action.reason}")
+            self.offences.pop(action.peer, None)
+            expected = self.banned.get(action.peer, self.replica.local_now() + BAN_S)
+            if action.until < expected - ROUNDING_S:
+                self.fail("a ban lasts", f"{action.peer} is banned until {action.until:.1f}, expected {expected:.1f}")
+            self.banned[action.peer] = action.until
 
-    def on_banned(self, replica: SimReplica, peer: PeerId, until: float) -> None:
-        """A machine bans a peer, on its clock."""
-        node = self._nodes[replica.id]
-        node.offences.pop(peer, None)
-        expected = node.banned.get(peer, replica.local_now() + BAN_S)
-        if until < expected - ROUNDING_S:
-            self._fail("a ban lasts", replica, f"{peer} is banned until {until:.1f}, expected {expected:.1f}")
-        node.banned[peer] = until
+    def on_rpc(self, peer: PeerId, rpc: Rpc) -> None:
+        """A banned peer must not be heard."""
+        if self.replica.local_now() < self.banned.get(peer, 0.0):
+            self.fail("who is banned is not listened to", peer)
 
-    def on_heard(self, replica: SimReplica, peer: PeerId) -> None:
-        """Something came from a peer; the machine is about to be told."""
-        if replica.local_now() < self._nodes[replica.id].banned.get(peer, 0.0):
-            self._fail("who is banned is not listened to", replica, peer)
-
-    def sample(self, replica: SimReplica, router: RouterState) -> None:
-        """Check that offenders are banned by now, and check the scores that a router shows."""
-        counted = replica.machine.state().offences
-        for peer, count in self._nodes[replica.id].offences.items():
-            self._check(replica, peer)
+    def sample(self) -> None:
+        """Check that offenders are banned by now, and check the scores that the router shows."""
+        counted = self.replica.machine.state().offences
+        for peer, count in self.offences.items():
+            self._check_count(peer)
             if counted.get(peer, 0) < count:
-                self._fail("what is invalid is an offence", replica, f"{peer} brought {count}, of which {counted.get(peer, 0)} count")
-        for state in router.peers:
-            if state.score is not None and self._is_blameless(state.peer) and state.peer in replica.wires:
-                wire = replica.wires[state.peer]
+                self.fail("what is invalid is an offence", f"{peer} brought {count}, of which {counted.get(peer, 0)} count")
+        for state in self.run.states[self.replica.id].peers:
+            if state.score is not None and self.run.is_blameless(state.peer) and state.peer in self.replica.wires:
+                wire = self.replica.wires[state.peer]
                 # It may fail to heed an RPC because that was lost on an earlier connection or with a restart.
-                is_first = replica.process.met[state.peer] == 1
+                is_first = self.replica.process.met[state.peer] == 1
                 if state.score.total < 0 and is_first and not (wire.has_lost or wire.has_dropped or wire.has_doubled):
-                    self._fail("no correct peer has a bad score", replica, f"{state.peer}: {state.score}")
+                    self.fail("no correct peer has a bad score", f"{state.peer}: {state.score}")
 
-    def _check(self, replica: SimReplica, peer: PeerId) -> None:
-        count = self._nodes[replica.id].offences.get(peer, 0)
-        if count >= OFFENCES_MAX:
-            self._fail("offenders are banned", replica, f"{peer} brought {count} invalid entries")
+    def _check_count(self, peer: PeerId) -> None:
+        if (count := self.offences.get(peer, 0)) >= OFFENCES_MAX:
+            self.fail("offenders are banned", f"{peer} brought {count} invalid entries")

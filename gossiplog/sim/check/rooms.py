@@ -56,7 +56,7 @@ class RoomLogs:
         self.topic = topic
         self.watch = Invariants()
         if isinstance(params, MeshsubParams):
-            self.watch.routers.mesh = params
+            self.watch.run.mesh = params
         self.outside = outside
         self.last: list[bytes] = []
         validator = Validator(topic)
@@ -66,7 +66,7 @@ class RoomLogs:
             log = SimReplica(member.process, spec, validator, self.watch)
             log.is_wanted = False
             self.logs.append(log)
-            self.watch.correct[log.id] = log
+            self.watch.run.correct[log.id] = log
 
     def open(self) -> list[SimReplica]:
         """Return the members' logs that are open."""
@@ -148,7 +148,7 @@ class Rooms:
             return
         server = self._rng.choice(up)
         entry = sign_entry(server.signer, room.topic, next_clock([]), [], pcf.encode({"outside": next(self._numbers)}))
-        room.watch.on_signed(server, [entry])
+        room.watch.on_signed([entry])
         server.process.tell(Publish(Message.of(Topic(room.topic), encode_event(Insert(entry.key, entry.value)))))
         if is_last:
             room.last.append(entry.key)

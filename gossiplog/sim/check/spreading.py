@@ -6,28 +6,30 @@ Source: docs/spec/sync.md, "Reliable causal broadcast" and "Certain entries".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from ...broadcast.actions import Action, Push
 from ...broadcast.events import PeerKind
 from ...broadcast.spreading import PUBLISHED_MAX
 from ...entry.message import Entry
+from ...entry.validation import Outcome, Verdict
 from ...errors import DecodeError
 from ...pubsub.actions import Deliver, Published
 from ...pubsub.types import MessageId, PeerId, hash_data
+from ...sync.result import SyncResult
 from ...sync.rpc import Insert
 from ...sync.wire import decode_event, encode_event
+from .checker import Checker, Run
+from .observer import Stream
 from .replica import SimReplica
-from .router_invariants import PerReplica
+from .telling import TellingInvariants
 
 BY_PUSH = (PeerKind.CLIENT, PeerKind.HUB)
 PASSED_ON_S = 0.8
 """An entry is pushed, or heads are told instead, within this time: the log may be read twice before, each time for up to 0.3 s."""
 
 
-@dataclass(slots=True, eq=False)
-class _Node:
-    """The knowledge about one replica since it started.
+class SpreadingInvariants(Checker):
+    """Follows the entries that a replica owes its neighbours.
 
     Attributes:
         pushed: Keys of the entries pushed to each peer on its stream.
@@ -39,113 +41,118 @@ class _Node:
         unheard: Entries forwarded before they were stored, while there was no mesh. Peers that came later are told heads.
     """
 
-    pushed: dict[PeerId, set[bytes]] = field(default_factory=dict)
-    owed: dict[PeerId, dict[bytes, tuple[float, int]]] = field(default_factory=dict)
-    claimed: dict[PeerId, set[bytes]] = field(default_factory=dict)
-    brought: dict[PeerId, set[bytes]] = field(default_factory=dict)
-    published: set[MessageId] = field(default_factory=set)
-    unpublished: set[MessageId] = field(default_factory=set)
-    unheard: set[bytes] = field(default_factory=set)
+    def __init__(self, replica: SimReplica, run: Run, telling: TellingInvariants) -> None:
+        super().__init__(replica, run)
+        self._telling = telling
+        self.pushed: dict[PeerId, set[bytes]] = {}
+        self.owed: dict[PeerId, dict[bytes, tuple[float, int]]] = {}
+        self.claimed: dict[PeerId, set[bytes]] = {}
+        self.brought: dict[PeerId, set[bytes]] = {}
+        self.published: set[MessageId] = set()
+        self.unpublished: set[MessageId] = set()
+        self.unheard: set[bytes] = set()
 
+    def on_push_opened(self, peer: PeerId) -> None:
+        """The stream begins with our heads."""
+        self.pushed[peer], self.owed[peer] = set(), {}
 
-class SpreadingInvariants(PerReplica[_Node]):
-    """Follows the entries that correct replicas owe their neighbours."""
+    def on_push_closed(self, peer: PeerId) -> None:
+        """What came on an earlier stream does not count: the peer may have lost it in a crash."""
+        for by_peer in (self.pushed, self.owed, self.claimed, self.brought):
+            by_peer.pop(peer, None)
 
-    knows = _Node
+    def on_closed(self, peer: PeerId) -> None:
+        """The push stream has closed with its connection."""
+        self.on_push_closed(peer)
 
-    def on_push_opened(self, replica: SimReplica, peer: PeerId) -> None:
-        """A push stream has opened, which begins with our heads."""
-        node = self._nodes[replica.id]
-        node.pushed[peer], node.owed[peer] = set(), {}
+    def on_appended(self, entries: Sequence[Entry]) -> None:
+        """The entries are to be pushed and published."""
+        self._owe(entries)
+        self._publish(entries)
 
-    def on_push_closed(self, replica: SimReplica, peer: PeerId) -> None:
-        """A push stream has closed."""
-        node = self._nodes[replica.id]
-        node.pushed.pop(peer, None)
-        node.owed.pop(peer, None)
-        node.claimed.pop(peer, None)
-        node.brought.pop(peer, None)
+    def on_foreseen(self, source: PeerId, entry: Entry) -> None:
+        """The entry is forwarded before it is stored."""
+        if not self._has_mesh():
+            self.unheard.add(entry.key)
+        self._note_brought(source, entry.key)
 
-    def on_new(self, replica: SimReplica, entries: Sequence[Entry], version: int, source: PeerId | None = None) -> None:
-        """Entries that are new here were decided upon, and the machine is about to be told.
+    def on_verdict(self, source: PeerId, verdict: Verdict) -> None:
+        """A new entry is to be pushed. If it did not come by pubsub, it is to be published as well."""
+        if verdict.entry is None or verdict.outcome is Outcome.REJECT:
+            return
+        self._note_brought(source, verdict.entry.key)
+        if verdict.accepted and verdict.is_new:
+            self._owe([verdict.entry])
+            if source in self.replica.wires and self.replica.wires[source].kind_for(self.replica) is not PeerKind.MESH:
+                self._publish([verdict.entry])
 
-        Args:
-            source: The peer that a sync brought them from.
-        """
-        node = self._nodes[replica.id]
-        for peer, pushed in node.pushed.items():
-            if peer != source and peer in replica.wires and replica.wires[peer].kind_for(replica) in BY_PUSH:
-                for entry in entries:
-                    if entry.key not in pushed and entry.key not in node.claimed.get(peer, ()):
-                        node.owed[peer][entry.key] = replica.world.now, version
+    def on_synced(self, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
+        """If a sync brought few entries, they are to be pushed."""
+        self._owe(result.spreads, peer)
 
-    def on_foreseen(self, replica: SimReplica, entry: Entry) -> None:
-        """An entry that is not stored yet is about to be forwarded."""
-        if not _has_mesh(replica):
-            self._nodes[replica.id].unheard.add(entry.key)
-
-    def on_pushed(self, replica: SimReplica, peer: PeerId, data: bytes) -> None:
-        """A peer has pushed something, so an entry of the same key need not be sent to it."""
+    def on_pushed(self, peer: PeerId, data: bytes) -> None:
+        """An entry of the same key need not be sent to the peer."""
         try:
             event = decode_event(data)
         except DecodeError:
             return
         if isinstance(event, Insert):
-            node = self._nodes[replica.id]
-            node.claimed.setdefault(peer, set()).add(event.key)
-            node.owed.get(peer, {}).pop(event.key, None)
+            self.claimed.setdefault(peer, set()).add(event.key)
+            self.owed.get(peer, {}).pop(event.key, None)
 
-    def on_brought(self, replica: SimReplica, peer: PeerId, key: bytes) -> None:
-        """An entry of a peer was decided upon. What came on an earlier stream does not count: the peer may have lost it in a crash."""
-        node = self._nodes[replica.id]
-        if key in node.claimed.get(peer, ()):
-            node.brought.setdefault(peer, set()).add(key)
-
-    def on_told(self, replica: SimReplica, peers: Sequence[PeerId], version: int) -> None:
-        """Peers are told the heads of a version of the log, which stand for all its entries."""
-        owed = self._nodes[replica.id].owed
-        for peer in peers:
-            if owed.get(peer):
-                owed[peer] = {key: debt for key, debt in owed[peer].items() if debt[1] > version}
-
-    def on_action(self, replica: SimReplica, action: Action) -> None:
-        """The machine has returned an action."""
-        node = self._nodes[replica.id]
+    def on_action(self, action: Action) -> None:
+        """Messages are published, or peers are told heads or sent an entry."""
         if isinstance(action, Published | Deliver):
             # A message that was ignored before, as an orphan, is now forwarded to all as if it had just come.
             message_id = action.message_id if isinstance(action, Published) else action.message.id
-            node.published.add(message_id)
-            node.unpublished.discard(message_id)
+            self.published.add(message_id)
+            self.unpublished.discard(message_id)
         elif isinstance(action, Push):
             event = decode_event(action.data)
-            if not isinstance(event, Insert):
+            if isinstance(event, Insert):
+                self._check_push(action.peers, event.key)
                 return
+            version = self._telling.version_of(event.heads)
             for peer in action.peers:
-                if event.key in node.brought.get(peer, ()):
-                    self._fail("nothing goes back to its source", replica, f"{event.key.hex()} pushed to {peer}, which brought it")
-                if event.key in node.pushed.get(peer, ()):
-                    self._fail("nothing is pushed twice", replica, f"{event.key.hex()} to {peer}")
-                node.pushed.get(peer, set()).add(event.key)
-                node.owed.get(peer, {}).pop(event.key, None)
+                if self.owed.get(peer):  # heads stand for all entries of their version
+                    self.owed[peer] = {key: debt for key, debt in self.owed[peer].items() if debt[1] > version}
 
-    def on_unpublished(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
-        """The machine is about to be told of entries that are new here and did not come by pubsub. Of many, heads are told instead."""
-        node = self._nodes[replica.id]
-        if _has_mesh(replica) and len(entries) <= PUBLISHED_MAX:
-            heard = [entry for entry in entries if entry.key not in node.unheard]
+    def _check_push(self, peers: Sequence[PeerId], key: bytes) -> None:
+        for peer in peers:
+            if key in self.brought.get(peer, ()):
+                self.fail("nothing goes back to its source", f"{key.hex()} pushed to {peer}, which brought it")
+            if key in self.pushed.get(peer, ()):
+                self.fail("nothing is pushed twice", f"{key.hex()} to {peer}")
+            self.pushed.get(peer, set()).add(key)
+            self.owed.get(peer, {}).pop(key, None)
+
+    def _owe(self, entries: Sequence[Entry], source: PeerId | None = None) -> None:
+        """Note that new entries are to be pushed to all peers but the one from which a sync brought them."""
+        for peer, pushed in self.pushed.items():
+            if peer != source and peer in self.replica.wires and self.replica.wires[peer].kind_for(self.replica) in BY_PUSH:
+                for entry in entries:
+                    if entry.key not in pushed and entry.key not in self.claimed.get(peer, ()):
+                        self.owed[peer][entry.key] = self.now, self._telling.version
+
+    def _note_brought(self, peer: PeerId, key: bytes) -> None:
+        if key in self.claimed.get(peer, ()):
+            self.brought.setdefault(peer, set()).add(key)
+
+    def _publish(self, entries: Sequence[Entry]) -> None:
+        """Note that new entries are to be published. Of many, heads are told instead."""
+        if self._has_mesh() and len(entries) <= PUBLISHED_MAX:
+            heard = [entry for entry in entries if entry.key not in self.unheard]
             messages = (hash_data(encode_event(Insert(entry.key, entry.value))) for entry in heard)
-            node.unpublished.update(message for message in messages if message not in node.published)
+            self.unpublished.update(message for message in messages if message not in self.published)
 
-    def sample(self, replica: SimReplica) -> None:
+    def _has_mesh(self) -> bool:
+        return any(wire.kind_for(self.replica) is PeerKind.MESH for wire in self.replica.wires.values())
+
+    def sample(self) -> None:
         """Check that everything due has been passed on."""
-        node = self._nodes[replica.id]
-        if node.unpublished:
-            self._fail("what is new is published", replica, f"message {min(node.unpublished).hex()} was not")
-        for peer, owed in node.owed.items():
+        if self.unpublished:
+            self.fail("what is new is published", f"message {min(self.unpublished).hex()} was not")
+        for peer, owed in self.owed.items():
             for key, (since, _) in owed.items():
-                if replica.world.now - since > PASSED_ON_S:
-                    self._fail("what is new is passed on at once", replica, f"{key.hex()} was not pushed to {peer} since {since:.3f} s")
-
-
-def _has_mesh(replica: SimReplica) -> bool:
-    return any(wire.kind_for(replica) is PeerKind.MESH for wire in replica.wires.values())
+                if self.now - since > PASSED_ON_S:
+                    self.fail("what is new is passed on at once", f"{key.hex()} was not pushed to {peer} since {since:.3f} s")

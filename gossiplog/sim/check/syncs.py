@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol, assert_never
+from typing import Concatenate, ParamSpec, Protocol, assert_never
 
 from ...broadcast.actions import StartSync
 from ...broadcast.events import Event, SyncFinished, SyncServed
@@ -29,6 +29,8 @@ from .observer import NO_TOKEN, ReplicaObserver, Stream
 from .plan import ReplicaSpec
 from .sessions import END, Server, SessionHost, SimulatedSession
 from .world import Named, SimWire, SimWorld
+
+P = ParamSpec("P")
 
 CUT_SHORT_S = 0.6
 """A sync that is cut short breaks within this time."""
@@ -51,6 +53,9 @@ class Owner(SessionHost, Named, Protocol):
     def tell(self, event: Event) -> None:
         """Hand an event to the replica's machine."""
 
+    def report(self, event: Callable[Concatenate[ReplicaObserver, P], None], /, *args: P.args, **options: P.kwargs) -> None:
+        """Report an event to all observers."""
+
     def new_stream(self, purpose: str) -> Stream:
         """Return a new name for a stream of its own."""
 
@@ -72,10 +77,9 @@ class Syncs:
         was_spoilt: The sketch was spoilt at some time.
     """
 
-    def __init__(self, owner: Owner, late: random.Random, observer: ReplicaObserver[Any]) -> None:
+    def __init__(self, owner: Owner, late: random.Random) -> None:
         self._owner = owner
         self._late = late
-        self._observer = observer
         self._sketch = Sketch()
         self.is_spoilt = self.was_spoilt = False
         self._clients: dict[Stream, tuple[SimWire, SimulatedSession]] = {}
@@ -177,7 +181,7 @@ class Syncs:
             step = pull.handle(owner.wires.get(action.peer) is not wire, owner.local_now())
             if stream[0] == RECONCILE:
                 # A session that received nothing has no outcome.
-                self._observer.on_reconciled(owner, action.peer, pull.outcome or Reconciled())
+                self._owner.report(ReplicaObserver.on_reconciled, action.peer, pull.outcome or Reconciled())
             self._take(action, wire, pull, step, stream)
 
         def send(data: bytes | None) -> None:
@@ -187,7 +191,7 @@ class Syncs:
         running = SimulatedSession(owner, action.peer, session, send, done)
         self._clients[stream] = (wire, running)
         if stream[0] == RECONCILE:
-            self._observer.on_reconciling(owner, action.peer)
+            self._owner.report(ReplicaObserver.on_reconciling, action.peer)
         running.start()
         if self._late.random() < world.faults.cut_short:
             world.after(CUT_SHORT_S * self._late.random(), world.break_stream, wire, stream)
@@ -205,7 +209,7 @@ class Syncs:
             result = replace(result, ending=Ending.COMPLETE, reason="")
 
         def tell() -> None:
-            self._observer.on_synced(self._owner, action.peer, result, stream, action.token)
+            self._owner.report(ReplicaObserver.on_synced, action.peer, result, stream, action.token)
             self._owner.tell(SyncFinished(action.peer, result, action.token))
             if has_crossed:
                 self._owner.tell(SyncServed(action.peer))
@@ -248,7 +252,7 @@ class Syncs:
                 return
             speaks.reconciles = True
         dealings.begun += 1
-        self._observer.on_sync_begun(owner, peer)
+        self._owner.report(ReplicaObserver.on_sync_begun, peer)
         self._early[stream] = [message]
         self._take_turn(peer, lambda: self._serve_in_turn(wire, peer, stream))
 
@@ -276,7 +280,7 @@ class Syncs:
         is_served = self._slots.enter(peer)
         assert is_served, "one session of a peer at a time"
         if stream[0] == RECONCILE:
-            self._observer.on_serving(owner, peer)
+            self._owner.report(ReplicaObserver.on_serving, peer)
             server = self._reconciliation(wire, peer, stream)
         else:
             server = self._owner.make_server(wire, stream, self._bucket(peer))
@@ -309,7 +313,7 @@ class Syncs:
         def done() -> None:
             self.end(stream)
             if server.is_aborted and owner.wires.get(peer) is wire:
-                self._observer.on_cut_short(owner, peer)
+                self._owner.report(ReplicaObserver.on_cut_short, peer)
             self._follow_up(peer, stream, after_merkle(server, has_moved=owner.state.tree.root != root))
 
         session = SimulatedSession(owner, peer, server, self._dawdling(wire, stream), done)
@@ -325,7 +329,7 @@ class Syncs:
         def done() -> None:
             self.end(stream)
             if served.fault:
-                self._observer.on_synced(self._owner, peer, SyncResult(Ending.VIOLATION, served.fault), stream, NO_TOKEN)
+                self._owner.report(ReplicaObserver.on_synced, peer, SyncResult(Ending.VIOLATION, served.fault), stream, NO_TOKEN)
             self._follow_up(peer, stream, after_reconciliation(served, is_over=reconciliation.outcome is not None))
 
         session = SimulatedSession(self._owner, peer, reconciliation, self._dawdling(wire, stream), done)
@@ -334,7 +338,7 @@ class Syncs:
 
     def _follow_up(self, peer: PeerId, stream: Stream, aftermath: Aftermath) -> None:
         if aftermath.result is not None:
-            self._observer.on_synced(self._owner, peer, aftermath.result, stream, NO_TOKEN)
+            self._owner.report(ReplicaObserver.on_synced, peer, aftermath.result, stream, NO_TOKEN)
             self._owner.tell(SyncFinished(peer, aftermath.result, NO_TOKEN))
         if aftermath.tells:
             self._owner.tell(SyncServed(peer))

@@ -5,13 +5,14 @@ Source: docs/spec/sync.md, "Orphans".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from ...entry.message import Entry
 from ...entry.validation import Rule, Verdict
+from ...pubsub.types import PeerId
+from .checker import Checker, Run
 from .replica import SimReplica
-from .router_invariants import PerReplica
+from .telling import TellingInvariants
 
 LOOKED_FOR_S = 0.1
 """The log is asked about an orphan's parents within this time plus two of its answers: the first may be to the question before."""
@@ -21,9 +22,8 @@ known only when it ends.
 """
 
 
-@dataclass(slots=True, eq=False)
-class _Node:
-    """The knowledge about one replica since it started.
+class WaitingInvariants(Checker):
+    """Follows the orphans that a replica's machine keeps.
 
     Attributes:
         orphans: The arrival times of orphans whose parents were not looked for yet.
@@ -31,54 +31,54 @@ class _Node:
         refused: Keys of entries that the log refuses.
     """
 
-    orphans: dict[bytes, float] = field(default_factory=dict)
-    waiting: dict[bytes, float | None] = field(default_factory=dict)
-    refused: set[bytes] = field(default_factory=set)
+    def __init__(self, replica: SimReplica, run: Run, telling: TellingInvariants) -> None:
+        super().__init__(replica, run)
+        self._telling = telling
+        self.orphans: dict[bytes, float] = {}
+        self.waiting: dict[bytes, float | None] = {}
+        self.refused: set[bytes] = set()
 
-
-class WaitingInvariants(PerReplica[_Node]):
-    """Follows the orphans that the machines of correct replicas keep."""
-
-    knows = _Node
-
-    def on_verdict(self, replica: SimReplica, verdict: Verdict) -> None:
-        """An entry was decided upon."""
-        node, entry = self._nodes[replica.id], verdict.entry
+    def on_verdict(self, source: PeerId, verdict: Verdict) -> None:
+        """The entry may be an orphan, or refused."""
+        entry = verdict.entry
         if entry is None:
             return
         if verdict.rule == Rule.PARENTS:
-            if entry.key not in node.waiting:
-                node.orphans[entry.key] = replica.world.now
-            node.waiting[entry.key] = None
+            if entry.key not in self.waiting:
+                self.orphans[entry.key] = self.now
+            self.waiting[entry.key] = None
         elif verdict.rule == Rule.ACCESS:
-            node.refused.add(entry.key)
+            self.refused.add(entry.key)
 
-    def on_refused(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
-        """The access rule refused entries, wherever they came from."""
-        self._nodes[replica.id].refused.update(entry.key for entry in entries)
+    def on_refused_entries(self, entries: Sequence[Entry]) -> None:
+        """Their orphans wait in vain."""
+        self.refused.update(entry.key for entry in entries)
 
-    def on_looked_up(self, replica: SimReplica, keys: Sequence[bytes]) -> None:
-        """A machine asks its log for keys."""
-        node = self._nodes[replica.id]
-        if node.orphans:
-            for key in [key for key in node.orphans if set(replica.machine.spreading.orphans.absent_of(key)).issubset(keys)]:
-                del node.orphans[key]
+    def on_looked_up(self, keys: Sequence[bytes]) -> None:
+        """The parents of some orphans are among the keys."""
+        if self.orphans:
+            for key in [key for key in self.orphans if self._absent_of(key).issubset(keys)]:
+                del self.orphans[key]
 
-    def sample(self, replica: SimReplica, held: Collection[bytes], *, is_syncing: bool) -> None:
+    def sample(self) -> None:
         """Check that everything due has happened."""
-        node, now, answer_s = self._nodes[replica.id], replica.world.now, replica.spec.answer_s
-        for key, since in list(node.orphans.items()):
-            if not replica.machine.spreading.orphans.absent_of(key):
-                del node.orphans[key]
+        now, answer_s = self.now, self.replica.spec.answer_s
+        for key, since in list(self.orphans.items()):
+            if not self._absent_of(key):
+                del self.orphans[key]
             elif now - since > LOOKED_FOR_S + 2.1 * answer_s:
-                self._fail("an orphan's parents are looked for", replica, f"those of {key.hex()} were not since {since:.3f} s")
-        for key, decided_at in list(node.waiting.items()):
-            absent = replica.machine.spreading.orphans.absent_of(key)
+                self.fail("an orphan's parents are looked for", f"those of {key.hex()} were not since {since:.3f} s")
+        for key, decided_at in list(self.waiting.items()):
+            absent = self._absent_of(key)
             if not absent:
-                del node.waiting[key]
-            elif is_syncing or not all(parent in held or parent in node.refused for parent in absent):
-                node.waiting[key] = None
+                del self.waiting[key]
+            elif self._telling.syncing or not all(parent in self.keys or parent in self.refused for parent in absent):
+                self.waiting[key] = None
             elif decided_at is None:
-                node.waiting[key] = now
+                self.waiting[key] = now
             elif now - decided_at > DECIDED_S + 4 * answer_s:
-                self._fail("no orphan waits for what is decided", replica, f"{key.hex()} since {decided_at:.3f} s")
+                self.fail("no orphan waits for what is decided", f"{key.hex()} since {decided_at:.3f} s")
+
+    def _absent_of(self, key: bytes) -> set[bytes]:
+        """Return the parents for which the machine has an orphan wait; none if it is no orphan any more."""
+        return set(self.replica.machine.spreading.orphans.absent_of(key))
