@@ -1,7 +1,7 @@
-"""Links: the bytes of a CID inside a payload, checked, and the objects that stand for them.
+"""Links in payloads: CIDs, their checks, and their Python objects.
 
-A link is a `multiformats.CID` if that library knows its codec and hash function. An entry's validity must not depend on tables of names, so
-any other well-formed CID becomes an `UnknownLink`, which keeps the bytes.
+A link is a `multiformats.CID` if that library knows its codec and hash function. Any other well-formed CID becomes an `UnknownLink`, which
+keeps the bytes: an entry's validity must not depend on a table of names.
 
 Source: docs/spec/entries.md, "Portable canonical form"; the CID specification.
 """
@@ -12,7 +12,7 @@ import re
 from base64 import b32decode, b32encode
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import DecodeError
 from .base58 import decode_base58, encode_base58
@@ -32,10 +32,10 @@ _BASE32 = re.compile(r"b[a-z2-7]+")
 
 @dataclass(frozen=True, slots=True)
 class UnknownLink:
-    """A CID whose codec or hash function this machine's tables do not name.
+    """A CID whose codec or hash function `multiformats` does not know.
 
     Attributes:
-        cid: Its bytes, without dag-cbor's leading zero.
+        cid: The CID's bytes, without dag-cbor's leading zero.
     """
 
     cid: bytes
@@ -51,13 +51,13 @@ Link: TypeAlias = "CID | UnknownLink"
 
 
 def check_cid(cid: bytes) -> None:
-    """Accept a CID that survives the reference's decoding and encoding, in dag-cbor and in dag-json.
+    """Check that a CID survives the reference's decoding and encoding, in dag-cbor and in dag-json.
 
     Version 0 is `12 20` and 32 bytes. Version 1 is `01`, a codec up to 2^53 − 1 as a minimal varint, a hash function, a length and that
-    many bytes. The reference keeps the last two varints as they come, so they may be longer than necessary.
+    many bytes. The last two varints may be padded, since the reference keeps them unchanged.
 
     Raises:
-        DecodeError: It is neither.
+        DecodeError: The CID is of neither form.
     """
     if cid[:1] == b"\x12":
         if len(cid) != _V0_BYTES or cid[:2] != _V0_PREFIX:
@@ -92,14 +92,14 @@ def link_from_bytes(cid: bytes) -> Link:
         return UnknownLink(cid)
     from multiformats import CID, multibase
 
-    # The library's public constructors check types for 70 to 150 µs per link: an entry of 64 KiB full of links would take a second to read.
-    # These bytes are checked already.
+    # The library's public constructors check types for 70 to 150 µs per link, so an entry of 64 KiB full of links would take a second to
+    # read. These bytes are checked already.
     return CID._new_instance(CID, multibase.get("base58btc"), version, *names, multihash)
 
 
 @lru_cache(maxsize=1024)
 def _names_of(codec: int, hash_code: int) -> tuple[Multicodec, Multihash] | None:
-    """Return the library's objects for a codec and a hash function, None if it lacks one of them."""
+    """Return the library's objects for a codec and a hash function; None if it does not know both."""
     from multiformats import multicodec, multihash
 
     try:
@@ -108,19 +108,14 @@ def _names_of(codec: int, hash_code: int) -> tuple[Multicodec, Multihash] | None
         return None
 
 
-def link_to_bytes(link: Any) -> bytes:
-    """Return the bytes of the CID that a link stands for, unchecked."""
-    return bytes(link)
-
-
 def is_link(value: object) -> bool:
-    """Say whether a value is a link, without importing `multiformats` for values that cannot be."""
+    """Say whether a value is a link, without importing `multiformats`."""
     kind = type(value)
     return kind is UnknownLink or (kind.__name__ == "CID" and kind.__module__.partition(".")[0] == "multiformats")
 
 
 def link_text(cid: bytes) -> str:
-    """Return a CID's bytes as the reference writes them: base58btc for version 0, else multibase base32."""
+    """Return the text of a CID as the reference writes it: base58btc for version 0, else multibase base32."""
     if cid[:2] == _V0_PREFIX:
         return encode_base58(cid)
     return "b" + b32encode(cid).decode().rstrip("=").lower()
@@ -130,7 +125,7 @@ def link_from_text(text: str) -> Link:
     """Return the link that `link_text` wrote.
 
     Raises:
-        DecodeError: It is not a CID in that form; other multibases are not read.
+        DecodeError: The text is not a CID in that form; other multibases are not read.
     """
     if text.startswith("Qm") and len(text) == 46:
         cid = decode_base58(text)

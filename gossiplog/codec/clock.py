@@ -1,7 +1,7 @@
-"""The clock varint: an encoding of 0 … 2^53 − 1 whose byte order is the numeric order.
+"""The clock varint: an encoding of 0 … 2^53 − 1 that sorts by its bytes as the numbers do.
 
-n ≤ 127 is one byte. Otherwise k + 1 big-endian bytes hold n < 2^(7(k+1)), with the smallest such k; the top k bits of the first
-byte are ones and the next is zero.
+n ≤ 127 is one byte. Otherwise n takes k + 1 big-endian bytes for the smallest k with n < 2^(7(k+1)); the top k bits of the first byte are
+ones and the next is zero.
 
 Source: docs/spec/entries.md, "Clock varint (order-preserving)".
 """
@@ -30,10 +30,10 @@ def encode_clock(clock: int) -> bytes:
 
 
 def decode_clock(data: bytes, start: int = 0) -> tuple[int, int]:
-    """Decode the clock at `start`; return it and the number of bytes it takes, 1 to 8.
+    """Decode the clock at `start`; return it and the number of its bytes, 1 to 8.
 
     Raises:
-        DecodeError: `data` ends within it, its form is longer than necessary, or it is above 2^53 − 1.
+        DecodeError: The clock is cut short, not in its shortest form, or above 2^53 − 1.
     """
     if start >= len(data):
         raise DecodeError("the clock is cut short")

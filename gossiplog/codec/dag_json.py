@@ -1,8 +1,8 @@
 """dag-json: JSON with bytes and links, written byte for byte as the reference writes it.
 
 Bytes are `{"/":{"bytes":"base64 without padding"}}`, links `{"/":"CID"}`. Numbers are JavaScript's texts, keys are sorted by UTF-16 code
-units (the reference compares JavaScript strings), and nothing is indented. The reader takes any JSON with these two forms, in any key order
-and with white space. Reader and writer iterate, so nesting costs no stack.
+units (the reference compares JavaScript strings), and nothing is indented. The reader accepts any JSON with these two forms, in any order
+of keys and with white space. Reader and writer iterate, so nesting costs no stack.
 
 Source: the dag-json specification; docs/spec/entries.md, "Signature"; vectors/dag-json.json.
 """
@@ -17,7 +17,7 @@ from json.encoder import encode_basestring
 from typing import Any, NoReturn, TypeAlias
 
 from ..errors import DecodeError, EncodeError
-from .cid import is_link, link_from_text, link_text, link_to_bytes
+from .cid import is_link, link_from_text, link_text
 from .javascript import SAFE_INTEGER_MAX, float_text, reserved_map, utf16_order
 
 DEPTH_MAX = 1024
@@ -35,11 +35,11 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 def encode(value: Any, *, depth_max: int = DEPTH_MAX) -> bytes:
-    """Return a value as dag-json in UTF-8: what PCF can hold, with tuples as arrays and floats that are safe integers as integers.
+    """Return a value as dag-json in UTF-8. It may be any value that PCF can hold; floats that are safe integers are written as integers.
 
     Raises:
-        EncodeError: A part of it has no form in dag-json, or it is nested deeper than `depth_max` levels (as is a value that contains
-            itself).
+        EncodeError: A part of the value has no form in dag-json, or it is nested deeper than `depth_max` levels (as is a value that
+            contains itself).
     """
     out: list[str] = []
     walk: list[tuple[_Items, str]] = [(iter((("", value),)), "")]
@@ -76,11 +76,11 @@ def encode(value: Any, *, depth_max: int = DEPTH_MAX) -> bytes:
 def decode(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
     """Return the value of a dag-json text; the caller bounds the text's size. About 1 µs an item.
 
-    As in JavaScript, a number that is a safe integer is an integer however it is written, and larger integers stay exact.
+    A number that is a safe integer becomes an integer however it is written, as in JavaScript; larger integers stay exact.
 
     Raises:
-        DecodeError: It is not UTF-8 or not JSON; a key repeats; a number is not finite or beyond 64 bits; a string holds half of a
-            surrogate pair; a map that begins with `/` has neither form; or there are more than `depth_max` levels.
+        DecodeError: The text is not UTF-8 or not JSON; a key repeats; a number is not finite or beyond 64 bits; a string holds half of a
+            surrogate pair; a map that begins with `/` is neither bytes nor a link; or there are more than `depth_max` levels.
     """
     if not isinstance(text, str):
         try:
@@ -97,7 +97,7 @@ def decode(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
             value: Any = {} if char == "{" else []
             position = _skip(text, position + 1)
             if text[position : position + 1] != _CLOSING[char]:
-                # Bytes at the deepest level add two more pairs of braces; `_is_inside_of_bytes` tells these from maps.
+                # Bytes at the deepest level add two pairs of braces; `_is_inside_of_bytes` tells them from maps.
                 if len(enclosing) >= depth_max + 2:
                     _refuse(position, f"more than {depth_max} levels of nesting")
                 enclosing.append((container, key))
@@ -136,7 +136,7 @@ def decode(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
 
 
 def _scalar_text(value: Any) -> str | None:
-    """Return the text of anything but an array or a map, for which it is None."""
+    """Return the text of a scalar; None for an array or a map."""
     if isinstance(value, str):
         return encode_basestring(value)
     if value is None:
@@ -152,7 +152,7 @@ def _scalar_text(value: Any) -> str | None:
     if isinstance(value, bytes | bytearray | memoryview):
         return f'{{"/":{{"bytes":"{b64encode(value).decode().rstrip("=")}"}}}}'
     if is_link(value):
-        return f'{{"/":"{link_text(link_to_bytes(value))}"}}'
+        return f'{{"/":"{link_text(bytes(value))}"}}'
     raise EncodeError(f"a {type(value).__name__} has no form in dag-json")
 
 
@@ -163,8 +163,7 @@ def _integer_text(number: int) -> str:
 
 
 def _number_text(number: float) -> str:
-    """Return a float as `@ipld/dag-json` writes it: safe integers bare, others with a point or an exponent that tells them from
-    integers."""
+    """Return a float as `@ipld/dag-json` writes it: a safe integer bare, any other number with a point or an exponent."""
     if number - number != 0:
         raise EncodeError(f"the float {number} is not finite")
     if number == int(number) and -SAFE_INTEGER_MAX <= number <= SAFE_INTEGER_MAX:
@@ -241,13 +240,13 @@ def _number(match: re.Match[str]) -> int | float:
 
 
 def _is_inside_of_bytes(value: Any, container: Any, key: str) -> bool:
-    """Say whether a map is the `{"bytes": …}` that `_finish_map` will turn into bytes, or refuse, together with the map around it."""
+    """Say whether a map is the `{"bytes": …}` which `_finish_map`, with the map around it, turns into bytes or refuses."""
     is_first = type(container) is dict and key == "/" and not container
     return is_first and type(value) is dict and next(iter(value)) == "bytes" and type(value["bytes"]) is str
 
 
 def _finish_map(value: dict[str, Any]) -> Any:
-    """Return the link or the bytes that a map stands for, or the map. The first key is the text's, as in the reference's reader."""
+    """Return the link or the bytes that a map stands for, or the map itself. The first key decides, as in the reference's reader."""
     if next(iter(value)) != "/":
         return value
     inner = value["/"]

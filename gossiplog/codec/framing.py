@@ -1,4 +1,4 @@
-"""Frames: messages, each preceded by its length as an unsigned varint, cut out of a stream of bytes.
+"""Frames: messages in a stream of bytes, each preceded by its length as an unsigned varint.
 
 Source: docs/spec/sync.md, "Messages"; docs/spec/pubsub.md, "Protobuf": each prefixed with an unsigned-varint length, at most 4 MiB.
 """
@@ -10,15 +10,15 @@ from .varint import encode_varint
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 VALUE_BYTES_MAX = FRAME_BYTES_MAX - 10
-"""The largest VALUE that can be synced: alone in an answer it fills a frame of the reference's. The reference can make a longer one, but it
-never leaves its author: between two of its processes 4,194,262 bytes were synced, and 4,194,297 were not."""
+"""The largest VALUE that can be synced: alone in an answer it fills a frame of the reference's. The reference can make a longer one but not
+sync it: between two of its processes 4,194,262 bytes were synced, and 4,194,297 were not."""
 _PREFIX_BYTES_MAX = 10
-"""What a length of 64 bits needs; a frame's limit stops most earlier."""
+"""The bytes of a 64-bit length; the limit of a frame's size nearly always ends it earlier."""
 _COMPACT_BYTES = 65_536
 
 
 def encode_frame(message: bytes) -> bytes:
-    """Return a message with its length in front. The caller must make sure that the other side accepts messages of this length."""
+    """Return a message with its length in front. The caller makes sure that the other side accepts messages of this length."""
     return encode_varint(len(message)) + message
 
 
@@ -46,11 +46,11 @@ class FrameDecoder:
 
     @property
     def buffered_bytes(self) -> int:
-        """Number of bytes not yet returned as part of a frame."""
+        """The number of bytes not yet returned as part of a frame."""
         return len(self._buffer) - self._start
 
     def is_completed(self, more: int, longer_than: int) -> bool:
-        """Whether so many bytes more complete a frame of more than `longer_than` bytes; maybe, if none has begun and they are that many."""
+        """Whether `more` further bytes complete a frame of more than `longer_than` bytes; if no frame has begun, whether they might."""
         if self._end is None:
             return self.buffered_bytes + more > longer_than
         return self._end - self._start > longer_than and self._end <= len(self._buffer) + more
@@ -60,8 +60,8 @@ class FrameDecoder:
         self._buffer += data
 
     def take_whole(self, data: bytes) -> bytes | None:
-        """Return the one frame that `data` consists of, if nothing else waits. Otherwise, and from 16 KiB on, return None and take
-        nothing."""
+        """Return the message if `data` is exactly one frame of less than 16 KiB and no bytes are buffered. Otherwise return None, and
+        leave the decoder as it is."""
         if self._buffer or len(data) < 2:
             return None
         length, start = data[0], 1
@@ -74,11 +74,10 @@ class FrameDecoder:
     def next(self) -> bytes | None:
         """Return the next whole frame without its prefix, or None until more is fed. O(length of the frame).
 
-        A frame that is too long is refused on its prefix, before any of it is held.
+        A frame that is too long is refused by its prefix, before any of it is buffered.
 
         Raises:
-            DecodeError: The frame is longer than allowed, or its prefix is no minimal varint. The stream is lost: every later call
-                raises too.
+            DecodeError: The frame is too long, or its prefix is no minimal varint. The stream is lost: every later call raises too.
         """
         if self._end is None:
             if not self._buffer:
@@ -92,13 +91,13 @@ class FrameDecoder:
             self._buffer.clear()
             self._start = 0
         elif self._start >= _COMPACT_BYTES and self._start * 2 > len(self._buffer):
-            # Dropping the front only when it is the larger part keeps the total cost at O(1) per byte.
+            # The front is dropped only when it is the larger part, which keeps the total cost at O(1) per byte.
             del self._buffer[: self._start]
             self._start = 0
         return message
 
     def take(self, data: bytes) -> list[bytes]:
-        """Feed, and return all complete frames in order. Raises like `next`, and then loses the frames before the bad one."""
+        """Feed `data` and return all complete frames in order. Raises like `next`; the frames before the bad one are then lost."""
         self.feed(data)
         frames = []
         while (message := self.next()) is not None:
@@ -113,10 +112,10 @@ class FrameDecoder:
         return rest
 
     def finish(self) -> None:
-        """Say that the stream has ended.
+        """Check that the stream may end here.
 
         Raises:
-            DecodeError: It ended within a frame, or a complete frame was not yet taken.
+            DecodeError: It ends within a frame, or a complete frame was not yet taken.
         """
         if self._end is not None or self.buffered_bytes:
             raise DecodeError(f"the stream ended within a frame, with {self.buffered_bytes} bytes of it here")

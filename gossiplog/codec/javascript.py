@@ -1,4 +1,4 @@
-"""What JavaScript does to numbers and strings, wherever bytes depend on it.
+"""JavaScript's treatment of numbers and strings, where bytes depend on it.
 
 Every entry passes through JavaScript objects in the reference: an integral float there is an integer, and dag-json writes numbers as
 `String(n)` does and sorts keys by UTF-16 code units.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 SAFE_INTEGER_MAX = 2**53 - 1
-"""Integral numbers between this and its negative are integers in the reference, however they were written."""
+"""Integral numbers from its negative to this are integers in the reference, however they were written."""
 
 
 def float_text(number: float) -> str:
@@ -49,7 +49,7 @@ def utf16_order(text: str) -> bytes:
 def reserved_map(value: dict[str, Any]) -> str | None:
     """Say why a map with the key `/` is not portable, or None if it is. Links and bytes inside are objects, not maps.
 
-    Source: `@ipld/dag-json` reads a map whose first key is `/`; `@ipld/dag-cbor` takes any object for a CID of which
+    Source: `@ipld/dag-json` interprets a map whose first key is `/`; `@ipld/dag-cbor` takes any object for a CID for which
     `object["/"] === object.bytes`.
     """
     slash = value["/"]

@@ -1,7 +1,8 @@
-"""JSON that somebody else wrote, read so that later steps cannot fail: every value that is accepted can be written again.
+"""A strict reader of JSON from others: every value that it accepts can be written again, so later steps cannot fail.
 
-The standard library reads more than JSON is, and more than it writes: numbers of thousands of digits, NaN, halves of surrogate pairs,
-and nesting just short of its own limit. Here a number fits 64 bits or a finite double, text is Unicode, and nesting is at most 64 deep.
+The standard library reads more than JSON allows, and more than it can write: numbers of thousands of digits, NaN, halves of surrogate
+pairs, and nesting just short of its own limit. Here a number fits 64 bits or a finite double, text is Unicode, and nesting is at most 64
+levels deep.
 
 Source: RFC 8259, 8.2 and 9; RFC 7493, 2.1 and 2.2.
 """
@@ -20,10 +21,10 @@ _DIGITS_MAX = 19
 
 
 def decode(data: bytes | str) -> Any:
-    """Read one value. O(length), which the caller bounds; in C except for arrays and objects.
+    """Decode one value. O(length), which the caller bounds; runs in C except for arrays and objects.
 
     Raises:
-        DecodeError: It is not JSON, or exceeds a limit. The message does not quote it.
+        DecodeError: The data is not JSON, or exceeds a limit. The message does not quote the data.
     """
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
@@ -60,7 +61,7 @@ def _refuse(name: str) -> NoReturn:
 
 
 def _check_depth(value: Any) -> None:
-    """Go down level by level, however many arrays and objects there are on each."""
+    """Check the nesting level by level, without recursion."""
     level = [value]
     for _ in range(DEPTH_MAX):
         level = [

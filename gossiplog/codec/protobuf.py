@@ -3,8 +3,8 @@
     NODE = Schema("Node", Field(1, "level", Kind.UINT32), Field(2, "key", Kind.BYTES, optional=True), Field(3, "hash", Kind.BYTES))
     NODE.encode({"level": 1, "hash": digest})     NODE.decode(data)["key"] is None
 
-Schemas cannot contain themselves, so nesting is as deep as the table. Lists have a maximum that is enforced while reading; the caller
-bounds the bytes of the whole (see `framing`).
+Schemas cannot contain themselves, so nesting is as deep as the table. The maximum length of lists is enforced while reading; the caller
+bounds the size of the whole message (see `framing`).
 
 Source: the protocol buffers encoding guide; docs/spec/sync.md, "Messages"; docs/spec/pubsub.md, "Protobuf".
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
 from typing import Any
 
 from ..errors import DecodeError, EncodeError
@@ -22,16 +23,15 @@ from .varint import decode_padded_varint, encode_varint
 REPEATED_MAX_DEFAULT = 1024
 
 VARINT, BYTES = 0, 2
-"""Wire types."""
+"""Wire types: integers and booleans; values with a length."""
 _FIXED_64 = 1
 _FIXED_32 = 5
 _OTHERS_MAX = 256
-"""The most fields of one message that are unknown or not lists. Nobody needs more, and a million repeated fields would take seconds to
-read."""
+"""Fields of one message that are unknown or not lists. No writer needs more, and a million repeated fields would take seconds to read."""
 FIELD_NUMBER_MAX = 2**29 - 1
 _VARINT_BYTES_MAX = 10
 _ONE_BYTE = 0x80
-"""A smaller varint takes one byte."""
+"""Varints below it take one byte."""
 
 
 class Kind(Enum):
@@ -49,13 +49,13 @@ class Field:
     """One field of a message.
 
     Attributes:
-        number: Its number, 1 … 2^29 − 1.
-        name: Its key in the dicts.
+        number: 1 … 2^29 − 1.
+        name: The field's key in the dicts.
         kind: A scalar's type, or the schema of a message.
-        repeated: Whether it is a list; bytes, strings and messages only.
+        repeated: Whether it is a list; of bytes, strings or messages only.
         optional: Whether a scalar has explicit presence: absent is None, and the default value is written. Messages always have it.
             Set it for the scalar members of a oneof too.
-        repeated_max: The longest list that is read.
+        repeated_max: Items of the longest list that is read.
     """
 
     number: int
@@ -67,11 +67,11 @@ class Field:
 
     @property
     def wire_type(self) -> int:
-        """0 for integers and booleans, 2 for everything with a length."""
+        """`VARINT` or `BYTES`."""
         return VARINT if self.kind in _VARINT_KINDS else BYTES
 
     def default(self) -> Any:
-        """What the field is when it is absent."""
+        """Return the value of an absent field."""
         if self.repeated:
             return []
         if self.optional or isinstance(self.kind, Schema):
@@ -80,18 +80,18 @@ class Field:
 
 
 class Schema:
-    """A message type. Values are dicts from field names; a oneof is whichever of its members is not None.
+    """A message type. Values are dicts by field name; of a oneof, one member is not None.
 
     Attributes:
-        name: For error messages.
-        fields: In order of their numbers.
+        name: The name in error messages.
+        fields: The fields in order of their numbers.
     """
 
     __slots__ = ("_by_number", "_singular", "fields", "name")
 
     def __init__(self, name: str, *fields: Field) -> None:
         self.name = name
-        self.fields = tuple(sorted(fields, key=_number))
+        self.fields = tuple(sorted(fields, key=attrgetter("number")))
         self._by_number = {field.number: field for field in fields}
         assert len(self._by_number) == len(fields) == len({field.name for field in fields})
         assert all(0 < number <= FIELD_NUMBER_MAX for number in self._by_number)
@@ -102,10 +102,10 @@ class Schema:
         return f"<Schema {self.name}>"
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """Return a message's bytes, in order of field numbers; absent names and None are left out, as are defaults without presence.
+        """Return a message's bytes, in order of field numbers. Absent names and None are left out, as are defaults without presence.
 
         Raises:
-            EncodeError: A name is no field's, or a value is not of its field's type or in its range.
+            EncodeError: A name is not a field's, or a value is not of its field's type or range.
         """
         unknown = values.keys() - self._singular.keys() - {field.name for field in self.fields if field.repeated}
         if unknown:
@@ -130,10 +130,10 @@ class Schema:
         return bytes(out)
 
     def decode(self, data: bytes) -> dict[str, Any]:
-        """Return a message's values, every field by its name. Unknown fields are skipped; of a singular field the last one counts.
+        """Return a message's values, every field by its name. Unknown fields are skipped; of a repeated singular field the last one counts.
 
         Raises:
-            DecodeError: The bytes are cut short or are no protobuf, a known field has another wire type or a value out of range, a string
+            DecodeError: The bytes are cut short or not protobuf, a known field has another wire type or a value out of range, a string
                 is not UTF-8, a list is longer than its maximum, or there are more than 256 other fields.
         """
         values = dict(self._singular)
@@ -208,13 +208,13 @@ class Schema:
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Read a varint of at most 64 bits; return it and where it ends. Protobuf writers may pad, so longer forms than necessary are taken.
+    """Read a varint of at most 64 bits; return it and the offset after it. Padded forms are accepted, since protobuf writers may pad.
 
     Raises:
-        DecodeError: It is cut short, or has more bits.
+        DecodeError: The varint is cut short, or has more than 64 bits.
     """
     if position < len(data) and data[position] < _ONE_BYTE:
-        return data[position], position + 1  # nearly always
+        return data[position], position + 1  # by far the most frequent case
     value, end = decode_padded_varint(data, position, _VARINT_BYTES_MAX)
     if value >> 64:
         raise DecodeError(f"at byte {position}: the varint has more than 64 bits")
@@ -222,7 +222,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _read_more(data: bytes, position: int, tag: int, items: list[Any], items_max: int) -> int:
-    """Read consecutive short items of one list, such as the ids of gossip; return where they end.
+    """Read consecutive short items of one list, such as the ids of gossip; return the offset after them.
 
     Items of another form, and items beyond the maximum, are left to the caller.
     """
@@ -243,10 +243,10 @@ def _are_short(items: Any) -> bool:
 
 
 def extent(data: bytes, position: int, wire_type: int) -> tuple[int, int]:
-    """Return where the bytes of a field begin and end that is no varint.
+    """Return where the bytes of a field that is not a varint begin and end.
 
     Raises:
-        DecodeError: It is cut short, or its wire type is none.
+        DecodeError: The field is cut short, or its wire type is unknown.
     """
     if wire_type == BYTES:
         size, position = read_varint(data, position)
@@ -259,10 +259,6 @@ def extent(data: bytes, position: int, wire_type: int) -> tuple[int, int]:
     if size > len(data) - position:
         raise DecodeError(f"at byte {position}: a field of {size} bytes is cut short")
     return position, position + size
-
-
-def _number(field: Field) -> int:
-    return field.number
 
 
 _VARINT_KINDS = (Kind.UINT32, Kind.UINT64, Kind.BOOL)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..errors import DecodeError
 
 VARINT_BYTES_MAX = 9
-"""The longest varint of the specification: 63 bits."""
+"""The specification's limit: 63 bits."""
 _PADDED_BYTES_MAX = 147
 """The reference multiplies by 2 ** shift in floating point, which gives NaN from the 148th byte on."""
 
@@ -26,10 +26,10 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(data: bytes, start: int = 0) -> tuple[int, int]:
-    """Decode the varint at `start`; return it and the offset after it.
+    """Decode the minimal varint at `start`; return it and the offset after it.
 
     Raises:
-        DecodeError: `data` ends within it, it has more than 9 bytes, or a shorter form exists.
+        DecodeError: The varint is cut short, has more than 9 bytes, or is padded.
     """
     value, end = decode_padded_varint(data, start, VARINT_BYTES_MAX)
     if data[end - 1] == 0 and end - start > 1:
@@ -38,13 +38,13 @@ def decode_varint(data: bytes, start: int = 0) -> tuple[int, int]:
 
 
 def decode_padded_varint(data: bytes, start: int = 0, bytes_max: int = _PADDED_BYTES_MAX) -> tuple[int, int]:
-    """Decode the varint at `start`, which may be longer than it needs to be; return it and the offset after it.
+    """Decode the varint at `start`, which may be padded; return it and the offset after it.
 
     Args:
-        bytes_max: How long it may be; by default as the reference's reader takes it.
+        bytes_max: The most bytes that it may have; by default the reference's limit.
 
     Raises:
-        DecodeError: `data` ends within it, or it has more bytes.
+        DecodeError: The varint is cut short, or has more bytes.
     """
     value = 0
     for index, byte in enumerate(data[start : start + bytes_max]):

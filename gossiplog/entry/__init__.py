@@ -1,4 +1,4 @@
-"""Entries and what makes one valid: messages, ids, signatures, and the rules of validation, all of them about one VALUE alone."""
+"""Entries: their messages, ids and signatures, and the validation of one VALUE by itself."""
 
 from .envelope import Envelope, parse_envelope, signed_bytes
 from .message import Entry, Message, Payload, Signature

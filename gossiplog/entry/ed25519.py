@@ -1,8 +1,8 @@
 """Ed25519 as the reference verifies it: `@noble/curves` 1.9 with its defaults, neither RFC 8032 nor ZIP 215.
 
-libsodium accepts a strict subset of what the rule accepts, so its yes is final and its no is not. The full rule runs for entries that
-libsodium refuses: points of small order, torsion, y at or above p. It costs about ten fast verifications, which is what a peer that sends
-bad signatures makes us pay; budget it per peer.
+libsodium accepts a strict subset of the signatures that this rule accepts, so only its acceptance is final. The full rule runs for
+signatures that libsodium refuses: points of small order, torsion, y at or above p. It costs about ten fast verifications, which a peer can
+make us pay with bad signatures; budget it per peer.
 
 Source: docs/spec/entries.md, "One verification rule, or replicas split"; tests/vectors/ed25519.json.
 """
@@ -36,7 +36,7 @@ def key_pair(seed: bytes) -> tuple[bytes, bytes]:
 
 
 def is_sound_key(public_key: bytes) -> bool:
-    """Say whether a public key is a point of the base point's group, canonically encoded: neither of small order nor with torsion."""
+    """Say whether a public key is a canonically encoded point of the base point's group: neither of small order nor with torsion."""
     return len(public_key) == PUBLIC_KEY_BYTES and bool(sodium.crypto_core_ed25519_is_valid_point(public_key))
 
 
@@ -46,15 +46,11 @@ def sign(signing_key: bytes, message: bytes) -> bytes:
     return signed[:SIGNATURE_BYTES]
 
 
-def verify(public_key: bytes, signature: bytes, message: bytes) -> bool:
-    """Say whether a signature is valid; a public key or signature of the wrong length makes it invalid."""
-    if len(signature) != SIGNATURE_BYTES:
-        return False
-    return verify_signed(public_key, signature + message)
-
-
 def verify_signed(public_key: bytes, signed: bytes) -> bool:
-    """As `verify`, of a signature and the message after it in one piece. Releases the interpreter's lock."""
+    """Say whether `signed` is a valid signature, 64 bytes, with its message after it. A key of the wrong length makes it invalid.
+
+    Releases the interpreter's lock.
+    """
     if len(public_key) != PUBLIC_KEY_BYTES or len(signed) < SIGNATURE_BYTES:
         return False
     try:
@@ -65,7 +61,7 @@ def verify_signed(public_key: bytes, signed: bytes) -> bool:
 
 
 def verify_strictly(public_key: bytes, signature: bytes, message: bytes) -> bool:
-    """Say whether a signature is valid by libsodium's rule, by which keys of small order sign nothing: for whatever grants a right."""
+    """Say whether a signature is valid by libsodium's rule, which refuses keys of small order. Use it for signatures that grant a right."""
     if len(public_key) != PUBLIC_KEY_BYTES or len(signature) != SIGNATURE_BYTES:
         return False
     try:
@@ -80,11 +76,11 @@ def verify_fully(public_key: bytes, signature: bytes, message: bytes) -> bool:
 
     1. S < L.
     2. A and R decompress, with y taken modulo p.
-    3. k = SHA-512(R' ‖ A' ‖ message) mod L, with R' and A' encoded anew.
+    3. k = SHA-512(R' ‖ A' ‖ message) mod L, with R' and A' re-encoded.
     4. [8]([S]B − [k]A − R) is the identity.
 
-    [8]A and [8]R have the base point's order whatever A and R are, so libsodium can do the multiplications, which it refuses for points
-    with torsion: the equation becomes [8S]B − [k]([8]A) = [8]R.
+    libsodium refuses to multiply points with torsion. [8]A and [8]R have none, whatever A and R are, so the equation is checked as
+    [8S]B − [k]([8]A) = [8]R.
     """
     s = int.from_bytes(signature[32:], "little")
     point_a = _key_points(public_key)
@@ -99,7 +95,7 @@ def verify_fully(public_key: bytes, signature: bytes, message: bytes) -> bool:
 
 @lru_cache(maxsize=4096)
 def _key_points(public_key: bytes) -> tuple[bytes, bytes] | None:
-    """Return A encoded anew and [8]A, or None if it is no point; remembered, as bad signatures come in series."""
+    """Return A re-encoded and [8]A; None if it is no point. Cached, because bad signatures come in series."""
     point = _decompress(public_key)
     return None if point is None else (_compress(point), _compress(_times_8(point)))
 
@@ -120,7 +116,7 @@ def _multiply_base(scalar: int) -> bytes:
 
 
 def _decompress(encoded: bytes) -> _Point | None:
-    """Recover x from y modulo p; a zero x keeps its zero whatever the sign says. None if there is no such point."""
+    """Recover x from y modulo p; the sign bit of a zero x is ignored. None if there is no such point."""
     number = int.from_bytes(encoded, "little")
     y = number % (1 << 255) % _P
     u = (y * y - 1) % _P
@@ -142,7 +138,7 @@ def _compress(point: _Point) -> bytes:
 
 
 def _times_8(point: _Point) -> _Point:
-    """Double three times, in extended coordinates without T, which doubling does not read. RFC 8032 §5.1.4."""
+    """Double three times, in extended coordinates without T, which doubling does not need. RFC 8032 §5.1.4."""
     x, y, z = point[0], point[1], 1
     for _ in range(3):
         a, b = x * x % _P, y * y % _P

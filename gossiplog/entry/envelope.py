@@ -1,10 +1,10 @@
-"""VALUE, the bytes of an entry, taken apart and put together.
+"""VALUE, the bytes of an entry: parsing and building.
 
     VALUE = dag-cbor( [ [codec, did, signature], topic, clock, [parent keys, 20 bytes each], payload ] )
 
-`parse_envelope` proves everything about VALUE that needs no other knowledge: its size, its canonical form, its shape, the topic's form
-and the clock rule. Entries of the usual form take `_parse_usual`, which compares fixed bytes; all others take `_parse_any`. Both say
-the same of any bytes that the first understands.
+`parse_envelope` checks every rule that VALUE alone decides: its size, its canonical form, its shape, the topic's form and the clock.
+Entries of the usual form take the fast path, `_parse_usual`, which compares fixed bytes; all others take `_parse_any`. For any bytes that
+the fast path accepts, both return the same.
 
 Source: docs/spec/entries.md, "Entry", "Signature", "Portable canonical form".
 """
@@ -23,9 +23,9 @@ from . import rules
 from .message_id import KEY_BYTES, clock_of, message_key
 
 _USUAL_HEAD = b"\x85\x83\x68dag-cbor\x78\x38did:key:z6Mk"
-"""A tuple of five, a signature tuple of three over dag-cbor, and the beginning of an Ed25519 did:key of 56 characters."""
+"""The headers of the entry's tuple of five and the signature's of three, the codec, and the first characters of a did of 56."""
 _TUPLES = b"\x85\x83"
-"""How every entry begins: a tuple of five whose first is one of three."""
+"""The first bytes of every entry: a tuple of five, whose first item is a tuple of three."""
 _DID_AT = 13
 _DID_END = 69
 _SIGNATURE_HEAD = b"\x58\x40"
@@ -34,16 +34,16 @@ _TOPIC_AT = 135
 
 
 class Envelope(NamedTuple):
-    """VALUE without its payload, which stays where it is.
+    """The parsed VALUE, except its payload.
 
     Attributes:
-        codec: `dag-cbor` or `dag-json`, how the signed bytes were encoded.
-        signature: As long as the scheme makes it.
-        clock: At least 1, or 0 of a snapshot.
+        codec: The encoding of the signed bytes: `dag-cbor`, `dag-json`, or a scheme's own.
+        signature: Of the length that the scheme gives it.
+        clock: At least 1; 0 for a snapshot.
         parent_keys: 20 bytes each, in the entry's order, duplicates included.
-        topic_at: Where the topic's item begins in VALUE; the clock's follows it.
-        parents_at: Where the array of parents begins.
-        payload_at: Where the payload's item begins; it reaches to VALUE's end.
+        topic_at: Offset of the topic's item in VALUE; the clock's follows it.
+        parents_at: Offset of the array of parents.
+        payload_at: Offset of the payload's item, which reaches to VALUE's end.
     """
 
     codec: str
@@ -58,15 +58,15 @@ class Envelope(NamedTuple):
 
 
 def parse_envelope(value: bytes, value_bytes_max: int = rules.VALUE_BYTES_LIMIT, *, trusted: bool = False) -> Envelope:
-    """Prove that VALUE is well formed and take it apart. About 6 µs and 0.4 µs per item of the payload.
+    """Check that VALUE is well formed and parse it. About 6 µs, and 0.4 µs per item of the payload.
 
     Args:
         value: VALUE, and nothing after it.
-        value_bytes_max: The size it may have; above `VALUE_BYTES_LIMIT` has no effect.
+        value_bytes_max: The largest VALUE to accept, at most `VALUE_BYTES_LIMIT`; a higher number means that limit.
         trusted: Skip the check of the payload's form, for bytes that have passed it before.
 
     Raises:
-        InvalidEntry: It breaks one of the rules size, nesting, canonical, portable, shape, topic (its form), clock, or scheme (clock 0).
+        InvalidEntry: VALUE breaks one of the rules size, nesting, canonical, portable, shape, topic (its form), clock, or scheme (clock 0).
     """
     limit = value_bytes_max if value_bytes_max < rules.VALUE_BYTES_LIMIT else rules.VALUE_BYTES_LIMIT
     if len(value) > limit:
@@ -85,12 +85,12 @@ def parse_envelope(value: bytes, value_bytes_max: int = rules.VALUE_BYTES_LIMIT,
 
 
 def skim(value: bytes) -> tuple[str, int]:
-    """Return the did of an entry and where its payload begins, for bytes that have passed `parse_envelope` before.
+    """Return the did of an entry and the offset of its payload, for bytes that have passed `parse_envelope` before.
 
-    About 0.8 µs, as nothing is proved; of bytes that have not passed the answer may mean nothing.
+    About 0.8 µs, because nothing is checked. For bytes that have not passed, the answer may be meaningless.
 
     Raises:
-        InvalidEntry: Of an entry that is not of the usual form, as `parse_envelope`.
+        InvalidEntry: As `parse_envelope`, which entries that are not of the usual form go through.
     """
     topic = value[_TOPIC_AT] - 0x60 if len(value) > _TOPIC_AT and value.startswith(_USUAL_HEAD) else 24
     at = _TOPIC_AT + 1 + topic
@@ -105,7 +105,7 @@ def skim(value: bytes) -> tuple[str, int]:
 
 
 def skim_key(value: bytes) -> bytes:
-    """Return the key of an entry, as `skim` does what it returns; about 1.3 µs."""
+    """Return the key of an entry, under the same conditions as `skim`; about 1.3 µs."""
     topic = value[_TOPIC_AT] - 0x60 if len(value) > _TOPIC_AT and value.startswith(_USUAL_HEAD) else 24
     at = _TOPIC_AT + 1 + topic
     clock = None
@@ -117,7 +117,7 @@ def skim_key(value: bytes) -> bytes:
 
 
 def build_value(codec: str, did: str, signature: bytes, topic: str, clock: int, parent_keys: Sequence[bytes], payload: bytes) -> bytes:
-    """Return VALUE. `payload` is in PCF already; nothing is checked."""
+    """Return VALUE. `payload` must be in PCF; nothing is checked."""
     return b"".join(
         (
             b"\x85\x83",
@@ -135,10 +135,10 @@ def build_value(codec: str, did: str, signature: bytes, topic: str, clock: int, 
 
 
 def signed_bytes(codec: str, topic: str, clock: int, parent_keys: Sequence[bytes], payload: bytes) -> bytes:
-    """Return what the signature is over: the message `{clock, parents, payload, topic}` in the signature's codec.
+    """Return the bytes under the signature: the message `{clock, parents, payload, topic}` in the signature's codec.
 
-    In dag-cbor the payload is the last item both here and in VALUE, so its bytes are copied and never encoded again. In dag-json it is
-    decoded and written out, 20 times slower.
+    In dag-cbor the payload is the last item both here and in VALUE, so its bytes are copied. In dag-json it is decoded and encoded again,
+    20 times slower.
 
     Raises:
         DecodeError: The codec is dag-json and `payload` is not in PCF.
@@ -147,10 +147,10 @@ def signed_bytes(codec: str, topic: str, clock: int, parent_keys: Sequence[bytes
         from ..codec import dag_json
 
         parents = [encode_base32hex(key) for key in parent_keys]
-        # The text of a link needs its bytes only.
+        # Only the bytes of a link are needed, for its text.
         decoded = pcf.decode_shared(payload)
         message = {"clock": clock, "parents": parents, "payload": decoded, "topic": topic}
-        # The message is one level more than its payload.
+        # The message has one level more than its payload.
         return dag_json.encode(message, depth_max=rules.NESTING_MAX + 1)
     return b"%b%b\x65topic%b\x67parents%b%b\x67payload%b" % (
         b"\xa4\x65clock",
@@ -163,7 +163,7 @@ def signed_bytes(codec: str, topic: str, clock: int, parent_keys: Sequence[bytes
 
 
 def signature_and_signed_bytes(value: bytes, envelope: Envelope) -> bytes:
-    """Return the signature and, right after it, what it is over, sliced out of VALUE where the codec allows it."""
+    """Return the signature followed by the bytes that it signs, sliced out of VALUE where the codec allows it."""
     codec, _, signature, topic, clock, parent_keys, topic_at, parents_at, payload_at = envelope
     if codec == "dag-json":
         return signature + signed_bytes(codec, topic, clock, parent_keys, value[payload_at:])
@@ -180,16 +180,16 @@ def signature_and_signed_bytes(value: bytes, envelope: Envelope) -> bytes:
 
 
 def _parse_usual(value: bytes) -> Envelope | None:
-    """Take apart the usual entry: dag-cbor, a did:key of Ed25519 in its shortest form, fewer than 24 parents, all valid.
+    """Parse an entry of the usual form: dag-cbor, a did:key of Ed25519 in its shortest form, fewer than 24 parents, all valid.
 
-    None when anything is unusual, which includes everything that is wrong before the payload.
+    Returns None for any other form, and for anything that is wrong before the payload.
     """
     if not value.startswith(_USUAL_HEAD) or value[_DID_END:_SIGNATURE_AT] != _SIGNATURE_HEAD:
         return None
     try:
         did = value[_DID_AT:_DID_END].decode()
         size = value[_TOPIC_AT] - 0x60
-        # 24 says that the size is in the next byte, as it is of a topic that ends in a policy's hash.
+        # 24 means that the size is in the next byte, as for a topic that ends in a policy's hash.
         at = _TOPIC_AT + (2 + value[_TOPIC_AT + 1] if size == 24 else 1 + size)
         topic = _usual_topic(value[_TOPIC_AT:at])
         if topic is None:
@@ -232,7 +232,7 @@ def _parse_usual(value: bytes) -> Envelope | None:
 
 @lru_cache(maxsize=256)
 def _usual_topic(item: bytes) -> str | None:
-    """Return the topic in a text item in its shortest form, None if it is anything else."""
+    """Return the topic of a text item in its shortest form; None for any other item."""
     text = item[1:] if len(item) <= 24 else item[2:]
     if not text.isascii() or item != _text_item(topic := text.decode()):
         return None
@@ -240,7 +240,7 @@ def _usual_topic(item: bytes) -> str | None:
 
 
 def _parse_any(value: bytes) -> Envelope:
-    """Take apart any entry, or say what is wrong with it: first its form, item by item, then its shape, its topic and its clock."""
+    """Parse any entry, or raise: check first its form, item by item, then its shape, its topic and its clock."""
     try:
         end = pcf.check(value, 0, rules.NESTING_MAX + 1)
     except DecodeError as error:
@@ -264,7 +264,7 @@ def _parse_any(value: bytes) -> Envelope:
     except DecodeError as error:
         raise rules.InvalidEntry(rules.Rule.CLOCK, f"a parent's key: {error}") from None
     if clock == 0 and not parent_keys:
-        # 0.16.1 of the reference has such entries; `schemes` says of which a log may accept.
+        # Version 0.16.1 of the reference has such entries; `schemes` decides which of them a log may accept.
         if (codec, did, signature) != (rules.SNAPSHOT_CODEC, "", b"") or ":" not in topic:
             _refuse(rules.Rule.SCHEME, "clock 0, which is only for a snapshot without did and signature, in a topic with ':'")
         expected = 0
@@ -281,14 +281,14 @@ def _signature_tuple(item: bytes) -> tuple[str, str, bytes]:
         majors.append(item[end] >> 5)
         end = pcf.check(item, end)
     if majors != [3, 3, 2]:
-        # Before it is built: a part could be four million empty arrays.
+        # Checked before anything is built: a part could be four million empty arrays.
         _refuse(rules.Rule.SHAPE, "the signature is not a tuple of codec, did and bytes")
     codec, did, signature = pcf.decode(item)
     return codec, did, signature
 
 
 def _parent_keys(item: bytes) -> tuple[bytes, ...]:
-    """Return the parents' keys of an array in PCF; its length is known before anything is built."""
+    """Return the parents' keys of an array in PCF; its length is checked before anything is built."""
     if item[0] >> 5 != 4:
         _refuse(rules.Rule.SHAPE, "the parents are not an array")
     header = 1 if item[0] < 0x98 else 1 + (1 << (item[0] - 0x98))
@@ -303,7 +303,7 @@ def _parent_keys(item: bytes) -> tuple[bytes, ...]:
 
 
 def _not_canonical(value: bytes, error: DecodeError) -> rules.InvalidEntry:
-    """Say which rule a VALUE breaks that is not in PCF. What a version of the reference may keep and pass on is nobody's fault."""
+    """Return the rule broken by a VALUE that is not in PCF. One that a version of the reference may keep and send breaks `portable`."""
     if isinstance(error, pcf.NotPortable):
         try:
             is_readable = value.startswith(_TUPLES) and pcf.check_readable(value, 0, rules.NESTING_MAX + 1) == len(value)

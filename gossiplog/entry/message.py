@@ -42,7 +42,7 @@ class Signature:
     """The signature of a message, and the key that made it.
 
     Attributes:
-        codec: How the message was encoded to be signed: `dag-cbor` or `dag-json`.
+        codec: The encoding of the signed message: `dag-cbor`, `dag-json`, or a scheme's own.
         public_key: A did:key.
         signature: 64 raw bytes under Ed25519.
     """
@@ -55,8 +55,8 @@ class Signature:
 class Entry:
     """One entry of a log: a signed message, its bytes, and the key that follows from them.
 
-    `Entry(key, value)` trusts that the two belong together and costs next to nothing; everything else is decoded when it is first asked
-    for and then kept. `Entry.decode(value)` trusts nothing. Entries are equal when their VALUEs are.
+    `Entry(key, value)` trusts that the two belong together and costs next to nothing; everything else is decoded on first use and then
+    kept. `Entry.decode(value)` checks everything but the signature. Entries are equal if their VALUEs are.
 
     Attributes:
         key: 20 bytes.
@@ -76,43 +76,43 @@ class Entry:
 
     @classmethod
     def decode(cls, value: bytes, value_bytes_max: int = VALUE_BYTES_LIMIT) -> Entry:
-        """Check VALUE and compute its key. Everything is checked but the signature; `gossiplog.validate` checks that too.
+        """Check VALUE, except for its signature, and compute its key. `gossiplog.validate` checks the signature too.
 
         Raises:
-            DecodeError: VALUE breaks a rule, which the message begins with: size, canonical, portable, shape, topic or clock.
+            DecodeError: VALUE breaks a rule. The message begins with its name, such as size, canonical, portable, shape, topic or clock.
         """
         value = bytes(value)
         return cls.from_envelope(value, parse_envelope(value, value_bytes_max))
 
     @classmethod
     def from_envelope(cls, value: bytes, envelope: Envelope) -> Entry:
-        """Make an entry of VALUE and what `parse_envelope` found in it."""
+        """Make an entry of VALUE and its parsed envelope."""
         entry = cls(message_key(envelope.clock, value), value)
         entry._envelope = envelope
         return entry
 
     @classmethod
     def stored(cls, value: bytes) -> Entry:
-        """Make an entry of a VALUE that passed `decode` before; only what the key needs is looked at.
+        """Make an entry of a VALUE that passed `decode` before, without checking its payload.
 
         Raises:
-            DecodeError: It is damaged so badly that it has no key.
+            DecodeError: VALUE is so damaged that its key cannot be computed.
         """
         return cls.from_envelope(value, parse_envelope(value, VALUE_BYTES_LIMIT, trusted=True))
 
     @property
     def id(self) -> str:
-        """The 32 characters that stand for the key."""
+        """The key in base32hex, 32 characters."""
         return encode_base32hex(self.key)
 
     @property
     def clock(self) -> int:
-        """The clock that the key begins with."""
+        """One more than the highest clock of the parents; 1 without any."""
         return clock_of(self.key)
 
     @property
     def envelope(self) -> Envelope:
-        """VALUE taken apart, without the payload.
+        """The parsed VALUE, except its payload.
 
         Raises:
             DecodeError: The entry was made with `Entry(key, value)` and VALUE is malformed.
@@ -135,7 +135,7 @@ class Entry:
 
     @property
     def signature(self) -> Signature:
-        """Who signed, and how."""
+        """The signature, with its codec and the did that made it."""
         envelope = self.envelope
         return Signature(envelope.codec, envelope.did, envelope.signature)
 
@@ -163,11 +163,11 @@ class Entry:
 
     @property
     def standing(self) -> Standing | None:
-        """What membership says of it, where an application's `apply` gets it in a log with a policy; None anywhere else."""
+        """The entry's standing, set for an application's `apply` in a log with a policy; None anywhere else."""
         return getattr(self, "_standing", None)
 
     def with_standing(self, standing: Standing) -> Entry:
-        """Return the entry itself, with what membership says of it."""
+        """Set the entry's standing and return the entry."""
         self._standing = standing
         return self
 

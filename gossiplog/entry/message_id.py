@@ -1,4 +1,4 @@
-"""Keys and ids: the 20 bytes, and the 32 characters, by which an entry is known.
+"""Keys and ids: the 20 bytes, and the same in 32 characters, that identify an entry.
 
     key = (clock varint ‖ sha256(VALUE)) cut to 20 bytes        id = base32hex(key)
 
@@ -37,7 +37,7 @@ def decode_id(entry_id: str) -> bytes:
     """Return the key of an id.
 
     Raises:
-        DecodeError: It is not 32 characters of `0-9a-v`. Whether its clock is well-formed is `clock_of`'s business.
+        DecodeError: The id is not 32 characters of `0-9a-v`. Its clock is not checked; `clock_of` does that.
     """
     return decode_base32hex(entry_id)
 
@@ -48,7 +48,7 @@ def is_id(text: str) -> bool:
 
 
 def is_prefix(text: str) -> bool:
-    """Say whether an id may begin with a text: 1 to 32 characters of its alphabet."""
+    """Say whether an id may begin with a text: 1 to 32 characters of `0-9a-v`."""
     return _PREFIX_PATTERN.fullmatch(text) is not None
 
 

@@ -1,7 +1,6 @@
 """The rules of one entry: its clock, the form of its topic, and every bound of its size.
 
-An entry of too many bytes, parents or levels is ignored, as it may be good elsewhere; one that breaks another rule is rejected.
-`validation` says in which order they are asked.
+`validation` has the order in which rules are checked, and which of them make an entry ignored rather than rejected.
 
 Source: docs/spec/entries.md, "Entry", "Acceptance: three verdicts"; docs/spec/limits.md, "parents and heads" and "entry size".
 """
@@ -18,22 +17,22 @@ from ..errors import DecodeError, LocalProtocolError
 from .message_id import clock_of
 
 VALUE_BYTES_DEFAULT = 64 * 1024
-"""The largest VALUE of an append of ours, unless a log is opened otherwise. What others made may have more."""
+"""The largest VALUE that we append, unless a log is opened with another maximum. The entries of others may be larger."""
 VALUE_BYTES_LIMIT = VALUE_BYTES_MAX
-"""The largest VALUE of all: a larger one fits no frame."""
+"""The largest VALUE that is valid; a larger one fits no frame."""
 PARENTS_MAX = 16_384
 NESTING_MAX = DEPTH_MAX
 """Levels of arrays and maps in a payload."""
 TOPIC_CHARS_MAX = 128
 SNAPSHOT_CODEC = "canvas-snapshot"
-"""Of entries that nobody signs: an application's state at the beginning of a log, as 0.16.1 of the reference makes it."""
+"""The codec of unsigned entries: snapshots of an application's state at the beginning of a log, made by version 0.16.1 of the reference."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9.-]+(#[a-zA-Z0-9]+)?|[a-zA-Z0-9:.-]+")
-"""What 0.13.14 takes, or what 0.16.1 does."""
+"""The topics of the reference's versions 0.13.14 and 0.16.1."""
 
 
 class Rule:
-    """The names of the rules, as verdicts give them."""
+    """The names of the rules in verdicts."""
 
     SIZE = "size"
     NESTING = "nesting"
@@ -58,7 +57,7 @@ class InvalidEntry(DecodeError):
 
     Attributes:
         rule: The first rule that they break, one of `Rule`.
-        reason: How, in a few words.
+        reason: How they break it, in a few words.
     """
 
     def __init__(self, rule: str, reason: str) -> None:

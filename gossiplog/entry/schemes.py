@@ -1,7 +1,7 @@
 """Signature schemes, found by the multicodec of a did:key and the codec of the signed bytes; Ed25519 is built in.
 
-Registering a scheme makes this process able to verify it. Which schemes a log accepts is the log's own decision, and the default is
-Ed25519 alone, as in the reference.
+Registering a scheme enables this process to verify it. Each log decides which schemes it accepts; the default is Ed25519 alone, as in the
+reference.
 
 Source: docs/spec/entries.md, "Signature".
 """
@@ -18,21 +18,21 @@ from . import ed25519
 from .rules import SNAPSHOT_CODEC
 
 CODECS = frozenset({"dag-cbor", "dag-json"})
-"""How the bytes under a signature are encoded, unless a scheme has a way of its own."""
+"""The encodings of the bytes under a signature, for schemes without one of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureScheme:
-    """A way to sign, as far as verifying goes.
+    """A signature scheme, as far as verifying goes.
 
     Attributes:
-        name: Like `ed25519`. Schemes that a log accepts together share a name.
-        code: The multicodec that its did:key begins with.
-        verify_signed: Takes a raw public key, and a signature with the signed bytes right after it, both of any length; says whether
-            the signature is valid, or None where it cannot say, which makes an entry unsupported rather than invalid. Raises nothing,
-            keeps no state, and may run on any thread.
-        signature_bytes: The length of a signature, which is where the signed bytes begin.
-        codecs: How the signed bytes are encoded. Under any other than dag-json they come in dag-cbor, whatever the scheme makes of them.
+        name: Such as `ed25519`. Schemes that a log accepts together share a name.
+        code: The multicodec that the scheme's did:keys begin with.
+        verify_signed: Takes a raw public key of any length, and a signature with the signed bytes right after it. Returns whether the
+            signature is valid; None makes the entry unsupported rather than invalid. It raises nothing, keeps no state, and may run on
+            any thread.
+        signature_bytes: The length of a signature, and so the offset of the signed bytes.
+        codecs: The codecs of the scheme's signatures. The signed bytes come in dag-json under `dag-json`, in dag-cbor under any other.
     """
 
     name: str
@@ -43,11 +43,11 @@ class SignatureScheme:
 
 
 _NO_KEY = -1
-"""In the place of a multicodec where the did is empty."""
+"""Stands for the multicodec of an empty did."""
 
 
 def _is_snapshot(public_key: bytes, signed: bytes) -> bool:
-    """Whether a message under `SNAPSHOT_CODEC`, without did and signature, is a snapshot."""
+    """Verify a message under `SNAPSHOT_CODEC`, without did and signature."""
     try:
         message = pcf.decode_shared(signed, depth_max=pcf.DEPTH_MAX + 1)
     except DecodeError:
@@ -60,10 +60,10 @@ def _is_snapshot(public_key: bytes, signed: bytes) -> bool:
 
 
 SNAPSHOT = SignatureScheme("canvas-snapshot", _NO_KEY, _is_snapshot, 0, frozenset({SNAPSHOT_CODEC}))
-"""Vouches for nothing: it is the topic that names a snapshot's hash, and a log cannot check that."""
+"""Proves nothing: a snapshot is named by its hash in the topic, which a log cannot check."""
 ED25519 = SignatureScheme("ed25519", ED25519_CODE, ed25519.verify_signed, ed25519.SIGNATURE_BYTES)
 DEFAULT_SCHEMES: frozenset[str] = frozenset({ED25519.name})
-"""What a log accepts unless it, or its process, says otherwise."""
+"""The schemes that a log accepts by default; see `accept_schemes`."""
 
 _accepted = DEFAULT_SCHEMES
 
@@ -75,10 +75,10 @@ _EXTRAS = {"canvas-action-eip712": ("eip712", "ethereum"), "canvas-session-eip71
 
 
 def register_scheme(scheme: SignatureScheme) -> None:
-    """Make a scheme known to this process; registering the same one again does nothing.
+    """Register a scheme in this process; registering the same one again does nothing.
 
     Raises:
-        LocalProtocolError: Another scheme has its multicodec and one of its codecs, or its name and one of its codecs.
+        LocalProtocolError: Another scheme shares one of its codecs and also its multicodec or its name.
     """
     for known in _SCHEMES.values():
         if known != scheme and known.codecs & scheme.codecs and (known.code == scheme.code or known.name == scheme.name):
@@ -91,7 +91,7 @@ def scheme_of(did: str, codec: str = "dag-cbor") -> tuple[SignatureScheme, bytes
     """Return the scheme of a did:key under a codec, and the raw public key; a snapshot has neither did nor key.
 
     Raises:
-        DecodeError: The did is malformed, or its multicodec and the codec are no registered scheme's.
+        DecodeError: The did is malformed, or no scheme is registered for its multicodec and this codec.
     """
     code, public_key = (_NO_KEY, b"") if codec == SNAPSHOT_CODEC and not did else decode_did(did)
     scheme = _SCHEMES.get((code, codec))
@@ -101,41 +101,41 @@ def scheme_of(did: str, codec: str = "dag-cbor") -> tuple[SignatureScheme, bytes
 
 
 def accept_schemes(names: Collection[str]) -> None:
-    """Set what is accepted in this process wherever nothing else is said; at first that is `DEFAULT_SCHEMES`."""
+    """Set the schemes that this process accepts by default; initially `DEFAULT_SCHEMES`."""
     global _accepted  # noqa: PLW0603
     _accepted = frozenset(names)
 
 
 def accepted_schemes() -> frozenset[str]:
-    """Return what is accepted in this process wherever nothing else is said."""
+    """Return the schemes that this process accepts by default."""
     return _accepted
 
 
 def usable_schemes(names: Collection[str]) -> frozenset[str]:
-    """Return which of these schemes are registered, so that their signatures can be verified."""
+    """Return those of these schemes that are registered, whose signatures can be verified."""
     return frozenset(scheme.name for scheme in _SCHEMES.values() if scheme.name in names)
 
 
 def is_codec(codec: str) -> bool:
-    """Say whether a codec is some registered scheme's."""
+    """Say whether a registered scheme has a codec."""
     return codec in CODECS or any(codec == known for _, known in _SCHEMES)
 
 
 def extra_of(codec: str) -> tuple[str, str] | None:
-    """Return the scheme and the extra of this package that brings a codec; None if none does."""
+    """Return the scheme of a codec and the extra of this package that provides it; None if none does."""
     return _EXTRAS.get(codec)
 
 
 def is_ours(scheme: str) -> bool:
-    """Say whether this package, or an extra of it, brings a scheme."""
+    """Say whether this package, or an extra of it, provides a scheme."""
     return scheme == SNAPSHOT.name or any(scheme == name for name, _ in _EXTRAS.values())
 
 
 def verify_signature(did: str, signature: bytes, signed_bytes: bytes) -> bool:
     """Say whether `signature` over `signed_bytes` is valid under the key that a did:key names.
 
-    A did that is malformed or of an unknown scheme, and a signature of the wrong length, make it False. About 50 µs for Ed25519, and
-    300 µs where libsodium refuses and the whole rule decides. Releases the interpreter's lock.
+    Returns False for a malformed did, an unknown scheme, or a signature of the wrong length. About 50 µs for Ed25519, and 300 µs where
+    libsodium refuses and the whole rule decides. Releases the interpreter's lock.
 
     A key of small order has signatures that are valid for any message: never grant rights to one.
     """

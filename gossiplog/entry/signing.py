@@ -1,4 +1,4 @@
-"""Signers: the protocol for objects that sign messages, and the built-in one, which holds an Ed25519 key.
+"""Signers: the protocol for objects that sign messages, and the built-in one, with an Ed25519 key in memory.
 
 Source: docs/spec/entries.md, "Signature"; docs/spec/limits.md on private keys.
 """
@@ -24,16 +24,15 @@ _KEY_FILE_BYTES_MAX = 64 * 1024
 
 
 class Signer(Protocol):
-    """An object that can sign. `sign` may be called from any thread, and blocks it: a signer that asks a device or a person should say
-    so."""
+    """An object that can sign. `sign` may be called from any thread, and blocks it."""
 
     @property
     def did(self) -> str:
-        """The signer's name."""
+        """The did of the signer's key."""
 
     @property
     def codec(self) -> str:
-        """`dag-cbor` or `dag-json`."""
+        """The codec of its signatures: `dag-cbor`, `dag-json`, or a scheme's own."""
 
     def sign(self, data: bytes) -> bytes:
         """Return the raw signature over `data`."""
@@ -44,7 +43,7 @@ class Ed25519Signer:
 
     Attributes:
         did: The did:key of the public key.
-        codec: `dag-cbor` unless another was asked for.
+        codec: `dag-cbor`, the default, or `dag-json`.
         public_key: 32 raw bytes.
     """
 
@@ -78,7 +77,7 @@ class Ed25519Signer:
         """Make the key of an unencrypted PKCS #8 PEM document.
 
         Raises:
-            KeyFileError: It is something else.
+            KeyFileError: The document is anything else.
         """
         # Imported here: reading or writing a key's file is the only use of `cryptography`, and importing it takes 50 ms.
         from cryptography.exceptions import InternalError, UnsupportedAlgorithm
@@ -90,14 +89,14 @@ class Ed25519Signer:
         except TypeError:
             raise KeyFileError("the key is encrypted", hint="decrypt it first, e.g. with `openssl pkey`") from None
         except (ValueError, UnsupportedAlgorithm, InternalError):
-            # A key of the wrong size is an InternalError. The cause may quote the document, so it is not passed on.
+            # A key of the wrong size is an InternalError. The cause is dropped because it may quote the document.
             raise KeyFileError("not a private key in PEM (PKCS #8)") from None
         if not isinstance(key, Ed25519PrivateKey):
             raise KeyFileError("the private key is not an Ed25519 key")
         return cls(key.private_bytes_raw(), codec=codec)
 
     def to_pem(self) -> bytes:
-        """Return the private key as an unencrypted PKCS #8 PEM document, which is the secret itself."""
+        """Return the private key as an unencrypted PKCS #8 PEM document. Keep it secret."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -109,7 +108,7 @@ class Ed25519Signer:
         """Read a key's file.
 
         Raises:
-            KeyFileError: It is missing or unreadable, it is another user's or others have any right to it, or it holds no Ed25519 key.
+            KeyFileError: The file is missing or unreadable, belongs to another user, gives others any right, or holds no Ed25519 key.
         """
         data = _read_private_file(Path(path))
         try:
@@ -118,7 +117,7 @@ class Ed25519Signer:
             raise KeyFileError(f"{path}: {error}", hint=error.hint) from None
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the key to a file that only its owner can read, whole or not at all, and flush it to the disk.
+        """Write the key to a file that only its owner can read, atomically, and flush it to the disk.
 
         Raises:
             KeyFileError: The file exists and `overwrite` is not set, or it cannot be written.
@@ -149,8 +148,8 @@ def sign_entry(
 
     Args:
         topic: A well-formed topic.
-        clock: What `next_clock(parent_keys)` says; no replica accepts the entry with another.
-        parent_keys: 20 bytes each, in any order; written ascending, each once.
+        clock: Must be `next_clock(parent_keys)`; no replica accepts an entry with another clock.
+        parent_keys: 20 bytes each, in any order; they are written ascending, without duplicates.
         payload: The payload's bytes in PCF, from `pcf.encode`.
 
     Raises:
@@ -165,7 +164,7 @@ def sign_entry(
 
 
 def _read_private_file(path: Path) -> bytes:
-    """Read a file after looking at the mode of the very file that was opened."""
+    """Read a file after checking the mode and owner of the file that was actually opened."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
         with open(descriptor, "rb") as file:  # noqa: PTH123
@@ -176,7 +175,7 @@ def _read_private_file(path: Path) -> bytes:
                 mode = stat.S_IMODE(status.st_mode)
                 raise KeyFileError(f"{path} has mode {mode:04o}, others may read it", hint=f"chmod 600 {path}")
             if os.name == "posix" and status.st_uid != os.geteuid():
-                # Its owner can put another key there tomorrow.
+                # Its owner could replace the key at any time.
                 raise KeyFileError(f"{path} belongs to another user, with the id {status.st_uid}", hint=f"chown it if it is yours: {path}")
             data = file.read(_KEY_FILE_BYTES_MAX + 1)
     except OSError as error:
@@ -187,7 +186,7 @@ def _read_private_file(path: Path) -> bytes:
 
 
 def _write_private_file(path: Path, data: bytes, *, overwrite: bool) -> None:
-    """Write to a new file beside `path`, then give it the name: by `link`, which fails where the name is taken, or by `replace`."""
+    """Write a new file beside `path` and rename it: by `link`, which fails if the name is taken, or by `replace`."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""The standing of one entry in a log whose own contents decide who may write."""
+"""The standing of one entry in a log with members."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Whether an entry counts now, and under which node it was written.
+    """Whether an entry counts now, and which node it was written under.
 
     Attributes:
         counts: Whether it has an effect. An entry that belongs and does not count is void.
         kind: `data`, `policy`, `grant`, `revoke` or `admit`.
-        node: The node that it was signed under: a founder's did, or a grant's id. Of data that of its author's, among those held before it,
-            which is closest to a founder, and of these the lowest: it never changes. Empty for a policy.
-        role: `read`, `write` or `admin`, of that node.
+        node: The node that it was signed under: a founder's did, or a grant's id; empty for a policy. For data, of the nodes that its
+            author held before it, the one closest to a founder, and of several the lowest. It never changes.
+        role: The node's role: `read`, `write` or `admin`.
         person: The first node of the same person; see docs/spec/access.md, "Forms".
-        revoked_by: Ids of the revocation that made it void, or of k founders' votes.
-        rule: By which rule it is void: `removal`, `leaving` or `vote`; empty if it counts.
+        revoked_by: Ids of the revocation, or of the k founders' votes, that made it void.
+        rule: The rule that makes it void: `removal`, `leaving` or `vote`; empty if it counts.
     """
 
     counts: bool
@@ -31,13 +31,13 @@ class Standing:
 
     @property
     def reason(self) -> str | None:
-        """Why it is void, in a few words; None if it counts."""
+        """The reason why it is void, in a few words; None if it counts."""
         if self.counts:
             return None
         return f"void by the {self.rule} {', '.join(self.revoked_by)}, which it has not seen, of the node {self.node} or of one above it"
 
     def to_record(self) -> dict[str, Any]:
-        """Return it as the page and the command line show it."""
+        """Return the standing as the page and the command line show it."""
         record = asdict(self)
         revoked_by = record.pop("revoked_by")
         return {**record, "revokedBy": revoked_by, "reason": self.reason}

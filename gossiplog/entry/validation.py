@@ -1,6 +1,6 @@
-"""Validation: everything about an entry except whether its parents are here.
+"""Validation of entries: all rules that VALUE alone decides, and the order of all.
 
-| rule | verdict | what it asks |
+| rule | verdict | the entry passes if |
 |---|---|---|
 | size | [IGNORE] | VALUE has at most 4,194,294 bytes, which fill a frame, and 16,384 parents |
 | nesting | [IGNORE] | its payload has at most 1,024 levels of arrays and maps |
@@ -10,18 +10,18 @@
 | topic | [REJECT] | the topic is well formed, and the log's own |
 | clock | [REJECT] | one more than the highest of the parents' clocks, and each of those is well formed |
 | key | [REJECT] | the key that it was sent under is its own |
-| scheme | [IGNORE] | the signature's codec is known, and the did's scheme is one that the log accepts |
-| signature | [REJECT] | it is valid |
+| scheme | [IGNORE] | the signature's codec is known, and the log accepts the did's scheme |
+| signature | [REJECT] | the signature is valid |
 | parents | [IGNORE] | all parents are here; if not, sync with the sender |
-| access | [IGNORE] | the log's access rule lets the did write it, after what came before |
-| quarantined | [IGNORE] | it is not among those that a repair took out of the log |
-| storage | [IGNORE] | the entry could be stored; if not, the fault is ours |
-| unwelcome | [IGNORE] | the server takes this writer's entries from clients, within its total limits |
+| access | [IGNORE] | the log's access rule lets the did write it, given its ancestors |
+| quarantined | [IGNORE] | no repair has quarantined it |
+| storage | [IGNORE] | it could be stored; if not, the fault is ours |
+| unwelcome | [IGNORE] | the server accepts this writer's entries from clients, within its total limits |
 | quota | [IGNORE] | the writer is within its quota per minute; if not, the entry is fetched again later |
 
-They are checked in this order, and the first failure is named. The last two, which are a server's, are checked after the signature, and
-also before it for writers that were just refused by them. `validate` does not check the last six. REJECT is the sender's fault; IGNORE is
-nobody's or ours: an entry beyond our limits, or signed in an unknown way, may be as good as any other, and its sender honest.
+The rules are checked in this order, and the verdict names the first that fails. Only servers have the last two, which are checked after the
+signature, and also before it for writers that were just refused by them. `validate` does not check the last six. REJECT blames the sender.
+IGNORE does not: an entry beyond our limits, or signed in an unknown way, may be good elsewhere, and its sender honest.
 
 Source: docs/spec/entries.md, "Acceptance: three verdicts"; docs/spec/limits.md, "honest but unwelcome";
 the labels are those of the Ethereum p2p specification.
@@ -43,17 +43,17 @@ from .rules import Rule as Rule
 from .schemes import CODECS, ED25519, SignatureScheme, accepted_schemes, extra_of, is_codec, is_ours, scheme_of
 
 VerifyApart: TypeAlias = "Callable[[Sequence[tuple[bytes, bytes]]], bytes | None]"
-"""Verifies Ed25519 signatures in another place: of each it gets the public key, and the signature with what it is over. Returns a byte for
-each, 1 for a valid one and 0 for one to look at here; None if all are to be verified here."""
+"""Verifies Ed25519 signatures elsewhere, such as in another process. It gets the public key, and the signature with the signed bytes, of
+each. It returns a byte for each, 1 if valid and 0 if it is to be verified here; None if all are."""
 _ERROR_CHARS_MAX = 120
 UNSUPPORTED = frozenset({Rule.SIZE, Rule.NESTING, Rule.PORTABLE, Rule.SCHEME, Rule.UNWELCOME})
-"""Rules that an entry may break which is good elsewhere."""
+"""Rules that an entry may break here and yet be good elsewhere."""
 LATER = frozenset({Rule.STORAGE, Rule.QUOTA})
-"""Rules that a good entry may break, which then has to come again."""
+"""Rules that a good entry may break for now; it has to come again."""
 
 
 class Outcome(Enum):
-    """What becomes of an entry that was offered."""
+    """The fate of an entry that was offered."""
 
     ACCEPT = "accept"
     IGNORE = "ignore"
@@ -67,8 +67,8 @@ class Verdict:
     Attributes:
         rule: The first rule that failed; None when accepted.
         reason: How it failed, in a few words; None when accepted.
-        entry: The entry, as far as it could be decoded; None when VALUE is malformed.
-        is_new: Whether the log did not have it before; always False from `validate`, which knows no log.
+        entry: The entry; None when VALUE is malformed.
+        is_new: Whether the log did not have it before; always False from `validate`.
     """
 
     outcome: Outcome
@@ -97,9 +97,9 @@ def validate(
 
     Args:
         topic: The log's topic; None accepts any well-formed one.
-        key: The 20 bytes that it was sent under, if it was sent with its key.
-        schemes: The names of the signature schemes that the log accepts; by default what `accepted_schemes` says.
-        value_bytes_max: The size it may have; above `VALUE_BYTES_LIMIT` has no effect.
+        key: The 20 bytes that VALUE was sent under; None if it was sent without a key.
+        schemes: The names of the signature schemes that the log accepts; by default those of `accepted_schemes`.
+        value_bytes_max: The largest VALUE to accept, at most `VALUE_BYTES_LIMIT`; a higher number means that limit.
     """
     examined = _examine(value, topic, key, accepted_schemes() if schemes is None else schemes, value_bytes_max)
     return examined if isinstance(examined, Verdict) else _verify(examined)
@@ -113,10 +113,13 @@ def validate_many(
     value_bytes_max: int = VALUE_BYTES_LIMIT,
     verify_apart: VerifyApart | None = None,
 ) -> list[Verdict]:
-    """Decide about each of several VALUEs, in order; what a worker thread runs. Takes what `validate` takes, and `verify_apart`.
+    """Validate several VALUEs and return their verdicts in order; meant for worker threads. Arguments as for `validate`.
 
-    All signatures come last, one right after the other: verifying releases the interpreter's lock, and the less happens in between, the
-    less two threads wait for it (8 % of the CPU time of two).
+    All signatures are verified last, one right after the other. Verifying releases the interpreter's lock, and the less Python runs in
+    between, the less two threads wait for the lock (8 % of the CPU time of two).
+
+    Args:
+        verify_apart: Verifies Ed25519 signatures elsewhere; None verifies all here.
     """
     accepted = accepted_schemes() if schemes is None else schemes
     examined = [_examine(value, topic, None, accepted, value_bytes_max) for value in values]
@@ -134,9 +137,9 @@ def judge(
     schemes: Collection[str] | None = None,
     value_bytes_max: int = VALUE_BYTES_LIMIT,
 ) -> Verdict:
-    """Decide about a VALUE that is kept somewhere, as every `verify` does: under a key, or under none. Takes what `validate` takes.
+    """Validate a VALUE that a store, an archive or a table holds, under a key or under none. Arguments as for `validate`.
 
-    If the bytes hash to another key, they were changed, and the verdict says that, whatever other rule they break.
+    If the bytes hash to another key, they were changed, and the verdict says so, whatever other rule they break.
     """
     verdict = kept(validate(value, topic=topic, schemes=schemes, value_bytes_max=value_bytes_max))
     entry = verdict.entry
@@ -146,14 +149,14 @@ def judge(
 
 
 def kept(verdict: Verdict) -> Verdict:
-    """Decide about an entry that a log has held. If its parents do not ascend it stays: it came in before there was that rule."""
+    """Return the verdict on an entry that a log holds: one whose parents do not ascend is accepted, as it may be older than that rule."""
     if verdict.rule == Rule.PORTABLE and verdict.entry is not None:
         return Verdict(Outcome.ACCEPT, entry=verdict.entry)
     return verdict
 
 
 class _Claim(NamedTuple):
-    """An entry of which everything is proved but the signature."""
+    """An entry that passed every check before the signature."""
 
     entry: Entry
     verify_signed: Callable[[bytes, bytes], bool | None]
@@ -178,14 +181,14 @@ def _examine(value: bytes, topic: str | None, key: bytes | None, schemes: Collec
     except InvalidEntry as refusal:
         outcome = Outcome.IGNORE if refusal.rule in UNSUPPORTED else Outcome.REJECT
         return Verdict(outcome, refusal.rule, refusal.reason, entry)
-    except Exception as error:  # a fault of ours with one entry must not be one of its neighbours
+    except Exception as error:  # a fault of ours with one entry must not affect its neighbours
         return _unverified(error, entry)
 
 
 def _accept(claim: _Claim) -> Verdict:
-    """Accept what is signed, but for the order of its parents: [IGNORE] portable.
+    """Accept a signed entry, unless its parents do not ascend: [IGNORE] portable.
 
-    0.16.1 of the reference takes strictly ascending parents alone, and no version's append makes others.
+    Version 0.16.1 of the reference accepts only strictly ascending parents, and no version's append makes others.
     """
     keys = claim.entry.parent_keys
     if len(keys) > 1 and any(one >= other for one, other in pairwise(keys)):
@@ -194,11 +197,11 @@ def _accept(claim: _Claim) -> Verdict:
 
 
 def _verify(claim: _Claim) -> Verdict:
-    """[REJECT] signature, or [IGNORE] scheme where its scheme cannot say."""
+    """Check the signature: [REJECT] signature, or [IGNORE] scheme if the scheme cannot decide."""
     entry, verify_signed, public_key, signed = claim
     try:
         is_valid = verify_signed(public_key, signed)
-    except Exception as error:  # a scheme may be anybody's code, and its fault with one entry must not be one of its neighbours
+    except Exception as error:  # a scheme may be foreign code, whose fault with one entry must not affect its neighbours
         return _unverified(error, entry)
     if is_valid:
         return _accept(claim)
@@ -208,13 +211,13 @@ def _verify(claim: _Claim) -> Verdict:
 
 
 def _unverified(error: Exception, entry: Entry | None) -> Verdict:
-    """[IGNORE] scheme, because our own code or a scheme's raised something unexpected."""
+    """Ignore an entry on which our own code or a scheme's raised an unexpected error: [IGNORE] scheme."""
     reason = f"it could not be verified: {type(error).__name__}: {str(error)[:_ERROR_CHARS_MAX]}"
     return Verdict(Outcome.IGNORE, Rule.SCHEME, reason, entry)
 
 
 def _find_scheme(envelope: Envelope, schemes: Collection[str]) -> tuple[SignatureScheme, bytes]:
-    """[IGNORE] scheme, and [REJECT] of the signature its length."""
+    """Find the scheme and the public key, or raise: [IGNORE] scheme, or [REJECT] signature for the wrong length."""
     if not is_codec(envelope.codec):
         raise InvalidEntry(Rule.SCHEME, _unsupported(envelope.codec, schemes))
     try:
@@ -224,7 +227,7 @@ def _find_scheme(envelope: Envelope, schemes: Collection[str]) -> tuple[Signatur
     if scheme.name not in schemes:
         raise InvalidEntry(Rule.SCHEME, f"signature scheme {scheme.name} is not accepted here{_how_to_accept(scheme.name)}")
     if len(envelope.signature) != scheme.signature_bytes:
-        # Of a codec with a way of its own there may be other forms of a signature.
+        # A scheme's own codec may have other forms of signatures.
         rule = Rule.SIGNATURE if envelope.codec in CODECS else Rule.SCHEME
         raise InvalidEntry(rule, f"{len(envelope.signature)} bytes, expected {scheme.signature_bytes}")
     return scheme, public_key
@@ -241,5 +244,5 @@ def _unsupported(codec: str, schemes: Collection[str]) -> str:
 
 
 def _how_to_accept(scheme: str) -> str:
-    """Name the variable, for a scheme that this package brings; others are the application's to accept."""
+    """Name the environment variable, for a scheme that this package provides; others are the application's to accept."""
     return f" (GOSSIPLOG_SCHEMES={scheme}, or `schemes` of gossiplog.open, accepts it)" if is_ours(scheme) else ""

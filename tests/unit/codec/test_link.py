@@ -2,7 +2,7 @@ import pytest
 from multiformats import CID
 
 from gossiplog.codec import dag_json, pcf
-from gossiplog.codec.cid import UnknownLink, check_cid, is_link, link_from_bytes, link_from_text, link_text, link_to_bytes
+from gossiplog.codec.cid import UnknownLink, check_cid, is_link, link_from_bytes, link_from_text, link_text
 from gossiplog.errors import DecodeError
 
 RAW_SHA256 = bytes.fromhex("01551220" + "11" * 32)
@@ -36,7 +36,7 @@ def test_links_are_those_that_the_library_decodes():
 def test_an_unknown_codec_or_hash_keeps_its_bytes():
     for cid in (UNKNOWN_CODEC, bytes.fromhex("0155b2960200"), bytes.fromhex("0155120107")):
         link = link_from_bytes(cid)
-        assert link_to_bytes(link) == cid
+        assert bytes(link) == cid
         assert is_link(link)
     assert link_from_bytes(UNKNOWN_CODEC) == UnknownLink(UNKNOWN_CODEC)
     assert str(link_from_bytes(UNKNOWN_CODEC)).startswith("b")
@@ -46,7 +46,7 @@ def test_an_unknown_codec_or_hash_keeps_its_bytes():
 def test_hash_and_length_may_be_padded_as_the_reference_keeps_them(cid):
     data = bytes.fromhex(cid)
     link = link_from_bytes(data)
-    assert link_to_bytes(link) == link_to_bytes(link_from_text(link_text(data))) == data
+    assert bytes(link) == bytes(link_from_text(link_text(data))) == data
     assert pcf.encode(link) == pcf.encode(pcf.decode(pcf.encode(link)))
     assert dag_json.decode(dag_json.encode(link)) == link
 
@@ -55,7 +55,7 @@ def test_the_text_is_the_references():
     assert link_text(V0) == "QmQdtkyNprt8aLLivRsMoiYvxvot1SYoua5BgAg5vgc233"
     assert link_text(bytes.fromhex("01550000")) == "bafkqaaa"
     for cid in (RAW_SHA256, V0, UNKNOWN_CODEC):
-        assert link_to_bytes(link_from_text(link_text(cid))) == cid
+        assert bytes(link_from_text(link_text(cid))) == cid
 
 
 @pytest.mark.parametrize(
