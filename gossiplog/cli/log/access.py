@@ -205,7 +205,12 @@ def invite(log: str, role: str, device: bool, minutes: float, under: str | None,
                                 break
                             with suppress(*_AWAY):
                                 await share()
-                                joined = _find_joined(await seen.members(), invitation, role, device)
+                                joined, others = _find_joined(await seen.members(), invitation, role, device)
+                                if joined is None and others:
+                                    async with signing() as opened_log:
+                                        for node in others:
+                                            await opened_log.revoke(node)
+                                    await share()
                 finally:
                     with trio.CancelScope(shield=True):
                         async with signing() as opened_log:
@@ -378,20 +383,18 @@ def _append(log: str, key_name: str | None, out: Output, say: Callable[[GossipLo
     return run(task)
 
 
-def _find_joined(members: Sequence[LogMember], invitation: str, role: str, device: bool) -> LogMember | None:
-    """Find the first member who joined by an invitation, with the invitation's role, as a device or not."""
-    for member in members:
-        is_device = member.person != member.node
-        if member.path[-2:-1] == (invitation,) and member.is_held and (member.role, is_device) == (role, device):
-            return member
-    return None
+def _find_joined(members: Sequence[LogMember], invitation: str, role: str, device: bool) -> tuple[LogMember | None, list[str]]:
+    """Find the first member who joined by an invitation with its role, as a device or not; and the nodes that joined with another."""
+    joined = [member for member in members if member.path[-2:-1] == (invitation,) and member.is_held]
+    right = [member for member in joined if (member.role, member.person != member.node) == (role, device)]
+    return (right[0] if right else None), [member.node for member in joined if member not in right]
 
 
 async def _hear_inviter(reach: _Reach, node: str, role: str, out: Output) -> None:
     """Wait a few seconds for the inviter's answer to a new node.
 
     Raises:
-        NotAuthorised: The node was removed with the invitation.
+        NotAuthorised: The inviter removed the node, because its role is not the invitation's, or together with the invitation.
     """
     import trio
 
@@ -401,13 +404,16 @@ async def _hear_inviter(reach: _Reach, node: str, role: str, out: Output) -> Non
             await share()
             members = {member.node: member for member in await log.members()}
             joined = members[node]
+            is_open = members[joined.path[-2]].is_held
+            if not joined.is_held and is_open:
+                raise NotAuthorised(
+                    f"the code is not for the role {role}", hint="join with the --role that `gossiplog access invite` shows"
+                )
             if not joined.is_held:
-                raise NotAuthorised("the code let in somebody else, or is for another role", hint="ask for another one")
-            if not members[joined.path[-2]].is_held:
+                raise NotAuthorised("the code let in somebody else, or its time is over", hint="ask for another one")
+            if not is_open:
                 return
-    out.note(
-        f"the inviter has not answered yet, or did not invite you with --role {role}: `gossiplog access show` says whether you are let in"
-    )
+    out.note("the inviter has not answered yet: `gossiplog access show` says whether you are let in")
 
 
 async def _share_patiently(share: Callable[[], Awaitable[None]], hint: str) -> None:
