@@ -24,7 +24,8 @@ the peer that named them. So an entry arrives if any path of peers leads to it; 
    own disk, orphans and rules of ours blame nobody.
 5. A peer that is banned is disconnected here in the same step, and `Ban` tells the driver, which disconnects it everywhere else.
 6. Any entry or head that a peer named and we lack is wanted from that peer until it comes, is rejected, or the peer has left, within the
-   bounds of `WantedSyncs`; of a client that may not push it is refused instead.
+   bounds of `WantedSyncs`; of a client that may not push it is refused instead. When a server leaves, every other server is asked once
+   for the keys that it named and we still lack.
 7. Each container that a peer can feed has a maximum; `state` shows both.
 8. An answer, a timer or a result that is late, doubled or of nobody is harmless.
 
@@ -235,9 +236,12 @@ class Spreading:
         self._pushes.on_connected(peer)
 
     def _on_disconnected(self, peer_id: PeerId) -> None:
-        if self._peers.pop(peer_id, None) is not None:
+        peer = self._peers.pop(peer_id, None)
+        if peer is not None:
             self._questions.on_left(peer_id)
-            self._wanted_syncs.on_left(peer_id)
+            lacking = self._wanted_syncs.on_left(peer_id)
+            if peer.kind is not events.PeerKind.CLIENT:
+                self._want_orphaned(lacking)
             self._out += self._shared.detach(self._topic, peer_id, self._now)
 
     def _on_push_stream(self, event: events.PushChanged | events.PushOpened | events.PushClosed | events.PushDropped) -> None:
@@ -407,6 +411,12 @@ class Spreading:
     def _want(self, peer_id: PeerId, keys: Sequence[bytes]) -> None:
         if peer_id in self._peers:
             self._wanted_syncs.want(peer_id, keys)
+        else:
+            self._want_orphaned(keys)
+
+    def _want_orphaned(self, keys: Sequence[bytes]) -> None:
+        """Ask all servers for keys whose source has left."""
+        self._wanted_syncs.want_orphaned(self._pushes.others(kinds=(events.PeerKind.MESH, events.PeerKind.HUB)), keys)
 
     def _retry(self, orphan: Orphan) -> None:
         pending = Pending(orphan.source, orphan.key, orphan.digest, orphan.bringer, orphan.opened, is_retried=True)

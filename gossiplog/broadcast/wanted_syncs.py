@@ -40,27 +40,31 @@ def missing(keys: Sequence[bytes]) -> Plan[list[bytes]]:
 
 @dataclass(slots=True, eq=False)
 class _Need:
-    """One peer's.
+    """The keys to fetch from one peer.
 
     Attributes:
-        keys: What it has and we lack, as far as it was said since its last sync began.
-        running: What the sync that runs now is for; None while none does.
-        deferred_until: Until when other syncs may bring the keys; None while nothing is put off.
-        token: Of the session that runs; 0 before it has begun.
+        keys: Keys named since its last sync began that we lack, each with whether the peer itself named it: it may lack the others.
+        running: The keys that its running sync is for; None if none runs.
+        deferred_until: Until this time the keys may come without a sync with this peer; None while no sync is deferred.
+        token: The token of the running session; 0 before it has begun.
         first_answer_s: Seconds that the session's source has for its first answer.
     """
 
-    keys: dict[bytes, None] = field(default_factory=dict)
-    running: dict[bytes, None] | None = None
+    keys: dict[bytes, bool] = field(default_factory=dict)
+    running: dict[bytes, bool] | None = None
     deferred_until: float | None = None
     token: int = 0
     first_answer_s: float | None = None
 
-    def add(self, keys: Iterable[bytes]) -> None:
+    def add(self, keys: Iterable[bytes], *, is_named: bool) -> None:
         for key in keys:
             if len(self.keys) >= KEYS_MAX:
                 return
-            self.keys[key] = None
+            self.keys[key] = is_named or self.keys.get(key, False)
+
+    @property
+    def named(self) -> list[bytes]:
+        return [key for key, is_named in self.keys.items() if is_named]
 
 
 class WantedSyncs:
@@ -121,14 +125,24 @@ class WantedSyncs:
     def want(self, peer: PeerId, keys: Sequence[bytes]) -> None:
         """Note that a connected peer has these keys, which we lack, and sync with it now or later."""
         need = self._needs.setdefault(peer, _Need())
-        need.add(keys)
-        if need.deferred_until is not None:
-            return
-        if need.running is None and self._is_covered(keys):
+        need.add(keys, is_named=True)
+        if need.running is None and self._is_covered(need.named):
+            self._defer(need)
+        else:
+            need.deferred_until = None
+            self._tell(SyncWanted(peer, self._groups.get(peer)))
+
+    def want_orphaned(self, peers: Iterable[PeerId], keys: Sequence[bytes]) -> None:
+        """Ask these peers for keys whose source has left, after `DEFER_S`, unless the keys have come by then. A peer may lack them."""
+        for peer in peers if keys else ():
+            need = self._needs.setdefault(peer, _Need())
+            need.add(keys, is_named=False)
+            self._defer(need)
+
+    def _defer(self, need: _Need) -> None:
+        if need.deferred_until is None:
             need.deferred_until = self.now + DEFER_S
             self.has_changed = True
-        else:
-            self._tell(SyncWanted(peer, self._groups.get(peer)))
 
     def on_finished(self, peer: PeerId, result: SyncResult, token: int) -> None:
         """Take the result of a sync; what it was for is looked for before anything is concluded."""
@@ -142,12 +156,15 @@ class WantedSyncs:
         else:
             self._conclude(peer, need, result, [])
 
-    def on_left(self, peer: PeerId) -> None:
-        """Forget a peer that has gone; those who waited for its sync wait no longer."""
+    def on_left(self, peer: PeerId) -> list[bytes]:
+        """Forget a peer that has gone; those who waited for its sync wait no longer. Return the keys that it named and we may lack."""
         self._groups.pop(peer, None)
-        if self._needs.pop(peer, None) is not None:
-            self._tell(Left(peer))
-            self._undefer()
+        need = self._needs.pop(peer, None)
+        if need is None:
+            return []
+        self._tell(Left(peer))
+        self._undefer()
+        return [key for keys in (need.running or {}, need.keys) for key, is_named in keys.items() if is_named]
 
     def on_timer(self) -> None:
         """Start what is due."""
@@ -167,7 +184,7 @@ class WantedSyncs:
     def _undefer(self) -> None:
         for peer, need in list(self._needs.items()):
             until = need.deferred_until
-            if until is not None and (self.now >= until or not self._is_covered(need.keys)):
+            if until is not None and (self.now >= until or (need.named and not self._is_covered(need.named))):
                 need.deferred_until = None
                 self._tell(SyncWanted(peer, self._groups.get(peer)))
 
@@ -186,8 +203,8 @@ class WantedSyncs:
         need = self._needs[peer]
         need.first_answer_s = first_answer_s
         need.running, need.keys, need.deferred_until = need.keys, {}, None
-        if need.running:
-            self._ask(missing(list(need.running)), lambda absent: self._begin_unless_done(peer, need, source, absent), peer)
+        if running := need.running:
+            self._ask(missing(list(running)), lambda absent: self._begin_unless_done(peer, need, source, running, absent), peer)
         else:
             # A session that goes on from where an earlier one was cut off, or that asks again for what was set aside an hour ago.
             self._start(peer, need, source)
@@ -197,16 +214,18 @@ class WantedSyncs:
         need.token = self._sessions
         self._emit(StartSync(peer, source, need.token, need.first_answer_s))
 
-    def _begin_unless_done(self, peer: PeerId, need: _Need, source: Source, absent: list[bytes]) -> None:
+    def _begin_unless_done(self, peer: PeerId, need: _Need, source: Source, keys: dict[bytes, bool], absent: list[bytes]) -> None:
         if absent:
-            need.running = dict.fromkeys(absent)
+            need.running = {key: keys[key] for key in absent}
             self._start(peer, need, source)
         else:
             self._conclude(peer, need, SyncResult(ending=Ending.COMPLETE), [])
 
     def _conclude(self, peer: PeerId, need: _Need, result: SyncResult, absent: list[bytes]) -> None:
-        need.running = None
+        running, need.running = need.running or {}, None
+        named = [key for key in absent if running[key]]
         if result.ending is not Ending.COMPLETE:
-            need.add(absent)
-        self._tell(SyncEnded(peer, result, is_still_missing=bool(absent)))
+            need.add(absent, is_named=False)
+            need.add(named, is_named=True)
+        self._tell(SyncEnded(peer, result, is_still_missing=bool(named)))
         self._undefer()

@@ -59,6 +59,8 @@ ONCE_FAILED = (
     298844,
     409094,
     409294,
+    453344,
+    456344,
 )
 
 
@@ -87,8 +89,9 @@ def test_seed_that_once_failed_holds(seed):
     whose own push of it was in the queue, and took a link that became eager after a delivery for one that had been; a peer
     was penalised for a promise that an own publication had made needless; the checker wanted what had been announced on a connection that
     closed and opened again between two of its looks, a mesh to bring what had come just before a link of it was unchoked,
-    a sync for an entry that had come and waited for a slow disk, a mesh to bring what had come just before a link was made long after the
-    faults, and hundreds of own entries one by one; a message that opened a log got lost in a short partition.
+    a sync for an entry that had come and waited for a slow disk (and, later, for a disk in trouble), a mesh to bring what had come just
+    before a link was made long after the faults, and hundreds of own entries one by one; a message that opened a log got lost in a short
+    partition; entries that a disk had refused were asked of nobody else when the only peer that had sent them left.
     """
     run_check(seed)
 

@@ -395,15 +395,11 @@ class _Run:
                 )
                 at_s = 1.0 + (self.plan.active_s - 1.0) * rng.random()
                 until_s = at_s + TROUBLE_S * rng.random()
-                world.at(at_s, self._trouble, replica, trouble)
-                world.at(until_s, self._trouble, replica, Trouble())
+                world.at(at_s, replica.disk.suffer, trouble)
+                world.at(until_s, replica.disk.suffer, Trouble())
                 for number in range(rng.randint(0, BURST_MAX)):
                     payload = {"poison" if rng.random() < POISON_SHARE else "burst": number}
                     world.at(at_s + (until_s - at_s) * rng.choice((0.0, 0.1, 0.5)), self._append, replica, [pcf.encode(payload)])
-
-    @staticmethod
-    def _trouble(replica: SimReplica, trouble: Trouble) -> None:
-        replica.disk.trouble = trouble
 
     def _plan_other_processes(self) -> None:
         """Have other processes append to the logs of some replicas without running their applications."""
@@ -480,7 +476,7 @@ class _Run:
         world.faults = LinkFaults()
         world.divide({})
         for replica in self.replicas:
-            self._trouble(replica, Trouble())
+            replica.disk.suffer(Trouble())
         for evil in self.byzantine:
             evil.process.leave()
         for replica in self.replicas:

@@ -53,13 +53,21 @@ class Disk:
     """One replica's transactions in the order of writing, and how many of them are synced.
 
     A transaction survives whole or not at all, and none survives without all earlier ones. A write-ahead log gives the same.
+
+    Attributes:
+        late_s: The largest extra time that a transaction may have taken so far.
     """
 
     def __init__(self) -> None:
         self.trouble = Trouble()
+        self.late_s = 0.0
         self._transactions: list[Sequence[Request[Any]]] = []
         self._synced = 0
         self._in_flight: Sequence[Request[Any]] | None = None
+
+    def suffer(self, trouble: Trouble) -> None:
+        """Get into a trouble, or out of it."""
+        self.trouble, self.late_s = trouble, max(self.late_s, trouble.late_s)
 
     def begin(self, transaction: Sequence[Request[Any]]) -> None:
         """Start writing a transaction. Until `write`, a crash may lose it or keep it."""

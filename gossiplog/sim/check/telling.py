@@ -29,7 +29,7 @@ LOOKED_UP_S = 0.1
 """The log is asked about an update within this time plus two of its answers: the first may be to the update before."""
 IDLE_S = 0.6
 """If no other sync runs, one begins within this time plus five of the log's answers and two of its commits. Entries that have come and
-wait for the transaction under way are not synced for.
+wait for the transaction under way are not synced for. A disk in trouble takes longer to commit.
 """
 SYNCS_MAX = 4
 REMINDED_S, UNHEARD_S = 6.0, 64.0
@@ -192,7 +192,8 @@ class TellingInvariants(Checker):
         self.wanted[peer] = lacked | missing, since if lacked else self.now
 
     def _check_wanted(self) -> None:
-        now, idle_s = self.now, IDLE_S + 5 * self.replica.spec.answer_s + 2 * self.replica.spec.commit_s
+        commit_s = self.replica.spec.commit_s + self.replica.disk.late_s
+        now, idle_s = self.now, IDLE_S + 5 * self.replica.spec.answer_s + 2 * commit_s
         self._note_crowd()
         for peer, (keys, since) in list(self.wanted.items()):
             missing = [key for key in keys if key not in self.keys]

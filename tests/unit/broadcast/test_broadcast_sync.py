@@ -2,13 +2,14 @@ import pytest
 from broadcast_support import BOB, COMPLETE, FRUITFUL, TOPIC, Harness, chain, forged, insert_of, message_of
 
 from gossiplog.broadcast import offences as offences_module
-from gossiplog.broadcast.actions import Ban
+from gossiplog.broadcast.actions import Ban, EntryDecided
 from gossiplog.broadcast.events import Connected, Disconnected, PeerKind, PushReceived, SyncFinished
 from gossiplog.broadcast.offences import Offences, RejectedIds
 from gossiplog.broadcast.orphans import MESSAGES_MAX
 from gossiplog.broadcast.wanted_syncs import DEFER_S
 from gossiplog.codec import pcf
 from gossiplog.entry.signing import sign_entry
+from gossiplog.entry.validation import Outcome, Rule, Verdict
 from gossiplog.log.requests import Quarantined, WriteQuarantine
 from gossiplog.pubsub.events import RpcReceived
 from gossiplog.pubsub.params import FloodsubParams
@@ -83,6 +84,68 @@ def test_second_peer_is_synced_with_when_the_first_leaves():
     node.announce("a", FIRST.key)
     node.announce("b", FIRST.key)
     node.tell(Disconnected("a"))
+    assert node.started() == ["b"]
+
+
+def test_what_a_peer_named_before_it_left_is_asked_of_the_others_a_little_later():
+    node = harness("a", "b", "c")
+    node.connect("client", PeerKind.CLIENT)
+    node.connect("stranger", push=False)
+    node.announce("a", FIRST.key)
+    node.tell(Disconnected("a"))
+    assert node.started() == []
+    node.wait("broadcast.sync")
+    assert node.now == DEFER_S and node.started() == ["b", "c"]
+    node.finish("b")
+    assert node.started() == [] and node.sizes()["keys_per_peer"] == 0
+
+
+def test_what_came_by_another_way_is_asked_of_nobody_after_its_source_left():
+    node = harness("a", "b")
+    node.announce("a", FIRST.key)
+    node.tell(Disconnected("a"))
+    node.receive("b", FIRST)
+    node.wait("broadcast.sync")
+    assert node.started() == []
+
+
+def test_peer_that_announces_what_another_named_before_it_left_is_synced_with_at_once():
+    node = harness("a", "b")
+    node.announce("a", FIRST.key)
+    node.tell(Disconnected("a"))
+    node.announce("b", FIRST.key)
+    assert node.started() == ["b"]
+
+
+def test_nobody_is_asked_for_what_a_client_named_before_it_left():
+    node = harness("a")
+    node.connect("client", PeerKind.CLIENT)
+    node.announce("client", FIRST.key)
+    node.tell(Disconnected("client"))
+    assert "broadcast.sync" not in node.timers and node.sizes()["keys_per_peer"] == 0
+
+
+def test_what_our_disk_refused_after_its_source_left_is_asked_of_the_others():
+    node = harness("a", "b")
+    node.holds = True
+    (insert,) = node.receive("a", FIRST)
+    node.holds = False
+    node.tell(Disconnected("a"))
+    node.tell(EntryDecided(insert, Verdict(Outcome.IGNORE, Rule.STORAGE, "disk full", FIRST)))
+    node.wait("broadcast.sync")
+    assert node.started() == ["b"]
+
+
+def test_peers_are_not_blamed_for_lacking_what_others_invented_and_left():
+    node = harness("b")
+    for number in range(10):
+        node.connect("a")
+        node.announce("a", INVENTED[number])
+        node.tell(Disconnected("a"))
+        node.wait("broadcast.sync")
+        assert node.started() == ["b"]
+        node.finish("b")
+    node.announce("b", FIRST.key)
     assert node.started() == ["b"]
 
 
