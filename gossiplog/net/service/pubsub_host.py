@@ -1,9 +1,9 @@
-"""What all logs of a process share on the network: the router and its streams, who is banned, and the order in which things are done.
+"""What all logs of a process share on the network: the router and its streams, bans, and the order in which actions are carried out.
 
-A log joins with its service and leaves with it. The logs of a shelf share a host, which outlives them; a log that was opened by itself
-has one of its own. Without a mesh a host has neither tasks nor timers: it takes part in meshes while it is `running`. A connection with a
-peer of the mesh is used by any number of logs, and has one pubsub stream each way. Every event goes through `tell`, and what the machines
-ask for is carried out in order, never one action within another.
+A log joins and leaves with its service. The logs of a shelf share a host, which outlives them; a log that was opened by itself has its own.
+A host takes part in meshes while it is `running`; without a mesh it has neither tasks nor timers. A connection with a mesh peer is used by
+any number of logs, and has one pubsub stream each way. Every event goes through `tell`. The machines' actions are carried out in order,
+never one within another.
 """
 
 from __future__ import annotations
@@ -49,23 +49,20 @@ from .pubsub_stream import RpcSender, read_rpcs
 from .timers import Timers
 
 MakeRouter: TypeAlias = Callable[[random.Random], Router]
-"""Makes a router that validates, from its only source of chance."""
+"""Makes a router that validates; all its randomness comes from the argument."""
 
 PUBLISHED_INSERTING_MAX = 256
-"""Entries of one peer and log that may be under way before its pubsub stream is read on.
-
-The router holds 8,192 of all peers together, and drops what is more.
-"""
+"""Entries of one peer and log that may be under way before its pubsub stream is read on. The router drops any beyond 8,192 of all peers."""
 _MESSAGES_A_TURN = 64
 STREAMS_MAX = 4
-"""Pubsub streams that we open on one connection. rust-libp2p counts them, and switches its pubsub off for good at the fifth."""
+"""Pubsub streams that we open on one connection. At the fifth, rust-libp2p switches its pubsub off for good."""
 ANEW_FIRST_S, ANEW_MOST_S = 60.0, 3_600.0
-"""How long after a connection was given up for its pubsub the next one with that peer may be; twice as long each time."""
+"""After closing a connection because its pubsub ended, how long until we may close another with that peer; it doubles each time."""
 _ANEW_MAX = 1_024
 REOPEN_S_MAX = 60.0
-"""The longest time between two tries to open a pubsub stream. A peer that closed one may not want it, and may want it later."""
+"""The longest pause between two tries to open a pubsub stream. A peer that closed one may want another later."""
 STEADY_S = 60.0
-"""A pubsub stream that lasted so long was no failure."""
+"""A pubsub stream that lasted so long resets the back-off."""
 _DECODERS_MAX = 2
 """Long frames that are decoded at the same time, of all peers together."""
 _SAID_MAX = 4_096
@@ -74,19 +71,16 @@ _CLOSE_S = 5.0
 
 
 class Dialler(Protocol):
-    """Who makes connections for the router. Each call returns at once; the answers come through `PubsubHost.tell`."""
+    """Makes connections for the router. Each call returns at once; the answers come through `PubsubHost.tell`."""
 
     def connect(self, peer: PeerId, record: bytes | None, source: PeerId | None) -> None:
-        """Dial a peer that another one may have named, then attach the connection, or tell `ConnectFailed`."""
-        ...
+        """Dial a peer, which `source` may have named, and attach the connection, or tell `ConnectFailed`."""
 
     def disconnect(self, peer: PeerId) -> None:
-        """The router has no more use for the connection."""
-        ...
+        """Note that the router has no more use for the connection."""
 
     def probe(self, peer: PeerId) -> None:
         """Measure the round trip, and tell `Probed`."""
-        ...
 
 
 @dataclass(eq=False, slots=True)
@@ -94,12 +88,12 @@ class PubsubPeer:
     """A peer of the mesh, with at least one connection.
 
     Attributes:
-        protocol: What is spoken on pubsub streams; None without pubsub.
-        rpcs: What is to be written to its pubsub stream.
+        protocol: The protocol id of its pubsub streams; None without pubsub.
+        rpcs: Writes to our pubsub stream.
         links: Its connections, the oldest first; new streams are opened on the first.
-        rpcs_on: The connection that the stream is on.
-        writing: Cancelled when that connection is given up, or the peer speaks pubsub no longer.
-        is_introduced: It had a pubsub stream of ours before.
+        rpcs_on: The connection that carries the stream.
+        writing: Cancelled when that connection is given up, or the peer stops speaking pubsub.
+        is_introduced: Whether it had a pubsub stream of ours before, on which the router introduced us.
     """
 
     id: PeerId
@@ -127,16 +121,16 @@ class _PubsubLink:
 
 
 class PubsubHost:
-    """Made by `open_mesh`, or by the first log's service without a mesh.
+    """Made by `open_mesh`, or without a mesh by the first log's service.
 
     Args:
-        me: Our own peer id; None where no peer will ask.
-        make_router: How entries are spread; gossipsub unless given.
+        me: Our own peer id; None makes one up, where no peer will ask for it.
+        make_router: Gossipsub by default.
 
     Attributes:
-        shared: The router and who is banned. Others may look at it.
+        shared: The router and the bans. Others may read it.
         protocols: The pubsub protocol ids that we speak, the preferred one first.
-        handlers: What a connection of a mesh serves beside each log's streams.
+        handlers: Serve pubsub streams on a connection of a mesh, beside each log's own handlers.
         dialler: Makes connections for the router; None without a mesh.
     """
 
@@ -146,14 +140,13 @@ class PubsubHost:
         self.shared = SharedRouter((make_router or _make_gossipsub)(self._random))
         self.protocols = self.shared.protocols
         self.logs: dict[str, LogDriver] = {}
-        # Those of them of which facts are wanted.
-        self._observers: list[Observer] = []
+        self._observers: list[Observer] = []  # of the logs whose facts are wanted
         self.peers: dict[PeerId, PubsubPeer] = {}
         self._links = Attached[_PubsubLink]()
         self.handlers: Mapping[str, Handler] = dict.fromkeys(self.protocols, self._links.handler(self._read_rpcs))
         self.dialler: Dialler | None = None
         self.failed_dials = FailedDials(self._on_failed_dial)
-        self.now = trio.lowlevel.current_clock().current_time  # two calls less than `trio.current_time`
+        self.now = trio.lowlevel.current_clock().current_time  # two calls fewer than `trio.current_time`
         self._encoder = Encoder(Wire(limits=wire or WireLimits()))
         self._copies = Copies(self._encoder)
         self._decoders = trio.CapacityLimiter(_DECODERS_MAX)
@@ -162,15 +155,15 @@ class PubsubHost:
         self._is_acting = False
         self._anew: OrderedDict[PeerId, tuple[float, float]] = OrderedDict()
         self._names: set[str] = set()
-        # What was logged of whom, once.
+        # What has been logged once of each peer: `ServedPeer.told` and `refusals`.
         self._said: OrderedDict[PeerId, tuple[set[str], set[str]]] = OrderedDict()
-        # Listeners that refuse the places that are banned.
+        # The listeners that refuse banned addresses.
         self._admissions: list[Admission] = []
         self._nursery: trio.Nursery
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Take part in meshes for the length of a block, which ends after all connections with their peers."""
+        """Take part in meshes for the length of a block, which must end after all connections with mesh peers."""
         async with open_service_nursery() as self._nursery:
             self._nursery.start_soon(self._timers.run)
             self.shared.has_mesh = True
@@ -182,12 +175,12 @@ class PubsubHost:
                 self._nursery.cancel_scope.cancel()
 
     def join(self, log: LogDriver) -> None:
-        """Take a log in, whose machine is about to start."""
+        """Add a log whose machine is about to start."""
         self.logs[log.topic] = log
         self._note_observers()
 
     def leave(self, log: LogDriver) -> None:
-        """Let go of a log, whose machine has stopped."""
+        """Remove a log whose machine has stopped."""
         del self.logs[log.topic]
         self._note_observers()
 
@@ -197,7 +190,7 @@ class PubsubHost:
     # The machines
 
     def tell(self, event: Event | SharedEvent, log: LogDriver | None = None) -> None:
-        """Hand an event to a log's machine, or to the router, and carry out what follows. Returns at once, raises nothing."""
+        """Hand an event to a log's machine, or to the router, and carry out the actions. Returns at once and raises nothing."""
         self._take(event, log)
         if self._is_acting:
             return
@@ -211,7 +204,7 @@ class PubsubHost:
         self._is_acting = False
 
     def _take(self, event: Any, log: LogDriver | None) -> None:
-        """Note what an event leads to, with the answers of logs in the places of what the router asks of them."""
+        """Queue the actions of an event. Where the router asks a log something, the log's actions take the question's place."""
         actions: Sequence[Any]
         act: Callable[[Any], None]
         try:
@@ -235,7 +228,8 @@ class PubsubHost:
                 self._todo.append((act, action))
 
     def act(self, action: RouterAction) -> None:
-        """Carry out what the router asks for, at once; whatever takes longer is begun."""
+        """Carry out an action of the router without waiting; anything longer is only started."""
+        dialler = self.dialler
         match action:
             case SendRpc(peers, rpc, is_urgent):
                 for id in peers:
@@ -245,29 +239,7 @@ class PubsubHost:
                         self.tell(SendFailed(id, dropped))
             case SetTimer(token, at):
                 self._timers.set(token, at)
-            case Connect() | Disconnect() | Probe():
-                self._ask_dialler(action)
-            case Deliver(message):
-                self._count_in(message.topic, "delivered")
-            case Published(_, topic):
-                self._count_in(topic, "published")
-            case SlowPeer(_, dropped):
-                for log in self.logs.values():
-                    log.count("rpcs dropped", dropped)
-            case Validate() | AnotherSource():  # pragma: no cover - a log has had them
-                raise AssertionError(action)
-            case _:
-                assert_never(action)
-
-    def _count_in(self, topic: Topic, what: str) -> None:
-        log = self.logs.get(topic)
-        if log is not None:
-            log.count(what)
-
-    def _ask_dialler(self, action: Connect | Disconnect | Probe) -> None:
-        """Carry out what the router wants of connections; without a mesh nobody can be dialled or measured."""
-        dialler = self.dialler
-        match action:
+            # Without a mesh nobody can be dialled or measured.
             case Connect(id, record, source):
                 if id in self.peers:
                     pass
@@ -283,20 +255,34 @@ class PubsubHost:
                     self.tell(Probed(id, None))
                 else:
                     dialler.probe(id)
+            case Deliver(message):
+                self._count_in(message.topic, "delivered")
+            case Published(_, topic):
+                self._count_in(topic, "published")
+            case SlowPeer(_, dropped):
+                for log in self.logs.values():
+                    log.count("rpcs dropped", dropped)
+            case Validate() | AnotherSource():  # pragma: no cover - `_take` hands them to a log
+                raise AssertionError(action)
             case _:
                 assert_never(action)
+
+    def _count_in(self, topic: Topic, what: str) -> None:
+        log = self.logs.get(topic)
+        if log is not None:
+            log.count(what)
 
     def _on_failed_dial(self, address: str, reason: str) -> None:
         for log in self.logs.values():
             log.observed("dial-failed", address, reason=reason)
 
-    # Whom we know
+    # Names and bans
 
     @contextmanager
     def named(self, name: str) -> Iterator[PeerId]:
-        """Name a client for the length of a block. Two that come from one port, by two listeners or two proxies, are not one peer.
+        """Return a peer id for a client, unique for the length of a block.
 
-        Each has rights and rules of its own.
+        Two clients may come from the same port by two listeners or two proxies. They are two peers, each with its own rights and rules.
         """
         id = PeerId(name if name not in self._names else next(f"{name}#{n}" for n in count(2) if f"{name}#{n}" not in self._names))
         self._names.add(id)
@@ -306,13 +292,13 @@ class PubsubHost:
             self._names.discard(id)
 
     def remember_said(self, peer: ServedPeer) -> None:
-        """What was said once of a peer is not said again when it comes again by the same name, or with another log."""
+        """Do not log again what was logged once of this peer, when it connected before or with another log."""
         peer.told, peer.refusals = self._said.get(peer.id, (peer.told, peer.refusals))
         keep_newest(self._said, peer.id, (peer.told, peer.refusals), _SAID_MAX)
 
     @contextmanager
     def guarded_by(self, admission: Admission) -> Iterator[None]:
-        """Have a listener refuse the places that are banned, for the length of a block."""
+        """Make a listener refuse banned addresses for the length of a block."""
         self._admissions.append(admission)
         try:
             yield
@@ -320,12 +306,12 @@ class PubsubHost:
             self._admissions.remove(admission)
 
     def banned_until(self, peer: PeerId) -> float | None:
-        """Say until which time of `trio.current_time` a peer is banned; None if it is not."""
+        """Return until which time of `trio.current_time` a peer is banned; None if it is not."""
         return self.shared.banned_until(peer, trio.current_time())
 
     def on_banned(self, ban: Ban, by: LogDriver) -> None:
-        """A log has banned a peer, which holds for all."""
-        # Before the connection is closed and its peer, who hears of that, dials again.
+        """Apply a log's ban to all logs."""
+        # Before the connection is closed: the peer then dials again at once.
         if ban.origin is not None:
             for admission in self._admissions:
                 admission.ban(ban.origin, ban.until)
@@ -336,10 +322,10 @@ class PubsubHost:
     # Connections
 
     def attach(self, connection: Connection, protocol: str | None) -> None:
-        """Note that a log, or one more, uses a connection of a mesh.
+        """Note that one more log uses a connection of a mesh.
 
         Args:
-            protocol: The one of `protocols` that the peer speaks as well; None without pubsub.
+            protocol: The one of `protocols` that the peer speaks too; None without pubsub.
         """
         link = self._links.get(connection)
         if link is None:
@@ -354,7 +340,7 @@ class PubsubHost:
         link.logs += 1
 
     def detach(self, connection: Connection) -> None:
-        """Note that a log does not use a connection any more; with the last one, pubsub goes on on another, if there is one."""
+        """Note that a log no longer uses a connection. When no log does, pubsub moves to another connection with the peer, if any."""
         link = self._links.get(connection)
         assert link is not None
         link.logs -= 1
@@ -371,36 +357,35 @@ class PubsubHost:
                 self._keep_writing(peer)
 
     def set_pubsub(self, id: PeerId, protocol: str | None) -> None:
-        """Note that a peer that is connected speaks pubsub, which it did not before, or speaks it no longer; else nothing happens.
+        """Note whether a connected peer speaks pubsub; does nothing if that has not changed.
 
         Args:
-            protocol: One of `protocols`; None for no longer.
+            protocol: One of `protocols`; None if it speaks none of them.
         """
         peer = self.peers.get(id)
         if peer is None or (peer.protocol is None) == (protocol is None):
             return
         peer.protocol = protocol
         if protocol is not None:
-            peer.rpcs, peer.is_introduced = self._sender(id), False  # the router introduces us anew, and that goes first
+            peer.rpcs, peer.is_introduced = self._sender(id), False  # the router introduces us again, in its first RPC
         note("pubsub begins" if protocol else "pubsub ends", level=logging.DEBUG, peer=id, protocol=protocol)
         self.tell(PubsubChanged(id, protocol))
         self._keep_writing(peer)
 
     def _known(self, id: PeerId) -> list[tuple[LogDriver, ServedPeer]]:
-        """Return the logs that know a peer, and how."""
+        """Return the logs that are connected with a peer, each with its own record of the peer."""
         return [(log, log.peers[id]) for log in self.logs.values() if id in log.peers]
 
     def _count(self, id: PeerId, what: str) -> None:
-        """Count something that happened on a peer's connection: with each log that uses it."""
         for _, peer in self._known(id):
             peer.count(what)
 
-    # What peers write
+    # RPCs from peers
 
     async def _read_rpcs(self, link: _PubsubLink, stream: Stream) -> None:
         peer = link.peer
         if peer.protocol is None:
-            # It may have begun with pubsub after it told us what it speaks.
+            # The peer may have started pubsub after it told us which protocols it speaks.
             self.set_pubsub(peer.id, stream.protocol)
         try:
             is_heeded = partial(self.shared.router.is_heeded, peer.id)
@@ -411,7 +396,7 @@ class PubsubHost:
             raise
 
     async def _on_rpc(self, id: PeerId, decoded: Decoded, is_first: bool) -> None:
-        """Hand on an RPC, its messages a few at a time: one peer must not fill the queue in which those of all others wait as well."""
+        """Hand on an RPC, its messages a few at a time: one peer must not fill the queue that all peers share."""
         rpc, refused, offences = decoded.rpc, decoded.refused, decoded.offences
         messages = rpc.messages
         reasons = [*(SIGNED for _ in refused), *(f"of another topic, {one.topic[:64]!r}" for one in messages if one.topic not in self.logs)]
@@ -430,7 +415,7 @@ class PubsubHost:
             self.tell(RpcReceived(id, rpc, refused, offences, is_first))
 
     async def _wait_turn(self, id: PeerId, messages: tuple[Message, ...]) -> None:
-        """Wait until each log may be handed those of its messages."""
+        """Wait until each log may be handed its messages."""
         for topic, number in Counter(message.topic for message in messages).items():
             log = self.logs.get(topic)
             peer = None if log is None else log.peers.get(id)
@@ -438,7 +423,7 @@ class PubsubHost:
                 await log.wait_turn(peer, number, PUBLISHED_INSERTING_MAX)
 
     def _on_entry(self, id: PeerId, rpc: Rpc) -> bool:
-        """Hand on an RPC that is one message of a log's, unless it has to wait."""
+        """Hand on an RPC that is a single message, unless it has to wait or no log has its topic."""
         log = self.logs.get(rpc.messages[0].topic)
         peer = None if log is None else log.peers.get(id)
         if log is None or peer is None or log.has_to_wait(peer, PUBLISHED_INSERTING_MAX):
@@ -446,20 +431,20 @@ class PubsubHost:
         self.tell(RpcReceived(id, rpc))
         return True
 
-    # What we write
+    # RPCs to peers
 
     def _sender(self, id: PeerId) -> RpcSender:
         return RpcSender(self._encoder, partial(self._on_left_out, id))
 
     def _on_left_out(self, id: PeerId, messages: int) -> None:
-        """Count what fits no frame; a sync has to bring it. Said once a peer."""
+        """Count messages that fit no frame, which a sync has to bring; logged once a peer."""
         for log, peer in self._known(id):
             log.count("messages too large", messages)
             peer.note_once("too large", "message too large for the peer's pubsub", bytes_max=self._encoder.wire.limits.out_bytes_max)
             peer.count("messages too large", messages)
 
     def _keep_writing(self, peer: PubsubPeer) -> None:
-        """Write to a peer by pubsub from now on, or no longer, as its `protocol` says."""
+        """Start or stop writing to a peer by pubsub, as its `protocol` says."""
         if peer.protocol is None:
             peer.writing.cancel()
         else:
@@ -474,7 +459,7 @@ class PubsubHost:
             note("fault in a task", level=logging.ERROR, error=error, peer=link.peer.id)
 
     async def _write_rpcs(self, link: _PubsubLink) -> None:
-        """Keep a pubsub stream to a peer for as long as the connection lives, or close that: a new one may have what this one has lost."""
+        """Keep a pubsub stream to a peer open while the connection lives. If that fails, close it: pubsub may work on a new connection."""
         peer = link.peer
         backoff = Backoff(self._random, most_s=REOPEN_S_MAX)
         while peer.protocol is not None:
@@ -499,7 +484,7 @@ class PubsubHost:
         return None
 
     def _begin_anew(self, link: _PubsubLink) -> None:
-        """Close a connection whose pubsub has ended, and dial its peer again; not where that was done a short while ago."""
+        """Close a connection whose pubsub has ended and dial the peer again, unless we did so a short while ago."""
         id, now = link.peer.id, trio.current_time()
         due, pause_s = self._anew.get(id, (now, ANEW_FIRST_S))
         if now < due or link.connection.is_over:
@@ -510,7 +495,6 @@ class PubsubHost:
         self._nursery.start_soon(self._dial_anew, link)
 
     async def _dial_anew(self, link: _PubsubLink) -> None:
-        """Close a connection, and dial its peer again, by its addresses as far as we know any."""
         id = link.peer.id
         with trio.move_on_after(_CLOSE_S, shield=True):
             await link.connection.aclose()
@@ -530,7 +514,7 @@ class PubsubHost:
         note("pubsub stream lost", level=logging.DEBUG, peer=peer.id, reason=reason)
 
     def _introduction(self, peer: PubsubPeer) -> Rpc:
-        """What a peer has to know on a new stream, whatever became of the one before."""
+        """Return what a peer has to be told on a new stream: the RPCs on the one before may be lost."""
         router = self.shared.router.state()
         grafted = tuple(one.topic for one in router.topics if one.topic in self.logs and peer.id in one.full_message)
         has_extensions = Feature.EXTENSIONS in FEATURES[peer.protocol or FLOODSUB] and router.extensions != NO_EXTENSIONS
@@ -544,5 +528,5 @@ def _make_gossipsub(rng: random.Random) -> Router:
 
 
 def _note_fault(error: Exception, cause: Event | SharedEvent | Action) -> None:
-    """Log a fault of ours, which must end neither the connection of the peer that brought it to light, nor the log's writer."""
+    """Log a fault of ours. It must end neither the connection of the peer that triggered it nor the log's writer."""
     note("fault in the protocol", level=logging.ERROR, error=error, cause=type(cause).__name__)

@@ -1,4 +1,4 @@
-"""Pubsub over streams: each side opens one of its own, and writes RPCs on it alone."""
+"""Pubsub over streams: each side opens a stream of its own, and writes RPCs on no other."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from ..transport.stream import Stream
 _WRITE_BYTES = 64 * 1024
 _FRAMES_A_TURN = 8
 _LEAVING_BYTES_MAX = 256
-"""What is decoded of a peer that is not heeded: a frame as short as one that says what it has left."""
+"""The longest frame that is decoded of a peer that is not heeded: enough to say which topics it has left."""
 _SUBSCRIPTIONS_TAG = b"\x0a"
 _DECODED_AT_ONCE_BYTES = 4 * 1024
-"""Longer frames are decoded in a thread: one of 4 MiB takes most of a second, in which others would have to wait."""
+"""Longer frames are decoded in a thread: one of 4 MiB takes most of a second."""
 
 
 class RpcSender:
-    """What is written to one peer: a bounded queue in two priorities, and the task that empties it.
+    """Writes to one peer: a bounded queue in two priorities, and the task that empties it.
 
     Args:
         encoder: Shared by all peers.
-        on_left_out: Told how many messages were not sent, because they fit no frame.
+        on_left_out: Called with the number of messages that were not sent because they fit no frame.
     """
 
     def __init__(self, encoder: Encoder, on_left_out: Callable[[int], None]) -> None:
@@ -40,13 +40,13 @@ class RpcSender:
         self._stream: Stream | None = None
 
     def __len__(self) -> int:
-        """How many RPCs wait."""
+        """Return how many RPCs wait."""
         return len(self._outbox)
 
     def put(self, rpc: Rpc, *, is_urgent: bool) -> Rpc | None:
-        """Send an RPC where nothing stands before it, else queue it; return the one that was dropped for want of room, this or another."""
+        """Send an RPC at once if none waits, else queue it. If there is no room, return the RPC that was dropped: this one or another."""
         if self._stream is not None and not self._outbox:
-            # A task that is woken up for each small frame takes more CPU than the frame.
+            # Waking a task for each small frame takes more CPU than the frame.
             data, left_out = self._encoder.encode(rpc)
             if self._stream.send_at_once(data):
                 if left_out:
@@ -57,14 +57,14 @@ class RpcSender:
         return dropped
 
     async def run(self, stream: Stream, first: Rpc | None) -> str:
-        """Write until the stream is lost, and return why; what was being written is lost with it.
+        """Write until the stream is lost, and return why. An RPC that is being written is lost too.
 
-        The stream's end is looked for all the time: rust-libp2p closes the stream of a peer that sends what it does not take, and
-        says nothing to one that goes on writing.
+        The stream is read all the time to notice its end: rust-libp2p closes the stream of a peer that sends something it does not accept,
+        and says nothing to a peer that goes on writing.
 
         Args:
-            stream: Ours; the other side has nothing to say on it.
-            first: Goes before all that waits.
+            stream: Opened by us; the other side does not write on it.
+            first: Sent before the RPCs that wait.
         """
         reason = "cancelled"
         async with trio.open_nursery() as nursery:
@@ -98,7 +98,7 @@ class RpcSender:
             self._stream = None
 
     def _take(self) -> bytes:
-        """Take what goes out together."""
+        """Encode the next RPCs, about 64 KiB of them."""
         parts: list[bytes] = []
         size = left_out = 0
         while size < _WRITE_BYTES and (rpc := self._outbox.pop()) is not None:
@@ -111,7 +111,7 @@ class RpcSender:
 
 
 async def _read_until_lost(stream: Stream) -> str:
-    """Read, and drop what comes, until the stream is lost; return why."""
+    """Read and discard until the stream is lost; return why."""
     try:
         while await stream.receive_some():
             pass
@@ -129,16 +129,16 @@ async def read_rpcs(
     is_heeded: Callable[[], bool],
     threads: trio.CapacityLimiter,
 ) -> None:
-    """Read RPCs until the peer closes its side. Those with one message and nothing else are taken in the turn in which they arrive.
+    """Read RPCs until the peer closes its side. An RPC with one message and nothing else is taken in the step in which it arrives.
 
     Args:
         on_rpc: Takes an RPC, and whether it is the first on the stream. Nothing more is read before it returns.
-        on_entry: Takes an RPC with one message and nothing else, if that needs no waiting; False leaves it to `on_rpc`.
-        is_heeded: Whether the next frame is worth decoding; else it is dropped unread.
-        threads: For long frames, which are decoded beside the loop.
+        on_entry: Takes an RPC with one message and nothing else, unless that has to wait; then it returns False, and `on_rpc` gets it.
+        is_heeded: Whether the router wants the next frame; if not, the frame is dropped undecoded.
+        threads: Limits the threads in which long frames are decoded.
 
     Raises:
-        DecodeError: What came is no RPC, or breaks a limit.
+        DecodeError: A frame is no RPC, or breaks a limit.
         StreamReset: The stream broke.
     """
     is_first = True
@@ -146,7 +146,7 @@ async def read_rpcs(
     def take_now(body: bytes) -> bool:
         if is_first or len(body) > _DECODED_AT_ONCE_BYTES:
             return False
-        # Of a copy the router knows best whether it is heeded.
+        # A copy goes to the router in any case: it decides itself whether to heed it.
         usual = copies.known(body) or (copies.read(body) if is_heeded() else None)
         return usual is not None and on_entry(usual)
 
@@ -154,7 +154,7 @@ async def read_rpcs(
         nonlocal is_first
         if not is_heeded():
             if len(body) <= _LEAVING_BYTES_MAX and body[:1] == _SUBSCRIPTIONS_TAG:
-                # The router takes no more of it than that the peer has left.
+                # The router only notes which topics the peer has left.
                 await on_rpc(wire.decode(body), False)
         elif len(body) <= _DECODED_AT_ONCE_BYTES:
             await on_rpc(wire.decode(body), is_first)

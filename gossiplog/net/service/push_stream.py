@@ -1,4 +1,4 @@
-"""One push stream: framed events both ways, with a bounded queue of what is to be written."""
+"""One push stream: framed events both ways, with a bounded queue of outgoing ones."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ..transport.framed import read_frames
 from ..transport.stream import Stream
 
 QUEUE_BYTES_MAX = 4 * 2**20
-"""Bytes that wait to be written. Source: docs/spec/limits.md, "slow reader"."""
+"""Bytes that may wait to be written. Source: docs/spec/limits.md, "slow reader"."""
 STALLED_S = 15.0
-"""How long a queue that is more than half full may stand still before its reader counts as gone."""
+"""If nothing of a queue that is more than half full is written for so long, its reader counts as gone."""
 _WRITE_BYTES = 64 * 1024
 _MESSAGES_A_TURN = 16
 
 
 class PushStream:
-    """Writes what it is given, in order, and hands on what arrives.
+    """Writes frames in order, and hands on the messages that arrive.
 
     Args:
         on_message: Takes one message without its prefix; nothing more is read until it returns.
-        take_now: Takes one if nothing has to be waited for, in the step in which it arrives, and says whether it did.
-        on_emptied: Called when all that had to wait is written.
+        take_now: Takes a message in the step in which it arrives, unless that has to wait; then it returns False.
+        on_emptied: Called when all queued frames are written.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class PushStream:
         self._moved_at = 0.0
 
     def put(self, frame: bytes) -> bool:
-        """Send or queue a message that has its prefix already; False if there is no room for it. One that is alone always finds room."""
+        """Send or queue a frame; False if there is no room for it. An empty queue has room for any frame."""
         if not self.queued_bytes and self.stream.send_at_once(frame):
             return True
         if self.queued_bytes + len(frame) > QUEUE_BYTES_MAX and self._queue:
@@ -66,19 +66,19 @@ class PushStream:
         return True
 
     def is_stalled(self) -> bool:
-        """Whether much waits, and the peer has taken nothing for so long that it is of no use to wait for it."""
+        """Whether the queue is more than half full, and nothing of it was written for 15 s."""
         return self.queued_bytes > QUEUE_BYTES_MAX // 2 and trio.current_time() - self._moved_at > STALLED_S
 
     async def drain(self) -> None:
-        """Wait until all that was queued is written, or the stream ended."""
+        """Wait until the queue is written, or the stream has ended."""
         await self._emptied.wait()
 
     async def run(self) -> None:
         """Read and write until the peer closes its side or the stream breaks.
 
         Raises:
-            StreamReset: It broke.
-            DecodeError: What came is no sequence of frames.
+            StreamReset: The stream broke.
+            DecodeError: What arrived is no sequence of frames.
         """
         try:
             async with open_service_nursery() as nursery:
@@ -88,7 +88,7 @@ class PushStream:
                 )
                 nursery.cancel_scope.cancel()
         finally:
-            # All that was queued has been written, or is not wanted any more: the peer reads the end, and closes its side.
+            # The peer reads the end and closes its side. What is still queued is not wanted any more.
             self.stream.close_sending()
             self._queue.clear()
             self.queued_bytes = 0
@@ -99,7 +99,7 @@ class PushStream:
             if not self._queue:
                 self._more = trio.Event()
                 await self._more.wait()
-            # What waits goes out together: under load that is what makes a message cheap.
+            # The frames that wait go out together: under load that makes a message cheap.
             parts = [self._queue.popleft()]
             size = len(parts[0])
             while self._queue and size + len(self._queue[0]) <= _WRITE_BYTES:
@@ -108,8 +108,7 @@ class PushStream:
             try:
                 await self.stream.send_all(b"".join(parts))
             except (StreamReset, ClosedError):
-                # The reader learns of it as well, and says so.
-                return
+                return  # The reader notices too, and raises.
             self.queued_bytes -= size
             self._moved_at = trio.current_time()
             if not self.queued_bytes:
