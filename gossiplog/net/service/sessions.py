@@ -152,7 +152,7 @@ async def run_pull(
 class PullSession:
     """One session of ours: it reads, writes, asks the log and inserts, all at once while its machine wants input.
 
-    An action that the machine waits for without wanting input is done in the reading task; any other has a task of its own.
+    Each action that takes time has a task of its own.
     """
 
     def __init__(self, log: Replica, connection: Connection, stream: Stream, session: events.Session, insert: Insert) -> None:
@@ -161,7 +161,6 @@ class PullSession:
         self._stream = stream
         self._session = session
         self._insert = insert
-        self._todo: deque[events.Send | events.Ask | events.StoreEntries] = deque()
         # Bytes whose writing the machine does not wait for. The first starts the task that writes them.
         self._outgoing: deque[bytes] = deque()
         self._is_writing = False
@@ -196,7 +195,7 @@ class PullSession:
                         self._is_writing = True
                         self._nursery.start_soon(self._write)
                 case events.Send() | events.Ask() | events.StoreEntries():
-                    self._todo.append(action)
+                    self._nursery.start_soon(self._carry_out, action)
                 case events.Finish():
                     self._is_finishing = True
                     if not self._is_writing:
@@ -207,9 +206,6 @@ class PullSession:
                     raise AssertionError(action)
                 case _:
                     assert_never(action)
-        if self._reading is not None or self._session.wants_input:
-            while self._todo:
-                self._nursery.start_soon(self._carry_out, self._todo.popleft())
         # There may be something to write or to read, or another deadline.
         moved, self._moved = self._moved, trio.Event()
         moved.set()
@@ -231,8 +227,6 @@ class PullSession:
                     event = await self._receive()
                 self._reading = None
                 await self._give(event)
-            elif self._todo:
-                await self._carry_out(self._todo.popleft())
             else:
                 await moved.wait()
 
