@@ -1,4 +1,4 @@
-"""The writing of many connections, done by one task: what they have queued goes out in one turn of the event loop."""
+"""One task that writes for many connections: their queues go out in one turn of the event loop."""
 
 from __future__ import annotations
 
@@ -9,38 +9,35 @@ import trio
 from ...tasks.sleeper import Sleeper
 
 
-class Flushable(Protocol):
-    """A connection that can be told to send."""
-
-    def flush(self) -> None:
-        """Send what is queued, as far as that needs no waiting. Raises nothing."""
+class _Flushable(Protocol):
+    def flush(self) -> None: ...  # sends as much of the queue as needs no waiting; raises nothing
 
 
 class Flushes:
-    """Flushes connections once the step in which they were given something to send is over.
+    """Flushes connections at the end of the step in which they were given something to send.
 
-    An entry that is passed on goes to all of the mesh at once. To wake a task for each of these connections takes more CPU than to
-    write, and to write at once would send each of several entries by itself. A reader's step holds back what it makes others send, and
-    sends it at its end; what any other step does is sent by the one task.
+    An entry that is passed on goes to the whole mesh at once. Waking a task for each connection takes more CPU than writing, and writing
+    at once would send each of several entries by itself. A step that reads flushes at its own end (`hold`, `release`); for any other step
+    the one task does.
     """
 
     def __init__(self) -> None:
-        self._due: dict[Flushable, None] = {}
+        self._due: dict[_Flushable, None] = {}
         self._writer = Sleeper()
         self._is_held = False
 
-    def add(self, connection: Flushable) -> None:
-        """Have a connection flushed."""
+    def add(self, connection: _Flushable) -> None:
+        """Have a connection flushed soon."""
         if not self._due and not self._is_held:
             self._writer.wake()
         self._due[connection] = None
 
     def hold(self) -> None:
-        """Flush nothing until `release`, which has to come in the same step."""
+        """Flush nothing until `release`, which must come in the same step."""
         self._is_held = True
 
     def release(self) -> None:
-        """Flush all who have been added."""
+        """Flush all connections that were added."""
         self._is_held = False
         if self._due:
             self._flush()

@@ -1,4 +1,4 @@
-"""Frames of a stream, each handed on in the turn in which it arrives if nothing has to be waited for."""
+"""Frames of a stream, each handed on in the step in which it arrives unless that has to wait."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ async def read_frames(
     """Hand on frames, without their prefix, until the peer closes its side.
 
     Args:
-        frames: New; it has the limit of a frame.
-        take_now: Takes a frame in the step in which it arrives, and says whether it did; not if anything has to be waited for.
-        take: Takes a frame that `take_now` did not, or that came together with many. Nothing more is read until it returns.
-        at_once_max: How many that came together are taken before others get their turn.
+        frames: A new decoder, with the limit of a frame.
+        take_now: Takes a frame in the step in which it arrives, unless that has to wait; then it returns False.
+        take: Takes a frame that `take_now` refused, or that came together with many. Nothing more is read until it returns.
+        at_once_max: How many frames that came together are taken before other tasks get their turn.
 
     Raises:
-        DecodeError: What came is no sequence of frames.
+        DecodeError: What arrived is no sequence of frames.
         StreamReset: The stream broke.
     """
     left: bytes | None = None
@@ -49,5 +49,5 @@ async def read_frames(
             left = None
             await take(frame)
             if frames.buffered_bytes:
-                # One chunk may be thousands of small frames, for which others should not have to wait.
+                # One chunk may be thousands of small frames, and other tasks should not wait for all of them.
                 await trio.lowlevel.checkpoint()

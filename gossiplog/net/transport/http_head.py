@@ -1,8 +1,8 @@
-"""The head of a request, which tells a WebSocket from plain HTTP. The parser is h11, which is laxer than what is behind a proxy may be.
+"""The head of a request, which tells a WebSocket from plain HTTP. The parser is h11, which is too lax for a server behind a proxy.
 
-What two parsers can read in two ways is refused here, for whoever makes a proxy and us disagree about where a request ends has a second
-one answered that the proxy never saw: lines end with CRLF alone, none is folded, there is one length or one chunked coding, never both,
-and a path has neither double slashes nor control characters, escaped or not.
+A request that two parsers can read in two ways is refused here: a client that makes a proxy and us disagree about where a request ends
+could smuggle in a second one that the proxy never saw. Lines end with CRLF alone and are not folded; there is one length or one chunked
+coding, never both; a path has neither double slashes nor control characters, escaped or not.
 
 Source: RFC 9112, 2.2, 5.2, 6.1 to 6.3, 11.2.
 """
@@ -22,13 +22,13 @@ from .stream import ByteStream
 
 LENGTH_DIGITS_MAX = 15
 BEARER = "bearer."
-"""What a WebSocket subprotocol begins with that brings a token, as a page cannot send headers."""
+"""A WebSocket subprotocol with this prefix carries a token, because a page cannot send headers."""
 _END = b"\r\n\r\n"
 # A CR at the very end may be followed by its LF.
 _MALFORMED_LINE = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|\r\n[ \t]")
 _LENGTHS = re.compile(rb"\r\ncontent-length:[ \t]*([^\r]*?)[ \t]*(?=\r)", re.IGNORECASE)
 _AMBIGUOUS_PATH = re.compile(r"//|[\0-\x1f\x7f-\x9f]")
-"""After the escapes were taken out: what one reads over, or takes for an end, another does not."""
+"""Searched for in the unescaped path: some parsers skip these characters or take them for the path's end."""
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]*)(:[0-9]*)?")
 _VERSIONS = (b"1.0", b"1.1")
 _EMPTY_LINES_MAX = 2
@@ -40,12 +40,12 @@ class HttpRequest:
     """A request's head: everything before its body.
 
     Attributes:
-        target: Path and query, as they were sent, but for a token.
-        host: Whom the request is for, with a port unless that is the usual one; None if an old client does not say.
-        headers: Names in lower case and values, as they were sent.
-        is_upgrade: Whether a WebSocket is asked for.
-        token: What was brought to be let in: by `Authorization: Bearer`, by the WebSocket subprotocol `bearer.…`, or as `token` in the
-            query, where it is taken out, so that no log shows it.
+        target: Path and query as they were sent, without a token.
+        host: The server's name in the request, with a port unless that is the default one; None if an old client does not send it.
+        headers: Names in lower case, and values as they were sent.
+        is_upgrade: Whether a WebSocket is requested.
+        token: The access token, from `Authorization: Bearer`, the WebSocket subprotocol `bearer.…`, or `token` in the query. It is taken
+            out of the query so that no log shows it.
     """
 
     target: str
@@ -61,16 +61,16 @@ class HttpRequest:
 
     @property
     def subprotocol(self) -> str | None:
-        """The WebSocket subprotocol to agree on: a browser that offers any wants one, and not the one that is a token."""
+        """The WebSocket subprotocol to agree on: the first that is no token. A browser that offers any expects one."""
         return next((name for name in _subprotocols(self.headers) if name and not name.startswith(BEARER)), None)
 
     @property
     def forwarded(self) -> list[str]:
-        """The addresses of `X-Forwarded-For`, in their order."""
+        """The addresses of `X-Forwarded-For`, in order."""
         return [name for value in self.all(b"x-forwarded-for") for name in value.decode("latin-1").split(",")]
 
     def all(self, name: bytes) -> list[bytes]:
-        """Return all values of a header, whose name is given in lower case, in their order."""
+        """Return all values of a header, in order. The name is in lower case."""
         return [value for each, value in self.headers if each == name]
 
     def first(self, name: bytes) -> str | None:
@@ -84,9 +84,9 @@ class Head(HttpRequest):
 
     Attributes:
         raw: The head's bytes, as received.
-        beyond: What was received after the head.
+        beyond: Bytes that were received after the head.
         length: Bytes of the body; None if it comes in chunks.
-        parser: What has read the head and nothing else; it frames the answer.
+        parser: Has read the head and nothing else; it frames the answer.
     """
 
     raw: bytes
@@ -97,15 +97,15 @@ class Head(HttpRequest):
 
 
 async def read_head(stream: ByteStream, bytes_max: int, begun: bytes = b"") -> Head:
-    """Read until the head of a request is complete. The caller sets a deadline.
+    """Read the head of a request. The caller sets a deadline.
 
     Args:
-        bytes_max: A longer one is refused.
-        begun: Bytes of the head received already.
+        bytes_max: A longer head is refused.
+        begun: Bytes of the head that were received before.
 
     Raises:
-        RemoteProtocolError: It is too long, or no HTTP, or can be read in two ways; the peer was told, and nothing after it is a request.
-        ClosedError: The connection broke, or ended before.
+        RemoteProtocolError: The head is too long, no HTTP, or ambiguous. The peer was told; close the connection.
+        ClosedError: The connection broke or ended.
     """
     try:
         return _parse(*await _receive(stream, bytes_max, begun), bytes_max)
@@ -115,11 +115,11 @@ async def read_head(stream: ByteStream, bytes_max: int, begun: bytes = b"") -> H
 
 
 async def _receive(stream: ByteStream, bytes_max: int, begun: bytes) -> tuple[bytes, int]:
-    """Return what was received, and how many bytes of it are the head."""
+    """Return the bytes received, and how many of them are the head."""
     received = bytearray(begun)
     empty_lines = 0
     while True:
-        # Older clients send an empty line after a body.
+        # Old clients send an empty line after a body.
         while received.startswith(b"\r\n") and empty_lines < _EMPTY_LINES_MAX:
             del received[:2]
             empty_lines += 1
@@ -129,7 +129,7 @@ async def _receive(stream: ByteStream, bytes_max: int, begun: bytes) -> tuple[by
             raise h11.RemoteProtocolError(f"its head has more than {bytes_max} bytes", error_status_hint=_HEAD_TOO_LONG)
         if _MALFORMED_LINE.search(received, 0, length):
             raise h11.RemoteProtocolError("a line of its head does not end with CRLF, or is folded")
-        # Nor does a first byte below "!" begin a method, and who sends TLS never gets to an empty line.
+        # No method begins with a byte below "!". Checked early, because TLS sent here may never contain an empty line.
         if received and received[0] <= 0x20 and received[:1] != b"\r":
             raise h11.RemoteProtocolError("illegal request line")
         if end >= 0:
@@ -181,7 +181,7 @@ def _parse(raw: bytes, length: int, bytes_max: int) -> Head:
 
 
 def take_token(target: str) -> tuple[str, str | None]:
-    """Take `token` out of a target's query; return the rest of it, and the token if there is one."""
+    """Take `token` out of a target's query. Return the target without it, and the token; None if there is none."""
     path, mark, query = target.partition("?")
     parts = query.split("&")
     tokens = [part.removeprefix("token=") for part in parts if part.startswith("token=")]
@@ -192,7 +192,7 @@ def take_token(target: str) -> tuple[str, str | None]:
 
 
 def find_token(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """Return the token that headers bring, by `Authorization` or as a WebSocket subprotocol; None if they bring none."""
+    """Return the token in `Authorization` or in a WebSocket subprotocol; None if there is none."""
     scheme, _, token = next((value for name, value in headers if name == b"authorization"), b"").decode("latin-1").partition(" ")
     if scheme.lower() == "bearer":
         return token.strip()
@@ -205,7 +205,7 @@ def _subprotocols(headers: Sequence[tuple[bytes, bytes]]) -> list[str]:
 
 
 def _split_target(target: str) -> tuple[str, str | None]:
-    """Take a target in absolute form, as proxies get it, into path and authority, which counts instead of `Host`."""
+    """Split a target in absolute form, as sent to proxies, into path and authority, which replaces `Host`."""
     scheme, colon, rest = target.partition("://")
     if not colon or scheme.lower() not in ("http", "https", "ws", "wss"):
         return target, None
@@ -214,7 +214,7 @@ def _split_target(target: str) -> tuple[str, str | None]:
 
 
 async def refuse(stream: ByteStream, status: int, reason: str) -> None:
-    """Answer with an error, after which the caller closes the connection. A 401 says that tokens are taken.
+    """Answer with an error; the caller then closes the connection. A 401 says that a bearer token is accepted.
 
     Raises:
         ClosedError: The connection broke.

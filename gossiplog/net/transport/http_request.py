@@ -1,4 +1,4 @@
-"""One request of HTTP/1.1 and its answer, as a client makes it on a connection of its own. Source: RFC 9112."""
+"""One HTTP/1.1 request of a client, on a connection of its own, and the answer. Source: RFC 9112."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ class _Bytes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What was answered.
+    """An answer.
 
     Attributes:
         headers: Names in lower case, and values.
-        body: As long as it may be.
     """
 
     status: int
@@ -33,7 +32,7 @@ class HttpAnswer:
     body: bytes
 
     def first(self, name: bytes) -> str | None:
-        """Return the first value of a header, whose name is given in lower case, as text; None if there is none."""
+        """Return the first value of a header as text; None if there is none. The name is in lower case."""
         return next((value.decode("latin-1") for each, value in self.headers if each == name), None)
 
 
@@ -46,13 +45,13 @@ async def request(
     headers: Sequence[tuple[str, str]] = (),
     answer_bytes_max: int,
 ) -> HttpAnswer:
-    """Ask: GET, or POST where there is a body of JSON. The caller dials, sets a deadline, and closes.
+    """Send a GET, or a POST with a body of JSON, and return the answer. The caller dials, sets a deadline, and closes.
 
     Args:
-        body: A JSON text to send; None to GET.
+        body: A JSON text to POST; None for a GET.
 
     Raises:
-        RemoteProtocolError: What answers speaks no HTTP, or says more than it may.
+        RemoteProtocolError: The server does not speak HTTP, or its answer is too long.
         LocalProtocolError: The target or a header cannot be sent.
     """
     connection = h11.Connection(h11.CLIENT)

@@ -1,7 +1,7 @@
 """multistream-select 1.0: how both sides of a stream agree on its protocol. No I/O; `Proposal` asks and `Offer` answers.
 
-Each message is a line after its length: the name of multistream-select itself, then a protocol, which the other side repeats if it
-speaks it and answers with `na` if not. Nobody has to wait: the header, a protocol and the first data may go out together.
+Each message is a line with its length before it. The first names multistream-select itself, the next a protocol. The other side repeats the
+protocol if it speaks it, and answers `na` if not. The header, a protocol and the first data may go out together.
 
 Source: docs/spec/sync.md, "Mode A"; the multistream-select specification 1.0; lines of at most 1,024 bytes, as in the reference.
 """
@@ -15,9 +15,9 @@ from ...errors import DecodeError, LocalProtocolError, ProtocolNotSupported, Rem
 
 MULTISTREAM = "/multistream/1.0.0"
 LINE_BYTES_MAX = 1024
-"""With the line's end."""
+"""Including the line's end."""
 PROPOSALS_MAX = 32
-"""Lines that are answered on one stream."""
+"""How many proposals are answered on one stream."""
 
 _NOT_AVAILABLE = "na"
 
@@ -35,10 +35,10 @@ def encode_line(text: str) -> bytes:
 
 
 class _Negotiation:
-    """What both sides have in common: the lines that arrive, the first of which is the header, and what follows the last.
+    """What both sides have in common: lines that arrive, the first of which is the header, and data after the last.
 
     Attributes:
-        protocol: What was agreed upon; None before.
+        protocol: The protocol that was agreed on; None before.
     """
 
     def __init__(self) -> None:
@@ -47,11 +47,11 @@ class _Negotiation:
         self._is_header_read = False
 
     def take_rest(self) -> bytes:
-        """Return what arrived after the agreement."""
+        """Return the bytes that arrived after the agreement."""
         return self._frames.take_rest()
 
     def _lines(self, data: bytes) -> Iterator[str]:
-        """Take what arrived, and yield its lines up to the agreement; the header is read at the first."""
+        """Yield the lines in what arrived, up to the agreement; the header is checked and left out."""
         self._frames.feed(data)
         while self.protocol is None and (line := self._next()) is not None:
             if self._is_header_read:
@@ -77,10 +77,10 @@ class Proposal(_Negotiation):
     """The side that opened the stream.
 
     Args:
-        protocols: In the order of preference, at least one.
+        protocols: At least one, the preferred one first.
 
     Raises:
-        LocalProtocolError: One of them is no name of a protocol.
+        LocalProtocolError: There is none, or one of them cannot be a name.
     """
 
     def __init__(self, protocols: Sequence[str]) -> None:
@@ -92,19 +92,19 @@ class Proposal(_Negotiation):
 
     @property
     def first(self) -> str:
-        """The protocol that is asked for first."""
+        """The protocol that is proposed first."""
         return self._protocols[0][0]
 
     def start(self) -> bytes:
-        """Return what is to be sent at first."""
+        """Return the first bytes to send."""
         return encode_line(MULTISTREAM) + self._protocols[0][1]
 
     def receive(self, data: bytes) -> bytes:
-        """Take what arrived and return what is to be sent; look at `protocol` afterwards.
+        """Take bytes that arrived and return bytes to send; look at `protocol` afterwards.
 
         Raises:
             ProtocolNotSupported: The other side speaks none of the protocols.
-            RemoteProtocolError: Its answer is none.
+            RemoteProtocolError: Its answer is malformed.
         """
         answer = b""
         for line in self._lines(data):
@@ -125,7 +125,7 @@ class Offer(_Negotiation):
     """The side to which the stream was opened.
 
     Attributes:
-        refused: What was proposed last and is none of them.
+        refused: The last proposal that is none of our protocols; None if there was none.
     """
 
     def __init__(self, protocols: Container[str]) -> None:
@@ -135,10 +135,10 @@ class Offer(_Negotiation):
         self._proposals = 0
 
     def receive(self, data: bytes) -> bytes:
-        """Take what arrived and return what is to be sent; look at `protocol` afterwards.
+        """Take bytes that arrived and return bytes to send; look at `protocol` afterwards.
 
         Raises:
-            RemoteProtocolError: What arrived is no proposal, or there were more than 32 of them.
+            RemoteProtocolError: The bytes are no proposal, or there were more than 32 of them.
         """
         was_read, answer = self._is_header_read, b""
         for line in self._lines(data):

@@ -1,13 +1,13 @@
-"""A connection that carries many streams: the muxer on a stream of bytes, with one task that reads and one that writes.
+"""A connection that carries many streams: the muxer on a byte stream, with one task that reads and one that writes.
 
     async with open_muxed(bytes, is_client=True, peer=peer, handlers={"/canvas/v1/topic/sync": serve}) as connection:
         stream = await connection.open_stream(["/canvas/v1/topic/push"])
         …
         end = await connection.wait_ended()
 
-The block is the connection's life: leaving it closes the connection. The other way round, a connection that ends raises nothing in the
-block; `wait_ended` says when and why, and every call on its streams raises StreamReset. The handlers run in a nursery inside. They are
-never cancelled while the connection lives, and have a second to end after it.
+Leaving the block closes the connection. A connection that ends by itself raises nothing in the block: `wait_ended` returns why, and every
+call on its streams raises StreamReset. The handlers run in a nursery inside. They are not cancelled while the connection lives, and have a
+second to end after it.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from .yamux.frames import GO_AWAY_NORMAL
 from .yamux.machine import GoneAway, MuxerEvent, Opened, StreamEnded, StreamReadable, StreamState, Writable, Yamux
 
 KEEP_ALIVE_S = 30.0
-"""How often a sign of life is looked for. Where there was none since the last time a ping asks for one, which has as long to come."""
+"""How often a connection is checked for a sign of life. If nothing came since the last check, a ping is sent, whose answer has as long."""
 _LATE_S = 1.0
-"""By how much a busy process may miss such a moment."""
+"""How late a busy process may be for a check."""
 ROUND_TRIP_S = 300.0
-"""How often a ping measures the round trip, whatever else comes."""
+"""How often a ping measures the round trip, even if other signs of life come."""
 SEND_S = 60.0
-"""Somebody who does not take 64 KiB within this time reads nothing; looked at every 30 s, as a deadline for each piece takes CPU."""
+"""A peer that does not take 64 KiB within this time reads nothing. Checked every 30 s: a deadline for each piece would take CPU."""
 FLUSH_S = 2.0
-"""For what is queued when the connection is closed."""
+"""How long the queue may take to be written when the connection is closed."""
 CLOSE_S = 2.0
 GRACE_S = 1.0
-"""For handlers, after the connection's end."""
+"""How long handlers may run after the connection's end."""
 OUTPUT_BYTES_MAX = 4 * 1024 * 1024
-"""What may be queued for a slow reader, before the connection is dropped. Source: docs/spec/limits.md."""
+"""Bytes that may be queued for a slow reader before the connection is dropped. Source: docs/spec/limits.md."""
 NEGOTIATION_S = 20.0
-"""For a stream's protocol. A round trip, but of a peer that may be a tab in the background or a machine short of processors; all that one
-who never answers holds is one of its own 128 streams. js-libp2p gives 10 s."""
+"""How long agreeing on a stream's protocol may take: one round trip, but the peer may be a background tab or a machine short of processors.
+A peer that never answers only holds one of its own 128 streams. js-libp2p gives 10 s."""
 
 
 @dataclass(slots=True)
 class MuxerCounters:
-    """What a connection did so far.
+    """Counters of one connection.
 
     Attributes:
-        bytes_in: Bytes that arrived, frames' headers and all.
-        traffic: What streams carried, by protocol; under the empty name what agreeing on one took.
+        bytes_in: Bytes that arrived, including the headers of frames.
+        traffic: Bytes that streams carried, by protocol; the empty name counts negotiations.
     """
 
     bytes_in: int = 0
@@ -78,12 +78,12 @@ async def open_muxed(
     handlers: Mapping[str, Handler] | None = None,
     flushes: Flushes | None = None,
 ) -> AsyncIterator[MuxedConnection]:
-    """Speak yamux on a stream of bytes, which belongs to the connection from now on.
+    """Speak yamux on a byte stream, which belongs to the connection from now on.
 
     Args:
         address: The remote IP address, without port.
-        handlers: Serve the streams that the peer opens, by protocol; looked up anew for each stream.
-        flushes: Run by the caller; writes what can be sent without waiting. By default the connection's own task writes all.
+        handlers: Serve the streams that the peer opens, by protocol; looked up for each stream.
+        flushes: Run by the caller; writes what can be sent without waiting. By default the connection's own task writes everything.
     """
     connection = MuxedConnection(byte_stream, is_client=is_client, peer=peer, address=address, handlers=handlers or {}, flushes=flushes)
     async with open_service_nursery() as nursery:
@@ -98,8 +98,8 @@ class MuxedConnection:
     """A `Connection`; made by `open_muxed`.
 
     Attributes:
-        address: The remote IP address, without port; None where there is none.
-        received_at: When something came last, in seconds.
+        address: The remote IP address, without port; None if there is none.
+        received_at: When bytes arrived last, in seconds.
         end: Why it ended; None while it lives.
     """
 
@@ -118,7 +118,7 @@ class MuxedConnection:
         self._byte_stream = byte_stream
         self._prompt_stream = byte_stream if isinstance(byte_stream, PromptStream) else None
         self._flushes = None if self._prompt_stream is None else flushes
-        self._clock = trio.lowlevel.current_clock().current_time  # two calls less than `trio.current_time`
+        self._clock = trio.lowlevel.current_clock().current_time  # two calls fewer than `trio.current_time`
         self.received_at = 0.0
         self.is_outbound = is_client
         self.peer = peer
@@ -131,24 +131,24 @@ class MuxedConnection:
         self._is_room_wanted = False
         self._writing = trio.CancelScope()
         self._sending_since: float | None = None
-        self._unsent = b""  # what was handed to the byte stream, and did not go out at once
+        self._unsent = b""  # given to `send_now`, which could not send all of it
         self.end: ConnectionEnd | None = None
         self._ended = trio.Event()
         self._closed = trio.Event()
 
     @property
     def is_over(self) -> bool:
-        """It has ended, or begun to, and all of its streams with it."""
+        """Whether it has ended or begun to end, and all of its streams with it."""
         return self.end is not None
 
     @property
     def round_trip_s(self) -> float | None:
-        """How long the last ping took, in seconds; None before the first was answered."""
+        """Seconds that the last ping took; None before the first answer."""
         return self.muxer.round_trip_s
 
     @property
     def traffic(self) -> dict[str, Traffic]:
-        """What its streams carried so far, by protocol."""
+        """Bytes that its streams carried so far, by protocol."""
         return self.counters.traffic
 
     @property
@@ -157,7 +157,7 @@ class MuxedConnection:
         return list(self._streams.values())
 
     async def wait_ended(self) -> ConnectionEnd:
-        """Wait until the connection has ended, however it does, and return why."""
+        """Wait until the connection has ended, and return why."""
         await self._ended.wait()
         assert self.end is not None
         return self.end
@@ -172,10 +172,9 @@ class MuxedConnection:
 
         Raises:
             ProtocolNotSupported: The peer speaks none of them.
-            StreamReset: The connection, or the stream, ended meanwhile; or the peer did not answer within 20 s; or 128 streams of ours
-                are open.
+            StreamReset: The connection or the stream ended meanwhile, the peer did not answer within 20 s, or 128 streams of ours are open.
             RemoteProtocolError: The peer broke the negotiation.
-            LocalProtocolError: There is no protocol, or one that is no name.
+            LocalProtocolError: No protocol was given, or one of them cannot be a name.
         """
         proposal = Proposal(protocols)
         is_lazy = is_lazy and len(protocols) == 1
@@ -190,9 +189,9 @@ class MuxedConnection:
         return stream
 
     async def aclose(self) -> None:
-        """Close the connection: what was sent goes out, the peer is told, and the byte stream is closed, within 4 s.
+        """Close the connection within 4 s: write the queue, tell the peer, and close the byte stream.
 
-        Closing twice does nothing. Being cancelled changes nothing.
+        Closing twice does nothing. A cancelled call still closes.
         """
         with trio.CancelScope(shield=True):
             self.finish(EndKind.CLOSED, "closed by us")
@@ -200,13 +199,13 @@ class MuxedConnection:
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def finish(self, kind: EndKind, reason: str) -> None:
-        """Begin to close without waiting, for this reason; a connection that has ended keeps the reason that it has."""
+        """Begin to close, without waiting. A connection that has ended keeps its reason."""
         if self.end is not None:
             return
         self.end = ConnectionEnd(kind, reason)
         self._ended.set()
         self.muxer.go_away(GO_AWAY_NORMAL)
-        # A peer who reads nothing, or is gone, would only let us wait.
+        # It is no use to wait for a peer that reads nothing or is gone.
         patience = FLUSH_S if kind in (EndKind.CLOSED, EndKind.GONE, EndKind.VIOLATION) else 0
         self._writing.deadline = trio.current_time() + patience
         self._writer.wake()
@@ -217,7 +216,7 @@ class MuxedConnection:
     # For its streams.
 
     def wake_writer(self) -> None:
-        """Say that something is to be sent."""
+        """Have the queue written."""
         if self.muxer.queued_bytes > OUTPUT_BYTES_MAX:
             self.finish(EndKind.SLOW, f"more than {OUTPUT_BYTES_MAX} bytes wait for a peer that does not read")
         if self._flushes is None:
@@ -226,11 +225,10 @@ class MuxedConnection:
             self._flushes.add(self)
 
     def flush(self) -> None:
-        """Send what is queued, as far as that needs no waiting; the writing task does the rest."""
+        """Send as much of the queue as needs no waiting; the writing task does the rest."""
         stream = self._prompt_stream
         if not self._writer.is_asleep or stream is None:
-            # The writing task is at it.
-            return
+            return  # The writing task is at work.
         if self.end is None and (chunk := self.muxer.take()):
             if stream.send_now(chunk):
                 self.counters.bytes_out += len(chunk)
@@ -241,22 +239,22 @@ class MuxedConnection:
         self._writer.wake()
 
     async def wait_for_room(self) -> None:
-        """Wait until a part of what is queued was sent, or the connection has ended."""
+        """Wait until a part of the queue was sent, or the connection has ended."""
         self._is_room_wanted = True
         await self._room.park()
 
     def forget(self, stream: StreamState) -> None:
-        """Say that nothing will happen on a stream any more."""
+        """Note that a stream is over."""
         self._streams.pop(stream, None)
 
     def counted(self, protocol: str) -> Traffic:
-        """Return where what streams of a protocol carry is counted."""
+        """Return the counter of a protocol's streams."""
         return self.counters.traffic.setdefault(protocol, Traffic())
 
     # Its tasks.
 
     async def serve(self) -> None:
-        """Run until the connection has ended. Not cancelled from outside: `finish` ends it, within 5 s."""
+        """Run until the connection has ended. Cancelling does nothing; `finish` ends it within 5 s."""
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as handlers:
                 try:
@@ -276,7 +274,7 @@ class MuxedConnection:
                     handlers.cancel_scope.deadline = trio.current_time() + GRACE_S
 
     async def _write(self) -> None:
-        # A frame goes out whole, whatever becomes of the call that it came from.
+        # A frame goes out whole, even if the call that queued it is cancelled.
         muxer = self.muxer
         try:
             while True:
@@ -300,7 +298,6 @@ class MuxedConnection:
             self._on_broken(error)
 
     def _give_room(self) -> None:
-        """Wake those who wait for room in the queue."""
         if self._is_room_wanted:
             self._is_room_wanted = False
             self._room.unpark_all()
@@ -345,7 +342,7 @@ class MuxedConnection:
             self.wake_writer()
 
     async def _keep_alive(self) -> None:
-        """Look now and then whether the peer is alive. Its ping tells that as well as an answer to ours, so that one side pings."""
+        """Check now and then that the peer is alive. Its ping is as good a sign as an answer to ours, so only one side pings."""
         received, pinged_at = -1, -inf
         while True:
             now = trio.current_time()
@@ -360,7 +357,7 @@ class MuxedConnection:
                 self.muxer.ping(now)
                 self.wake_writer()
             received = self.counters.bytes_in
-            # All connections look at the same moments, so that a process that has nothing to do is seldom woken up.
+            # All connections check at the same moments, so that an idle process is seldom woken up.
             await trio.sleep_until(KEEP_ALIVE_S * ceil((now + KEEP_ALIVE_S - _LATE_S) / KEEP_ALIVE_S))
 
     async def _serve_stream(self, stream: MuxedStream) -> None:
@@ -395,7 +392,7 @@ class MuxedConnection:
         if isinstance(error, StreamReset):
             level = logging.DEBUG
         elif isinstance(error, GossipLogError):
-            # A peer that sends one stream of nonsense may send thousands.
+            # A peer that opens one stream of nonsense may open thousands.
             is_known = stream.protocol in self._warned
             self._warned.add(stream.protocol)
             level = logging.DEBUG if is_known else logging.INFO if isinstance(error, ProtocolNotSupported) else logging.WARNING

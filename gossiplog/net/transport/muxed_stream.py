@@ -1,4 +1,4 @@
-"""One stream of a muxed connection, as its owner sees it."""
+"""One stream of a muxed connection."""
 
 from __future__ import annotations
 
@@ -15,44 +15,30 @@ from .yamux.machine import StreamState, Yamux
 
 _PIECE_BYTES_MAX = 65_536
 _AT_ONCE_BYTES_MAX = 65_536
-"""What may wait to be written, of all streams of a connection, before `send_at_once` refuses: about what goes out in one piece."""
+"""Bytes that may be queued on the whole connection before `send_at_once` refuses: about what goes out in one piece."""
 
 
-class Carrier(Protocol):
-    """The connection below a stream.
-
-    Attributes:
-        received_at: When something came last, in seconds.
-    """
+class _Carrier(Protocol):
+    """What a stream uses of its `MuxedConnection`."""
 
     muxer: Yamux
     received_at: float
+    peer: PeerId
 
-    @property
-    def peer(self) -> PeerId:
-        """Who is at the other end."""
-
-    def wake_writer(self) -> None:
-        """Say that there are bytes to write."""
-
-    async def wait_for_room(self) -> None:
-        """Wait until what is queued for writing is little enough."""
-
-    def forget(self, stream: StreamState) -> None:
-        """Say that a stream is over."""
-
-    def counted(self, protocol: str) -> Traffic:
-        """Return where what streams of a protocol carry is counted."""
+    def wake_writer(self) -> None: ...
+    async def wait_for_room(self) -> None: ...
+    def forget(self, stream: StreamState) -> None: ...
+    def counted(self, protocol: str) -> Traffic: ...
 
 
 class MuxedStream:
     """A `Stream`; made by `MuxedConnection.open_stream` or for a handler. One task may read while another writes.
 
     Attributes:
-        protocol: The protocol that was negotiated for it, or was proposed lazily; empty before.
+        protocol: The protocol that was negotiated, or proposed lazily; empty before.
     """
 
-    def __init__(self, connection: Carrier, state: StreamState) -> None:
+    def __init__(self, connection: _Carrier, state: StreamState) -> None:
         self._connection = connection
         self._muxer = connection.muxer
         self._state = state
@@ -60,7 +46,7 @@ class MuxedStream:
         self._proposal: Proposal | None = None
         self._deadline = 0.0
         self._early = b""
-        self._held = b""  # of the negotiation: it goes out with what is said next, or before the peer is waited for
+        self._held = b""  # a message of the negotiation; it goes out with the next bytes, or before we wait for the peer
         self._take: Callable[[bytes], bool] | None = None
         self._taken: Exception | bool | None = None
         self._is_sending = False
@@ -70,7 +56,7 @@ class MuxedStream:
 
     @property
     def is_over(self) -> bool:
-        """Nothing more will be sent or arrive; there may be bytes to read."""
+        """Whether nothing more will be sent or arrive. There may be bytes to read."""
         return self._state.is_over
 
     async def send_all(self, data: bytes) -> None:
@@ -89,7 +75,7 @@ class MuxedStream:
                 sent = self._write(rest)
                 rest = rest[sent:]
                 if not rest and not self._held:
-                    # Others get their turn only now: they need not wait for it who wait for this.
+                    # Other tasks get their turn only after the write.
                     await trio.lowlevel.cancel_shielded_checkpoint()
                     return
                 if self._state.send_window == 0:
@@ -121,17 +107,14 @@ class MuxedStream:
             if self._proposal is not None:
                 await self._conclude(self._proposal)
             if self._early or self._state.buffer or self._state.is_over or self._state.is_finished_receiving:
-                # Nothing to wait for, and others get their turn all the same.
+                # There is nothing to wait for, but other tasks get their turn.
                 await trio.lowlevel.checkpoint()
             return await self._receive(bytes_max)
         finally:
             self._is_receiving = False
 
     async def hand_on(self, take: Callable[[bytes], bool]) -> bool:
-        """See `Stream`, and `receive_some` for what it raises.
-
-        To wake a task for each small piece takes more CPU than most pieces.
-        """
+        """See `Stream`; raises as `receive_some`. Waking a task for each small piece would take more CPU than most pieces do."""
         self._begin_receiving()
         try:
             if self._proposal is not None:
@@ -172,7 +155,7 @@ class MuxedStream:
     # For its connection.
 
     def wake(self) -> None:
-        """Say that bytes, window or the end came."""
+        """Note that bytes, window or the end came."""
         if self._take is not None and self._taken is None and self._hand_over(self._take):
             return
         self._changed.unpark_all()
@@ -180,14 +163,13 @@ class MuxedStream:
             self._connection.forget(self._state)
 
     def _hand_over(self, take: Callable[[bytes], bool]) -> bool:
-        """Hand what is here to who takes it at once; say whether that is all, and no task has anything to do."""
+        """Hand over what has arrived, in the step in which it came; return whether no task needs to wake up."""
         state = self._state
         if state.buffer:
             try:
-                # In the step in which it came.
                 self._taken = take(self._read(_PIECE_BYTES_MAX, self._connection.received_at))
             except Exception as error:
-                # It belongs to the task that waits for the stream, not to the connection.
+                # The task that waits in `hand_on` raises it, not the connection's.
                 self._taken = error
             if self._taken is not True:
                 return False
@@ -202,7 +184,7 @@ class MuxedStream:
         self._touched()
 
     async def propose(self, proposal: Proposal, deadline: float, *, is_lazy: bool) -> None:
-        """Negotiate a stream that we opened; lazily, only ask."""
+        """Negotiate a stream that we opened. If lazy, only propose."""
         self._deadline = deadline
         self._proposal = proposal
         if is_lazy:
@@ -264,7 +246,7 @@ class MuxedStream:
         self._agree(proposal.protocol or "", proposal.take_rest())
 
     def _agree(self, protocol: str, early: bytes = b"") -> None:
-        """Take a protocol, and what came after it in the same piece."""
+        """Note the protocol, and the bytes that came after the agreement in the same piece."""
         self.protocol = protocol
         self._early = early
         self._traffic.bytes_in -= len(early)
@@ -278,7 +260,6 @@ class MuxedStream:
         return data
 
     def _read(self, bytes_max: int, now: float | None = None) -> bytes:
-        """Read what is here; `b""` if that is nothing."""
         if self._early:
             data, self._early = self._early[:bytes_max], self._early[bytes_max:]
             return data
@@ -290,7 +271,7 @@ class MuxedStream:
         return data
 
     def _write(self, data: memoryview) -> int:
-        """Queue as much as there is room for, after what was held back; return how much of it."""
+        """Queue what was held back, then as much of the data as there is room for; return how many bytes of the data."""
         held = len(self._held)
         sent = self._muxer.write(self._state, memoryview(self._held + data) if held else data)
         self._connection.wake_writer()
@@ -301,7 +282,7 @@ class MuxedStream:
         return sent
 
     def _say_held(self) -> None:
-        """Send what was held back, where the stream is one on which anything can still be sent."""
+        """Send what was held back, if anything can still be sent."""
         if self._held and not (self._state.is_over or self._state.is_finished_sending or self._muxer.is_leaving):
             self._write(memoryview(b""))
 

@@ -1,4 +1,4 @@
-"""What every part of `net` has in common: byte streams, connections that carry many streams, the streams, and their ends."""
+"""The interfaces that all of `net` uses: byte streams, connections that carry many streams, those streams, and how they end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EndKind(Enum):
     GONE = "gone"
     """The peer closed it cleanly."""
     LOST = "lost"
-    """What lies below broke, or the peer gave no sign of life."""
+    """The byte stream below broke, or the peer gave no sign of life."""
     SLOW = "slow"
     """The peer did not read what we sent."""
     VIOLATION = "violation"
@@ -39,10 +39,10 @@ class ConnectionEnd:
 
 
 class ByteStream(Protocol):
-    """An ordered stream of bytes below a muxer: TCP under noise, or the binary messages of a WebSocket.
+    """An ordered stream of bytes below a muxer: noise over TCP, or the binary messages of a WebSocket.
 
-    One task sends and one receives. What goes out at once may do so without a turn for other tasks. A cancelled call may leave the stream
-    unusable, so only the connection's own tasks call it.
+    One task sends and one receives. A call that need not wait may return without a turn for other tasks. A cancelled call may leave the
+    stream unusable, so only the connection's own tasks call it.
     """
 
     async def send_all(self, data: bytes) -> None:
@@ -68,21 +68,21 @@ class PromptStream(ByteStream, Protocol):
     """A byte stream that can send without waiting."""
 
     def send_now(self, data: bytes) -> bool:
-        """Send all of it if that needs no waiting; else False, and `send_all(b"")` has to send the rest before anything more is sent.
+        """Send all of it if that needs no waiting. If False, call `send_all(b"")` to send the rest before sending anything else.
 
-        Not to be called while `send_all` is under way. Raises nothing: of what is wrong with the stream `send_all` tells.
+        Not to be called while `send_all` is under way. Raises nothing: if the stream is broken, `send_all` will raise.
         """
 
 
 class Stream(Protocol):
-    """One stream of a connection, with a half-close each way. Cancelling a call harms neither the stream nor the connection."""
+    """One stream of a connection. Each side closes its half. Cancelling a call harms neither the stream nor the connection."""
 
     @property
     def protocol(self) -> str:
         """The protocol that was negotiated for it; empty before."""
 
     async def send_all(self, data: bytes) -> None:
-        """Send all of it, waiting for the peer's window; a cancelled call may have sent a part.
+        """Send all of it, waiting for the peer's window. A cancelled call may have sent a part.
 
         Raises:
             ClosedError: We closed our side.
@@ -90,33 +90,33 @@ class Stream(Protocol):
         """
 
     def send_at_once(self, data: bytes) -> bool:
-        """Send all of it if little is to be sent before it and nothing has to be waited for; False, and nothing is sent, otherwise."""
+        """Send all of it if little is queued and nothing has to be waited for; otherwise send nothing and return False."""
 
     async def receive_some(self, bytes_max: int = 65_536) -> bytes:
         """Receive 1 to `bytes_max` bytes; `b""` once the peer closed its side and everything was read.
 
         Raises:
-            StreamReset: As `send_all`, once what came before the reset was received.
+            StreamReset: As `send_all`, once the bytes before the reset were received.
         """
 
     async def hand_on(self, take: Callable[[bytes], bool]) -> bool:
-        """Hand what arrives to a function, in the turn in which it arrives, until that wants no more or the stream ends.
+        """Hand bytes to a function in the step in which they arrive, until it wants no more or the stream ends.
 
         Args:
-            take: Takes 1 to 65,536 bytes without waiting for anything, and says whether it wants more. Its exceptions are raised here.
+            take: Takes 1 to 65,536 bytes without waiting, and returns whether it wants more. Its exceptions are raised here.
 
         Returns:
-            Whether more may come; False once the peer closed its side and all was taken.
+            Whether more may come; False once the peer closed its side and everything was taken.
 
         Raises:
             StreamReset: As `receive_some`.
         """
 
     def close_sending(self) -> None:
-        """Close our side after what was sent; the peer reads the end. Closing twice does nothing."""
+        """Close our side after everything that was sent; the peer reads the end. Closing twice does nothing."""
 
     def reset(self) -> None:
-        """End both ways at once; the peer's calls raise. Does nothing to a stream that is over."""
+        """End both directions at once; the peer's calls raise. Does nothing to a stream that is over."""
 
 
 @dataclass(slots=True)
@@ -132,19 +132,19 @@ class Connection(Protocol):
 
     @property
     def peer(self) -> PeerId:
-        """Who is on the other side."""
+        """The peer on the other side."""
 
     @property
     def is_outbound(self) -> bool:
-        """We dialled."""
+        """Whether we dialled."""
 
     @property
     def address(self) -> str | None:
-        """The remote IP address, without port; None where there is none."""
+        """The remote IP address, without port; None if there is none."""
 
     @property
     def is_over(self) -> bool:
-        """It has ended, or begun to, and all of its streams with it."""
+        """Whether it has ended or begun to end, and all of its streams with it."""
 
     @property
     def streams(self) -> Sequence[Stream]:
@@ -152,15 +152,15 @@ class Connection(Protocol):
 
     @property
     def traffic(self) -> Mapping[str, Traffic]:
-        """What its streams carried so far, by protocol."""
+        """Bytes that its streams carried so far, by protocol."""
 
     async def open_stream(self, protocols: Sequence[str], *, is_lazy: bool = False) -> Stream:
         """Open a stream and agree on the first of these protocols that the peer speaks.
 
         Args:
-            is_lazy: Do not wait for the peer's answer, which spares a round trip: what is sent first goes out with the proposal, and
-                `receive_some` raises what this would. Only where there is one protocol, and one that the peer will hardly refuse:
-                the reference takes what follows a refused protocol for another proposal. Otherwise ignored.
+            is_lazy: Do not wait for the peer's answer, which saves a round trip: the first bytes go out with the proposal, and
+                `receive_some` raises what this call would. Ignored unless there is exactly one protocol. Use it only for a protocol that
+                the peer will hardly refuse: the reference takes the bytes after a refused protocol for another proposal.
 
         Raises:
             ProtocolNotSupported: The peer speaks none of them.
@@ -174,7 +174,7 @@ class Connection(Protocol):
 
 @asynccontextmanager
 async def opened_stream(connection: Connection, protocols: Sequence[str]) -> AsyncIterator[Stream]:
-    """Open a stream for the length of a block, at whose end our side is closed. A block that raises or is cancelled resets it.
+    """Open a stream for the length of a block. The end of the block closes our side; a block that raises or is cancelled resets it.
 
     Raises:
         GossipLogError: As `Connection.open_stream`.
@@ -189,17 +189,17 @@ async def opened_stream(connection: Connection, protocols: Sequence[str]) -> Asy
 
 
 Handler: TypeAlias = Callable[[Connection, Stream], Awaitable[None]]
-"""Serves one stream that the peer opened, in a task of its own. Its end ends the stream; an exception resets it, and only it."""
+"""Serves one stream that the peer opened, in a task of its own. When it returns the stream ends; an exception resets only the stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptHandler:
-    """A `Handler` that answers what came with the proposal, to an opener who waits no longer for the protocol than for that answer.
+    """A `Handler` that answers at once to bytes that came with the proposal of the protocol.
 
-    So the agreement goes out with the answer, in 16 bytes less. Where nothing came with the proposal, it goes out at once.
+    The agreement on the protocol then goes out with that answer, which saves 16 bytes. If no bytes came, it goes out by itself.
 
     Attributes:
-        is_deliberate: It goes out with what the handler sends first in any case; if the handler raises before, the stream is reset instead.
+        is_deliberate: The agreement always waits for the handler's first bytes; if the handler raises before, the stream is reset instead.
     """
 
     handle: Handler

@@ -15,16 +15,16 @@ from ...errors import ClosedError
 _RECEIVE_BYTES_MAX = 65_536
 _FINISH_S = 1.0
 _TURN_BYTES = 65_536
-"""What may be sent before the other tasks get their turn. A turn for each small piece would take more CPU than to send it."""
+"""Bytes that may be sent before other tasks get their turn. A turn for each small piece would take more CPU than sending it."""
 _HAS_DESCRIPTORS = os.name == "posix"
 """Whether a socket can be read and written as a file."""
 _UNREAD_PIECES_MAX = 256
 _PYTHONS_OWN = re.compile(r"^\[[\w: ]+\] | \(_ssl\.c:\d+\)$")
-"""What tells nobody anything in an error of TLS: where in Python's source it comes from."""
+"""The parts of a TLS error that only name a place in Python's source."""
 
 
 class TlsFailed(OSError):
-    """The handshake of TLS failed."""
+    """The TLS handshake failed."""
 
     def __init__(self, reason: BaseException | None) -> None:
         super().__init__(f"TLS failed: {_PYTHONS_OWN.sub('', str(reason))}")
@@ -32,10 +32,10 @@ class TlsFailed(OSError):
 
 
 class TcpStream:
-    """A TCP connection as a `ByteStream`, of which some bytes may have been received before.
+    """A TCP connection as a `ByteStream`.
 
     Attributes:
-        beginning: What was received before, and is received again first.
+        beginning: Bytes that were read before, and that `receive_some` returns first.
     """
 
     __slots__ = ("_sent", "_socket", "_unsent", "beginning", "stream")
@@ -43,18 +43,18 @@ class TcpStream:
     def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> None:
         self.stream = stream
         self.beginning = b""
-        # Read and written as a file, where that is possible.
+        # Read and written as a file; None if that is not possible.
         self._socket = stream.socket if _HAS_DESCRIPTORS and isinstance(stream, trio.SocketStream) else None
         self._sent = 0
         self._unsent: bytes | memoryview = b""
 
     @property
     def is_tls(self) -> bool:
-        """Whether TLS lies below."""
+        """Whether the connection is encrypted with TLS."""
         return isinstance(self.stream, trio.SSLStream)
 
     async def secure(self, context: ssl.SSLContext) -> None:
-        """Shake hands of TLS as the server that was connected to; all that follows is encrypted. The caller sets a deadline.
+        """Do the TLS handshake of a server; all that follows is encrypted. The caller sets a deadline.
 
         Raises:
             OSError, BrokenResourceError: It failed.
@@ -66,7 +66,7 @@ class TcpStream:
 
     @property
     def certificate(self) -> Mapping[str, Any]:
-        """What was said of the peer by the certificate that it showed and we checked, as `ssl` has it; nothing without TLS."""
+        """The peer's certificate, as `ssl` returns it, if we checked one; else empty."""
         return (self.stream.getpeercert() or {}) if isinstance(self.stream, trio.SSLStream) else {}
 
     def local_address(self) -> tuple[str, int]:
@@ -76,7 +76,7 @@ class TcpStream:
         return str(host), int(port)
 
     async def send_all(self, data: bytes | memoryview) -> None:
-        """Send all of it. Other tasks get their turn only now and then, or if it has to wait.
+        """Send all of it. Other tasks get their turn only if this has to wait, or after each 64 KiB.
 
         Raises:
             ClosedError: The connection is closed or broken.
@@ -102,7 +102,7 @@ class TcpStream:
             try:
                 self._unsent = data[os.write(self._socket.fileno(), data) :]
             except OSError:
-                return False  # of what is wrong with the socket, trio's own call will tell
+                return False  # If the socket is broken, trio's own call will raise.
         return not self._unsent
 
     async def receive_some(self) -> bytes:
@@ -115,14 +115,14 @@ class TcpStream:
             socket = self._socket
             if socket is None:
                 return bytes(await self.stream.receive_some(_RECEIVE_BYTES_MAX))
-            # Mostly nothing is there yet, so that trio's own way, which tries before it waits, fails at first.
+            # Usually nothing has arrived yet. So wait first; trio's `receive_some` would first try to read.
             while True:
                 descriptor = socket.fileno()
                 if descriptor < 0:
                     raise trio.ClosedResourceError
                 await trio.lowlevel.wait_readable(descriptor)
                 try:
-                    # Asked anew: closed meanwhile, the number may be another file's.
+                    # Not `descriptor`: if the socket was closed meanwhile, that may be another file's.
                     return os.read(socket.fileno(), _RECEIVE_BYTES_MAX)
                 except BlockingIOError:
                     continue
@@ -132,9 +132,9 @@ class TcpStream:
             raise ClosedError(_in_words(error)) from None
 
     async def finish(self) -> None:
-        """Close cleanly, within a second: the peer reads all that was sent, even if it is still sending itself.
+        """Close cleanly, within a second, so that the peer reads all that was sent even if it is still sending.
 
-        Without that, what it sends meets a closed socket, whose reset can overtake the answer.
+        Otherwise its bytes would meet a closed socket, whose reset can overtake our answer.
         """
         with trio.move_on_after(_FINISH_S):
             try:
@@ -158,12 +158,12 @@ async def dial_tcp(host: str, port: int, tls: ssl.SSLContext | None, source: str
     """Connect; the caller sets a deadline.
 
     Args:
-        host: A name or an address; with TLS also what the certificate has to be for.
-        tls: None for a connection in the clear.
+        host: A name or an address; with TLS the certificate has to name it.
+        tls: None for an unencrypted connection.
         source: Which of this machine's addresses to dial from; by default the system chooses.
 
     Raises:
-        OSError: Nobody listens there, or the name is not known, or TLS failed.
+        OSError: Nobody listens there, the name is unknown, or TLS failed.
     """
     stream = await trio.open_tcp_stream(host, port, local_address=source)
     if tls is None:
@@ -180,7 +180,7 @@ async def dial_tcp(host: str, port: int, tls: ssl.SSLContext | None, source: str
 
 
 def _in_words(error: Exception) -> str:
-    """Tell a close from a break: who closes while something is under way is noticed by a reset."""
+    """Describe the end of a connection. A reset means that the peer closed it while bytes were under way."""
     if isinstance(error, trio.ClosedResourceError):
         return "closed by us"
     if isinstance(error.__cause__, ConnectionResetError | BrokenPipeError):

@@ -1,7 +1,7 @@
-"""A WebSocket as a stream of bytes: its binary messages, one after the other, as mode A has it.
+"""A WebSocket as a byte stream: its binary messages, one after the other, as mode A has it.
 
-The handshake is wsproto's, which does no input or output. No extension is asked for or accepted, so nothing is ever decompressed; what
-arrives is handed on as it comes, so a message of any length takes no memory.
+The handshake is wsproto's. No extension is requested or accepted, so nothing is ever decompressed. Bytes are handed on as they arrive, so
+a long message takes no memory.
 
 Source: RFC 6455; docs/spec/sync.md, "Mode A".
 """
@@ -28,15 +28,15 @@ MESSAGE_BYTES_MAX = 4 * 2**20
 _CLOSE_S = 1.0
 _REASON_BYTES = 500
 _HEAD_END = re.compile(rb"\n\r?\n")
-"""As wsproto's parser of HTTP has it."""
+"""As in wsproto's HTTP parser."""
 _NORMAL, _VIOLATION, _UNSUPPORTED, _TOO_BIG = 1000, 1002, 1003, 1009
 
 
 class WebSocketStream:
-    """An open WebSocket as a `ByteStream`. Pings are answered as long as somebody receives.
+    """An open WebSocket as a `ByteStream`. Pings are answered while a task receives.
 
     Args:
-        beginning: What came after the handshake already.
+        beginning: Bytes that were received after the handshake.
     """
 
     def __init__(self, stream: ByteStream, *, is_client: bool, beginning: bytes = b"") -> None:
@@ -46,13 +46,13 @@ class WebSocketStream:
         self._reader = FrameReader(is_masked=not is_client)
         self._beginning = beginning
         self._sending = trio.Lock()
-        self._is_open = True  # until a goodbye is sent: nothing follows it
-        self._has_ended = False  # until one comes
+        self._is_open = True  # until a close frame is sent: nothing follows it
+        self._has_ended = False  # until one arrives
         self._message_bytes = 0
-        self._unsent = b""  # a message that is not encoded yet
+        self._unsent = b""  # a message that is not yet encoded
 
     async def send_all(self, data: bytes) -> None:
-        """Send one binary message; of none, what `send_now` left.
+        """Send one binary message, after what `send_now` left; of no bytes, only that.
 
         Raises:
             ClosedError: The connection is closed or broken.
@@ -64,16 +64,16 @@ class WebSocketStream:
     def send_now(self, data: bytes) -> bool:
         """See `PromptStream`."""
         if self._prompt_stream is not None and self._is_open and not self._sending.locked():
-            # What a server sends has no mask: RFC 6455, section 5.1.
+            # Frames of a server have no mask: RFC 6455, section 5.1.
             return self._prompt_stream.send_now(encode_frame(BINARY, data, is_masked=self._is_client))
         self._unsent = data
         return False
 
     async def receive_some(self) -> bytes:
-        """Receive what has come of binary messages, at least a byte; `b""` at the end.
+        """Receive bytes of binary messages, at least one; `b""` at the end.
 
         Raises:
-            ClosedError: The connection broke, or the peer sent text, too long a message, or no WebSocket at all.
+            ClosedError: The connection broke, or the peer sent text, a message that is too long, or no WebSocket frames.
         """
         received: list[bytes] = []
         while not received and not self._has_ended:
@@ -96,15 +96,15 @@ class WebSocketStream:
         return received[0] if len(received) == 1 else b"".join(received)
 
     async def aclose(self) -> None:
-        """Say goodbye, if that does not take long, and close."""
+        """Send a close frame, if that takes no more than a second, and close."""
         with trio.CancelScope(shield=True):
             await self.refuse(_NORMAL, "")
             await self._stream.aclose()
 
     async def _send(self, opcode: int | None, payload: bytes) -> None:
-        # Encoded in the order of sending, for nothing follows the goodbye.
+        # Encoded in the order of sending, because nothing follows a close frame.
         try:
-            # Nearly always free, and a needless round of the event loop takes 25 to 50 µs.
+            # Nearly always free, and a turn of the event loop takes 25 to 50 µs.
             self._sending.acquire_nowait()
         except trio.WouldBlock:
             await self._sending.acquire()
@@ -118,7 +118,7 @@ class WebSocketStream:
             self._sending.release()
 
     async def _frames(self) -> list[WebSocketFrame]:
-        # A few at a time, and then it is the turn of others.
+        # A few at a time, so that other tasks get their turn.
         data = b""
         if self._reader.is_behind or self._beginning:
             data, self._beginning = self._beginning, b""
@@ -140,12 +140,12 @@ class WebSocketStream:
             code = decode_close(payload)
         except DecodeError as error:
             await self._refuse(_VIOLATION, str(error))
-        # Who says goodbye need not wait for ours.
+        # The peer need not wait for our close frame.
         with contextlib.suppress(ClosedError):
             await self._send(CLOSE, b"" if code is None else encode_close(code, ""))
 
     async def refuse(self, code: int, reason: str) -> None:
-        """Say goodbye for a reason, which a page can read, unlike an error of HTTP. Of no effect after a goodbye."""
+        """Send a close frame with a reason. A page can read that, unlike an HTTP error. Does nothing after another close frame."""
         with trio.move_on_after(_CLOSE_S), contextlib.suppress(ClosedError):
             await self._send(CLOSE, encode_close(code, reason))
 
@@ -158,11 +158,10 @@ async def accept_websocket(stream: ByteStream, head: Head, subprotocol: str | No
     """Answer a request for a WebSocket. The caller sets a deadline.
 
     Args:
-        head: The request.
-        subprotocol: One of those that were offered, to agree on; None for none.
+        subprotocol: The offered one to agree on; None for none.
 
     Raises:
-        RemoteProtocolError: It is none that can be answered; the peer was told.
+        RemoteProtocolError: The request is no valid handshake; the peer was told.
         ClosedError: The connection broke.
     """
     protocol = WSConnection(ConnectionType.SERVER)
@@ -182,14 +181,14 @@ async def accept_websocket(stream: ByteStream, head: Head, subprotocol: str | No
 async def connect_websocket(
     stream: ByteStream, host: str, target: str, origin: str | None = None, headers: Sequence[tuple[str, str]] = ()
 ) -> WebSocketStream:
-    """Ask for a WebSocket on a fresh connection. The caller sets a deadline.
+    """Request a WebSocket on a fresh connection. The caller sets a deadline.
 
     Args:
-        host: What the server is called, with its port unless that is the usual one.
-        origin: What a browser would call the page that asks; None leaves it out.
+        host: The server's name, with its port unless that is the default one.
+        origin: The `Origin` header, which in a browser names the page; None leaves it out.
 
     Raises:
-        RemoteProtocolError: The server refused, or speaks no WebSocket.
+        RemoteProtocolError: The server refused, or does not speak WebSocket.
         ClosedError: The connection broke.
     """
     protocol = WSConnection(ConnectionType.CLIENT)

@@ -1,7 +1,7 @@
-"""The frames of an open WebSocket: bytes in, payloads out. No input or output, no extension.
+"""The frames of an open WebSocket: bytes in, payloads out. No I/O, no extension.
 
-wsproto reads and writes them as well, with some sixty calls of functions for each: a third of what a hub does beyond the interpreter's own
-work when it passes an entry on. The handshake, where that does not matter, is left to it.
+wsproto could read and write them too, but makes some sixty function calls for each frame: a third of a hub's work, beyond the interpreter's
+own, in passing an entry on. It does the handshake, where that does not matter.
 
 Source: RFC 6455, sections 5 and 7.
 """
@@ -15,26 +15,27 @@ from ...errors import DecodeError
 
 _CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 FRAMES_A_TURN = 64
-"""How many `read` takes at once: a chunk full of headers must not take a turn as long as it takes to read them all."""
+"""How many frames `read` takes at once, so that a chunk full of headers does not make for a long turn."""
 
 _FINAL, _RESERVED, _OPCODE, _MASKED, _LENGTH = 0x80, 0x70, 0x0F, 0x80, 0x7F
 _SHORT, _LONG = 126, 127
-"""In the place of a length: one that takes two bytes follows, or one that takes eight."""
+"""In place of a length: the length follows in two bytes, or in eight."""
 _MASK_BYTES = 4
 _CONTROL_BYTES_MAX = 125
 _CODES = (*range(1000, 1004), *range(1007, 1015), *range(3000, 5000))
-"""Of a goodbye that is said; 1004 to 1006 and 1015 are for what was not."""
+"""The codes that a close frame may carry; 1004 to 1006 and 1015 may not be sent."""
 _BYTES = bytes(range(256))
 _XOR = tuple((int.from_bytes(_BYTES) ^ int.from_bytes(bytes([key]) * 256)).to_bytes(256) for key in range(256))
-"""All bytes, each of them XOR a key; by the key."""
+"""For each key, the 256 bytes XOR that key."""
 
 
 class WebSocketFrame(NamedTuple):
-    """A frame, or a part of one with data.
+    """A frame, or a part of a data frame.
 
     Attributes:
-        opcode: What it is; also of a message's further frames that of its first.
-        payload: Without its mask.
+        opcode: The frame's type; for a continuation, that of the message's first frame.
+        payload: Unmasked.
+        is_last: Whether the message ends here.
     """
 
     opcode: int
@@ -43,10 +44,10 @@ class WebSocketFrame(NamedTuple):
 
 
 class FrameReader:
-    """Takes apart what one side sends, as it comes: nothing is held but the beginning of a header or of a control frame.
+    """Parses the frames of one side as they arrive. It holds only the beginning of a header or of a control frame.
 
     Args:
-        is_masked: Whether the frames have masks, as those of a client must and those of a server must not.
+        is_masked: Whether the frames have masks: a client's must, a server's must not.
     """
 
     __slots__ = ("_is_final", "_is_masked", "_left", "_mask", "_message", "_opcode", "_rest", "is_behind")
@@ -54,19 +55,19 @@ class FrameReader:
     def __init__(self, *, is_masked: bool) -> None:
         self._is_masked = is_masked
         self._rest = b""
-        self._opcode = _CONTINUATION  # of the frame
-        self._message = _CONTINUATION  # the opcode of the message that has begun
+        self._opcode = _CONTINUATION  # of the current frame
+        self._message = _CONTINUATION  # of the message that has begun
         self._is_final = True
         self._mask = b""
         self._left = 0
         self.is_behind = False
-        """Whether `read` may have more to say, of what it was given."""
+        """Whether `read` may return more of the bytes that it was given."""
 
     def read(self, data: bytes) -> list[WebSocketFrame]:
         """Take bytes, cut anywhere; while `is_behind`, call it with none for the rest.
 
         Raises:
-            DecodeError: They are no frames, and the stream is lost; what came before was returned.
+            DecodeError: The bytes are no frames, and the stream is lost. Earlier frames have been returned.
         """
         if self._rest:
             data, self._rest = self._rest + data, b""
@@ -98,7 +99,7 @@ class FrameReader:
         return frames
 
     def _read_header(self, data: bytes, at: int) -> int:
-        """Read a header; return where it ends, or 0 if that, or the end of a control frame, is not here yet."""
+        """Read a header; return where it ends, or 0 if it, or the whole of a control frame, has not arrived yet."""
         if len(data) < at + 2:
             return 0
         first, second = data[at], data[at + 1]
@@ -138,14 +139,14 @@ class FrameReader:
     def _unmasked(self, piece: bytes) -> bytes:
         mask = self._mask
         if self._left:
-            # The next piece begins in the middle of it.
+            # The next piece may begin in the middle of the mask.
             turn = len(piece) % _MASK_BYTES
             self._mask = mask[turn:] + mask[:turn]
         return _masked(piece, mask)
 
 
 def encode_frame(opcode: int, payload: bytes, *, is_masked: bool) -> bytes:
-    """Encode a whole message, or a control frame with at most 125 bytes; masked by chance, as a client must."""
+    """Encode a whole message, or a control frame with at most 125 bytes. The mask is random."""
     size, masked = len(payload), _MASKED if is_masked else 0
     if size < _SHORT:
         head = b"%c%c" % (_FINAL | opcode, masked | size)
@@ -160,16 +161,16 @@ def encode_frame(opcode: int, payload: bytes, *, is_masked: bool) -> bytes:
 
 
 def encode_close(code: int, reason: str) -> bytes:
-    """Encode what a goodbye says, with as much of the reason as there is room for."""
+    """Encode the payload of a close frame, with as much of the reason as it has room for."""
     room = _CONTROL_BYTES_MAX - 2
     return code.to_bytes(2) + reason.encode()[:room].decode(errors="ignore").encode()
 
 
 def decode_close(payload: bytes) -> int | None:
-    """Return the code of a goodbye; None if it says nothing.
+    """Return the code of a close frame; None if its payload is empty.
 
     Raises:
-        DecodeError: It says what none may say.
+        DecodeError: The payload is malformed, or its code may not be sent.
     """
     if not payload:
         return None

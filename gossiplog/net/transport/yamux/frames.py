@@ -1,4 +1,4 @@
-"""Frames of yamux: a header of 12 bytes, big endian, and for data a body of as many bytes as it says.
+"""Frames of yamux: a header of 12 bytes, big endian. A data frame has a body, whose length the header states.
 
 Source: docs/spec/sync.md, "Mode A"; the yamux specification, "Framing".
 """
@@ -15,7 +15,7 @@ from ....errors import DecodeError
 
 HEADER_BYTES = 12
 BODY_BYTES_MAX = 65_536 - HEADER_BYTES
-"""The longest body that we send, as the reference does, so that no stream holds up the others; we take any that fits the window."""
+"""The longest body that we send, as in the reference, so that no stream holds up the others. We accept any that fits the window."""
 GO_AWAY_NORMAL = 0
 GO_AWAY_VIOLATION = 1
 
@@ -26,10 +26,10 @@ _KINDS_MAX = 3
 
 
 class FrameKind(IntEnum):
-    """A frame's purpose, which decides what its length means."""
+    """A frame's purpose, which decides what its length field means."""
 
     DATA = 0
-    """The bytes that follow."""
+    """The length of the body."""
     WINDOW = 1
     """How many more bytes the other side may send."""
     PING = 2
@@ -39,7 +39,7 @@ class FrameKind(IntEnum):
 
 
 class Flags(IntFlag):
-    """What a frame does to its stream; SYN and ACK are question and answer on a ping."""
+    """What a frame does to its stream. On a ping, SYN marks the question and ACK the answer."""
 
     SYN = 1
     ACK = 2
@@ -48,7 +48,7 @@ class Flags(IntFlag):
 
 
 class Header(NamedTuple):
-    """A header that was read. Flags that nobody has defined are kept, and mean nothing."""
+    """A header that was read. Undefined flags are kept and ignored."""
 
     kind: int
     flags: int
@@ -57,19 +57,17 @@ class Header(NamedTuple):
 
 
 encode_header: Callable[[int, int, int, int], bytes] = partial(_HEADER.pack, _VERSION)
-"""Encode a header of a kind, with flags, stream and length, both 0 … 2^32 − 1."""
-
-
+"""Encode a header from its kind, flags, stream and length; the last two are 0 … 2^32 − 1."""
 peek_header: Callable[[bytes], tuple[int, int, int]] = _PEEKED.unpack_from
-"""Read version, kind and flags as one number, which is 0 for data and nothing else, then stream and length; there must be 12 bytes."""
+"""Read 12 bytes as three numbers: version, kind and flags together, 0 for plain data only; the stream; and the length."""
 
 
 def decode_header(data: bytes, start: int = 0) -> Header:
     """Decode the 12 bytes at `start`, which must be there.
 
     Raises:
-        DecodeError: The version or the kind is unknown, or the kind does not fit the stream: only pings and the going away are of
-            stream 0, the connection itself.
+        DecodeError: The version or the kind is unknown, or the kind does not fit the stream: PING and GO_AWAY are for stream 0, the
+            connection itself, and no other kind is.
     """
     version, kind, flags, stream, length = _HEADER.unpack_from(data, start)
     if version != _VERSION:

@@ -1,9 +1,9 @@
-"""The muxer: bytes in, events out; calls in, bytes out; and the state of each of its streams. No clock, no task, no lock.
+"""The muxer: bytes in, events out; calls in, bytes out; and the state of each stream. No clock, no task, no lock.
 
-Other machines of ours have `handle` as their only door. Here a door for each call spares an object for each of many small frames.
+Other machines of this project have a single method, `handle`. Here a method for each call saves an object for each of many small frames.
 
-Source: docs/spec/sync.md, "Mode A"; the yamux specification; on the wire as `@chainsafe/libp2p-yamux` 7.0.4, for which data and FIN must
-not share a frame.
+Source: docs/spec/sync.md, "Mode A"; the yamux specification. The bytes are those of `@chainsafe/libp2p-yamux` 7.0.4, for which data and FIN
+must not share a frame.
 """
 
 from __future__ import annotations
@@ -16,41 +16,39 @@ from ....errors import ClosedError, DecodeError, RemoteProtocolError, StreamRese
 from .frames import BODY_BYTES_MAX, GO_AWAY_VIOLATION, HEADER_BYTES, Flags, FrameKind, Header, decode_header, encode_header, peek_header
 
 STREAMS_MAX = 128
-"""Streams that the peer opened, and as many that we did."""
+"""How many streams each side may have open."""
 QUEUE_BYTES = 256 * 1024
-"""Data waits with its owner while this much is queued. Frames without data are queued always."""
+"""While this much is queued, data waits with its owner. Frames without data are always queued."""
 GROWTH_BYTES = 8 * 1024 * 1024
-"""What the windows of all streams together may hold beyond the 256 KiB that each has."""
+"""How much the windows of all streams together may grow beyond the 256 KiB that each has."""
 UNREAD_BYTES_MAX = 16 * 1024 * 1024
-"""Unread bytes of all streams that the peer opened. The stream that goes beyond is reset: else 128 windows could be filled."""
+"""Unread bytes of all streams that the peer opened. A stream that exceeds it is reset; otherwise a peer could fill 128 windows."""
 OPENED_WINDOW_BYTES = 1024 * 1024
-"""The window of a stream that we open, unless lazily: it is us who want the answers, and a response of a sync has up to 1 MiB."""
+"""The window of a stream that we open, unless lazily: we want its answers, and a response of a sync has up to 1 MiB."""
 FRAMES_A_TURN = 512
-"""How many frames `receive` takes at once: a chunk full of headers is thousands of them, for which others should not have to wait."""
-
-
+"""How many frames `receive` takes at once: one chunk may hold thousands of headers, and other tasks should not wait for all of them."""
 WINDOW_BYTES = 256 * 1024
-"""What each side may send at first, by the specification."""
+"""The initial window of each side, by the specification."""
 WINDOW_BYTES_MAX = 4 * 1024 * 1024
-"""How far a stream's receive window grows: 40 MiB/s over a round trip of 100 ms."""
+"""How far a stream's receive window grows: enough for 40 MiB/s over a round trip of 100 ms."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class StreamState:
-    """One stream as the muxer knows it; only the muxer changes it.
+    """The state of one stream. Only the muxer changes it.
 
-    Unread bytes and what the peer may still send are together never more than the window, so a stream holds no more than that.
+    Unread bytes and credit together never exceed the window, which therefore bounds the stream's memory.
 
     Attributes:
-        id: 1 … 2^32 − 1, odd for those that the client opened.
-        buffer: What arrived and was not read.
-        window: Bytes that we hold for it at most.
-        credit: Bytes that the peer may still send.
-        send_window: Bytes that we may still send.
+        id: 1 … 2^32 − 1, odd if the client opened the stream.
+        buffer: Bytes that arrived and were not read.
+        window: How many bytes we hold at most.
+        credit: How many bytes the peer may still send.
+        send_window: How many bytes we may still send.
         granted_at: When the peer was last given credit.
-        is_announced: A frame of ours has said that we opened it, or that we took one that the peer opened.
-        is_reset: Either side reset it, or the connection ended before the peer closed its side. What the peer sent before can be read.
-        is_released: Its owner is done with it; what arrives is thrown away.
+        is_announced: A frame of ours has carried the flag that opens the stream, or accepts the peer's.
+        is_reset: Either side reset it, or the connection ended before the peer closed its side. Earlier bytes can still be read.
+        is_released: Its owner is done with it; bytes that arrive are discarded.
     """
 
     id: int
@@ -68,7 +66,7 @@ class StreamState:
 
     @property
     def is_over(self) -> bool:
-        """Nothing more will be sent or arrive; there may be bytes to read."""
+        """Whether nothing more will be sent or arrive. There may be bytes to read."""
         return self.is_reset or (self.is_finished_sending and self.is_finished_receiving)
 
     def __repr__(self) -> str:
@@ -77,14 +75,14 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The peer opened a stream. It keeps one of the places until `Yamux.release`, whatever becomes of it."""
+    """The peer opened a stream. It occupies one of the places until `Yamux.release`, even if it ends before."""
 
     stream: StreamState
 
 
 @dataclass(slots=True)
 class StreamReadable:
-    """Bytes arrived, or the end. May come several times for the same ones. Not frozen for speed: there is one for nearly every frame."""
+    """Bytes arrived, or the end. May come several times for the same bytes. Not frozen, for speed: nearly every frame makes one."""
 
     stream: StreamState
 
@@ -98,7 +96,7 @@ class Writable:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnded:
-    """The stream was reset, by the peer or for what the peer did."""
+    """The stream was reset, by the peer or because of the peer."""
 
     stream: StreamState
 
@@ -108,7 +106,7 @@ class GoneAway:
     """The peer ends the connection.
 
     Attributes:
-        code: 0 when nothing is wrong, 1 when it thinks that we broke the protocol, 2 for its own fault.
+        code: 0 if nothing is wrong, 1 if the peer thinks that we broke the protocol, 2 for a fault of its own.
     """
 
     code: int
@@ -118,27 +116,27 @@ MuxerEvent: TypeAlias = Opened | StreamReadable | Writable | StreamEnded | GoneA
 
 
 _ID_MAX = 2**32 - 1
-# As plain integers, which are tested ten times as fast as flags.
+# Plain integers, which are tested ten times as fast as flags.
 _SYN, _ACK, _FIN, _RST = (int(flag) for flag in Flags)
 _DATA = int(FrameKind.DATA)
 _RAPID_ROUND_TRIPS = 4
-"""A reader that empties half of its window within this many round trips gets twice the window, as in the reference."""
+"""A reader that empties half of its window within so many round trips gets twice the window, as in the reference."""
 
 
 class Yamux:
     """One side of one connection.
 
-    Everything that a peer can fill has an end: a stream's buffer at its window, streams at `streams_max`, the rest of the output at what
-    the driver drops the connection for (`queued_bytes`).
+    Everything that a peer can fill is bounded: a stream's buffer by its window, streams by `streams_max`, and output by the driver, which
+    drops a connection whose `queued_bytes` grow too large.
 
     Args:
-        is_client: We dialled; our streams have odd ids.
+        is_client: Whether we dialled; then our streams have odd ids.
 
     Attributes:
-        streams_max: How many streams either side may have opened.
-        round_trip_s: How long the last ping took, in seconds; None before.
-        ping_sent_at: When the ping that is unanswered was sent; None without one.
-        is_leaving: Either side said that it goes, or broke the protocol: no stream is opened any more.
+        streams_max: How many streams each side may have open.
+        round_trip_s: Seconds that the last ping took; None before.
+        ping_sent_at: When the unanswered ping was sent; None without one.
+        is_leaving: Either side said that it goes, or the peer broke the protocol. No more streams are opened.
     """
 
     def __init__(self, *, is_client: bool) -> None:
@@ -146,24 +144,20 @@ class Yamux:
         self._next_id = 1 if is_client else 2
         self._streams: dict[int, StreamState] = {}
         self.streams_max = STREAMS_MAX
-        # Streams that count against that, by who opened them.
+        # Streams that count towards it, opened by the peer and by us.
         self._inbound = 0
         self._outbound = 0
-        # What all windows together may still grow by, and what may still arrive on streams that are gone.
+        # How much all windows together may still grow, and how many bytes may still arrive on streams that are gone.
         self._growth_left = GROWTH_BYTES
         self._discard_left = 0
-        # Unread bytes of all streams that the peer opened.
-        self._unread = 0
-        # Frames and bodies to send, in order.
-        self._queue: deque[bytes | memoryview] = deque()
-        # What was received and is not taken in: the beginning of a header, or all that is left of a turn.
-        self._partial = b""
-        # The frame whose body is arriving: its stream (None: the bytes are thrown away), what is to come, and whether the frame ends it.
+        self._unread = 0  # bytes of all streams that the peer opened
+        self._queue: deque[bytes | memoryview] = deque()  # frames and bodies to send
+        self._partial = b""  # received and not processed: the beginning of a header, or the rest of a turn
+        # The frame whose body is arriving: its stream (None discards the bytes), bytes to come, and whether it ends the stream.
         self._body_stream: StreamState | None = None
         self._body_left = 0
         self._is_body_last = False
-        # The value of the ping that is under way, or of the next.
-        self._pings = 0
+        self._pings = 0  # the value of the ping that is under way, or of the next
         self._is_ended = False
         self.queued_bytes = 0
         self.round_trip_s: float | None = None
@@ -172,25 +166,24 @@ class Yamux:
 
     @property
     def streams(self) -> list[StreamState]:
-        """The streams on which something may still arrive or be sent, in the order of their opening."""
+        """The streams that are not over, in the order in which they were opened."""
         return list(self._streams.values())
 
     @property
     def is_behind(self) -> bool:
-        """Whether `receive` holds more than it has taken in: it takes 512 frames at once."""
+        """Whether `receive` holds back frames for another call: it takes 512 at once."""
         return len(self._partial) >= HEADER_BYTES
 
-    # What the driver does with streams.
+    # Calls for a stream.
 
     def open(self, now: float, *, is_lazy: bool = False) -> StreamState:
         """Open a stream; it may be written to at once.
 
         Args:
-            is_lazy: Announce it by the first frame with something in it, which takes 12 bytes less; its window grows only once much
-                is read.
+            is_lazy: Announce it with its first data, which saves 12 bytes. Its window then starts at 256 KiB.
 
         Raises:
-            StreamReset: The connection ends, or has as many streams of ours as it may.
+            StreamReset: The connection is ending, or has 128 streams of ours.
         """
         if self.is_leaving or self._is_ended:
             raise StreamReset("the connection is at its end")
@@ -206,9 +199,7 @@ class Yamux:
         return stream
 
     def write(self, stream: StreamState, data: memoryview) -> int:
-        """Queue as much of it as the peer's window and the queue have room for; return how many bytes.
-
-        The bytes are not copied: they must not change.
+        """Queue as many bytes as the peer's window and the queue have room for; return how many. They are not copied and must not change.
 
         Raises:
             ClosedError: We closed our side.
@@ -228,7 +219,7 @@ class Yamux:
         return size
 
     def write_whole(self, stream: StreamState, data: bytes) -> bool:
-        """Queue all of it in one frame, as a hub does for each of its clients; False, and nothing, if there is no room in the window."""
+        """Queue all of it in one frame. If the window has no room for it, queue nothing and return False."""
         size = len(data)
         if size > stream.send_window or size > BODY_BYTES_MAX or stream.is_reset or stream.is_finished_sending or self.is_leaving:
             return False
@@ -238,38 +229,38 @@ class Yamux:
         return True
 
     def read(self, stream: StreamState, bytes_max: int, now: float) -> bytes:
-        """Take up to `bytes_max` bytes that arrived; `b""` when none are there. What is read may be sent anew.
+        """Take up to `bytes_max` bytes that arrived; `b""` if there are none. The peer gets credit for bytes that were read.
 
         Raises:
-            StreamReset: The stream was reset, and what came before that was read.
+            StreamReset: The stream was reset, and all earlier bytes were read.
         """
         if stream.is_reset and not stream.buffer:
             raise StreamReset(f"stream {stream.id} was reset")
         buffer = stream.buffer
         if len(buffer) <= bytes_max:
             data = bytes(buffer)
-            # A new one gives its memory back; a cleared one keeps it until the stream ends.
+            # A cleared buffer would keep its memory until the stream ends.
             stream.buffer = bytearray()
         else:
             data = bytes(memoryview(buffer)[:bytes_max])
             del buffer[:bytes_max]
         if stream.is_inbound:
             self._unread -= len(data)
-        # Credit for what was read is given once it is half of the window.
+        # Credit is due once half of the window was read.
         is_due = 2 * (stream.window - stream.credit - len(stream.buffer)) >= stream.window
         if is_due and data and not stream.is_finished_receiving and not stream.is_reset and not self._is_ended:
             self._grant(stream, now)
         return data
 
     def close(self, stream: StreamState) -> None:
-        """Close our side, after what was written."""
+        """Close our side, after everything that was written."""
         if not stream.is_finished_sending and not stream.is_reset and not self._is_ended:
             stream.is_finished_sending = True
             self._send(FrameKind.WINDOW, Flags.FIN | self._announcement(stream), stream.id, 0)
             self._settle(stream)
 
     def reset(self, stream: StreamState) -> None:
-        """End both sides and drop what was not read; a stream that is over loses only that."""
+        """End both sides and discard unread bytes. A stream that is over only loses those."""
         if not stream.is_over and not self._is_ended:
             if stream.is_announced or stream.is_inbound:
                 self._send(FrameKind.WINDOW, Flags.RST, stream.id, 0)
@@ -277,10 +268,10 @@ class Yamux:
         self._drop_unread(stream)
 
     def release(self, stream: StreamState) -> None:
-        """Say that the owner of a stream that the peer opened is done: close it, and give its place to the next one.
+        """Close a stream that the peer opened, when its handler is done, and free its place.
 
-        Until the peer closes its side too, what it sends is thrown away, up to the window: an answer of ours that is under way is not
-        destroyed by a reset, and a peer that goes on is told by one.
+        Until the peer closes its side too, its bytes are discarded, up to the window. So no reset destroys an answer of ours that is under
+        way; a peer that fills the window gets one.
         """
         if stream.is_released:
             return
@@ -290,16 +281,16 @@ class Yamux:
         if stream.is_over and stream.is_inbound:
             self._inbound -= 1
 
-    # What the driver does with the connection.
+    # Calls for the connection.
 
     def ping(self, now: float) -> None:
-        """Ask for a sign of life, unless one is awaited."""
+        """Send a ping, unless one is unanswered."""
         if self.ping_sent_at is None and not self._is_ended:
             self._send(FrameKind.PING, Flags.SYN, 0, self._pings)
             self.ping_sent_at = now
 
     def go_away(self, code: int) -> None:
-        """Close our side of every stream and say that the connection ends. What was queued before goes out before."""
+        """Close our side of every stream and announce the connection's end, after everything that was queued."""
         if self.is_leaving or self._is_ended:
             return
         for stream in self.streams:
@@ -308,9 +299,9 @@ class Yamux:
         self._send(FrameKind.GO_AWAY, 0, 0, code)
 
     def end(self) -> list[StreamState]:
-        """Say that nothing will be sent or arrive any more; return the streams that were alive.
+        """Note that nothing will be sent or arrive any more; return the streams that were not over.
 
-        All can be read as far as they have come. Those that the peer had closed end there, the others are reset.
+        Bytes that arrived can still be read. After these, a stream that the peer had closed is at its end; any other is reset.
         """
         self._is_ended = self.is_leaving = True
         ended = self.streams
@@ -323,7 +314,7 @@ class Yamux:
         return ended
 
     def take(self, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-        """Take what is to be sent next: whole frames, `bytes_max` bytes or just over; `b""` when there is nothing."""
+        """Take whole frames to send next, about `bytes_max` bytes; `b""` if there are none."""
         if self.queued_bytes <= bytes_max:
             taken = b"".join(self._queue)
             self._queue.clear()
@@ -339,14 +330,14 @@ class Yamux:
         self.queued_bytes -= size
         return b"".join(pieces)
 
-    # What arrives.
+    # Bytes that arrive.
 
     def receive(self, data: bytes, now: float) -> list[MuxerEvent]:
         """Take bytes as they come, cut anywhere; while `is_behind`, call it with none for the rest.
 
         Raises:
-            RemoteProtocolError: The peer broke the protocol. The connection is to be closed once what is queued, which says so, was
-                sent; what the same bytes did before stays done, without its events.
+            RemoteProtocolError: The peer broke the protocol. Send the queue, which tells the peer, and close the connection. Frames before
+                the violation have taken effect, but their events are lost.
         """
         if not (self._partial or self._body_left) and (stream := self._take_usual(data)) is not None:
             return [StreamReadable(stream)]
@@ -374,7 +365,7 @@ class Yamux:
         return events
 
     def _take_usual(self, data: bytes) -> StreamState | None:
-        """Take what nearly always comes: one whole frame of data that does nothing to its stream. Return that, or None for all else."""
+        """Take the usual case, one whole data frame without flags, and return its stream; None in any other case."""
         size = len(data) - HEADER_BYTES
         if not 0 < size <= UNREAD_BYTES_MAX - self._unread:
             return None
@@ -451,7 +442,7 @@ class Yamux:
         self._body_stream = stream
 
     def _on_data_for_nobody(self, header: Header) -> None:
-        """Let pass what may still have been under way when its stream ended: no more than the peer had credit for."""
+        """Discard data that may have been under way when its stream ended, up to the credit that the peer had."""
         if header.kind == FrameKind.DATA:
             self._discard_left -= header.length
             if self._discard_left < 0:
@@ -483,17 +474,15 @@ class Yamux:
             self._settle(stream)
             events.append(StreamReadable(stream))
 
-    # The rest.
-
     def _announcement(self, stream: StreamState) -> int:
-        """The flag that our first frame on a stream carries, be it ours or the peer's: a frame of its own for it would cost 12 bytes."""
+        """Return the flag that our first frame on a stream carries. A frame of its own for it would cost 12 bytes."""
         if stream.is_announced:
             return 0
         stream.is_announced = True
         return _ACK if stream.is_inbound else _SYN
 
     def _grant(self, stream: StreamState, now: float) -> None:
-        """Give credit for what was read, and a larger window to a reader who keeps up with the line."""
+        """Give credit for bytes that were read, and a larger window to a reader that keeps up with the line."""
         if self.round_trip_s is not None and now - stream.granted_at < _RAPID_ROUND_TRIPS * self.round_trip_s:
             self._grow(stream, stream.window * 2)
         free = stream.window - stream.credit - len(stream.buffer)
@@ -516,7 +505,7 @@ class Yamux:
                 self._inbound -= 1
 
     def _end(self, stream: StreamState) -> None:
-        """Reset a stream. What came before is kept for its owner: an answer is none the worse for what its sender did afterwards."""
+        """Reset a stream. Earlier bytes stay readable: a complete answer is valid even if its sender reset the stream afterwards."""
         stream.is_reset = True
         self._settle(stream)
 
