@@ -1,9 +1,9 @@
-"""Multiaddrs of what we can listen on and dial: TCP, plain or below a WebSocket, with or without TLS.
+"""Multiaddrs that we can listen on and dial: TCP, plain or below a WebSocket, with or without TLS.
 
     /ip4/192.0.2.1/tcp/4001     /ip6/::1/tcp/4001/ws     /dns4/peer.example.com/tcp/443/wss/p2p/12D3Koo…
 
-In bytes each part is a varint that names it and its value: 4 or 16 bytes of an IP address, 2 of a port, else a length and so many bytes.
-Only the parts that we speak are read here; `multiformats`, which could read others, has neither names nor peer ids.
+In bytes each part is a varint that names it, then its value: an IP address in 4 or 16 bytes, a port in 2, anything else after its length.
+Only the parts that we speak are read here. `multiformats`, which reads others, knows neither domain names nor peer ids.
 
 Source: the multiaddr specification and its table of protocols; libp2p specifications, "Peer Ids and Keys", for the text of a peer id.
 """
@@ -25,7 +25,7 @@ from ...limits import address_group
 from ...pubsub.types import PeerId, peer_id_bytes, peer_id_text
 
 ADDRESS_BYTES_MAX = 512
-"""Of a multiaddr in either form; a domain name has at most 253 characters."""
+"""The longest multiaddr, as text or bytes. A domain name has at most 253 characters."""
 _HOSTS = {"ip4": 4, "ip6": 41, "dns": 53, "dns4": 54, "dns6": 55}
 _TCP, _P2P = 6, 421
 _FLAGS = {"tls": 448, "ws": 477, "wss": 478}
@@ -38,11 +38,9 @@ _PORT_MAX = 65_535
 _OTHER_TRANSPORTS = frozenset({"udp", "quic", "quic-v1", "webtransport", "webrtc", "webrtc-direct", "p2p-circuit", "unix"})
 _DOMAIN = re.compile(r"[^\s/\x00-\x20\x7f]{1,253}")
 _CID_PREFIX = b"\x01\x72"
-"""Of a peer id as a CID: version 1, codec libp2p-key. Its text is that in base32 after a `b`, as peer ids are printed by some."""
+"""How a peer id begins as a CID: version 1, codec libp2p-key. Some software prints peer ids like this, in base32 after a `b`."""
 _MULTIHASHES = {0x00: range(1, 43), 0x12: range(32, 33)}
 """The codes of a peer id's multihash, identity and SHA-256, and how many bytes may follow."""
-
-
 _NEAR = [
     ip_network(text)
     for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "100.64.0.0/10", "fc00::/7", "fe80::/10")
@@ -50,7 +48,7 @@ _NEAR = [
 
 
 class Reach(IntEnum):
-    """From how far away an address can be reached."""
+    """From where an address can be reached."""
 
     MACHINE = 0
     NETWORK = 1
@@ -59,11 +57,11 @@ class Reach(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Teller:
-    """Who told of an address.
+    """The source of an address.
 
     Attributes:
-        name: Shared by those who share an allowance: their IP address, of IPv6 its /64; on this machine the peer.
-        reach: Where it is. It cannot send us to where it cannot go itself.
+        name: Tellers with the same name share an allowance: an IPv4 address, the /64 of an IPv6 address, or on this machine the peer id.
+        reach: Where the teller is. It cannot make us dial an address that it cannot reach itself.
     """
 
     name: str
@@ -74,14 +72,14 @@ class Teller:
         """Return a peer as a teller.
 
         Args:
-            address: Its IP address, if it is connected.
+            address: Its IP address; None if it is not connected.
         """
         reach = Reach.WORLD if address is None else reach_of(address)
         return cls(peer if address is None or reach is Reach.MACHINE else address_group(address), reach)
 
 
 def reach_of(address: str) -> Reach:
-    """Say from how far away an IP address can be reached."""
+    """Return from where an IP address can be reached."""
     parsed: IPv4Address | IPv6Address = ip_address(address)
     if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
         parsed = parsed.ipv4_mapped
@@ -92,13 +90,13 @@ def reach_of(address: str) -> Reach:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A place where a peer listens, or is to.
+    """A place where a peer listens, or shall listen.
 
     Attributes:
         family: `ip4`, `ip6`, `dns`, `dns4` or `dns6`.
         port: 0 … 65,535; 0 lets the system choose.
         peer: The peer's id, if the address ends in one.
-        teller: Who told us of it; None for our operator. No part of what it is.
+        teller: The peer that told us of it; None for our operator. Ignored in comparisons.
     """
 
     family: str
@@ -114,7 +112,7 @@ class Address:
         """Read the text of a multiaddr.
 
         Raises:
-            DecodeError: It is none, or one of a transport that we do not speak.
+            DecodeError: It is malformed, or of a transport that we do not speak.
         """
         if len(text) > ADDRESS_BYTES_MAX:
             raise DecodeError(f"a multiaddr of {len(text)} characters, at most {ADDRESS_BYTES_MAX} are allowed")
@@ -186,26 +184,26 @@ class Address:
         return b"".join(parts)
 
     def of(self, peer: PeerId | None) -> Address:
-        """Return the same place as this peer's."""
+        """Return this address with another peer."""
         return replace(self, peer=peer)
 
     def told_by(self, teller: Teller | None) -> Address:
-        """Return the same place as this teller's word."""
+        """Return this address with another teller."""
         return replace(self, teller=teller)
 
     @property
     def is_unspecified(self) -> bool:
-        """It stands for all addresses of the machine, as `0.0.0.0` does, so nobody can dial it."""
+        """Whether it stands for all addresses of the machine, as `0.0.0.0` does, so that nobody can dial it."""
         return self.family in ("ip4", "ip6") and ipaddress.ip_address(self.host).is_unspecified
 
     @property
     def is_loopback(self) -> bool:
-        """It is reached from this machine alone."""
+        """Whether it can be reached from this machine only."""
         return self.family in ("ip4", "ip6") and ipaddress.ip_address(self.host).is_loopback
 
 
 def _value_text(name: str, value: bytes) -> str:
-    """Return the text of a part's value, which is then checked as if it had come as text."""
+    """Return the text of a part's value, which is then checked like one that came as text."""
     if name in _IP_BYTES:
         return str(ipaddress.ip_address(value))
     if name == "tcp":
@@ -227,7 +225,7 @@ def _host(whole: str, family: str, host: str) -> str:
         ip = ipaddress.ip_address(host)
     except ValueError:
         raise DecodeError(f"{whole!r} is not a multiaddr: {host!r} is no IP address") from None
-    # A zone, as in fe80::1%eth0, is this machine's alone.
+    # A zone, as in fe80::1%eth0, only means something on this machine.
     if len(ip.packed) != _IP_BYTES[family] or "%" in host:
         raise DecodeError(f"{whole!r} is not a multiaddr: {host!r} is not of {family}")
     return str(ip)
@@ -240,7 +238,7 @@ def _port(whole: str, port: str) -> int:
 
 
 def _peer(whole: str, text: str) -> PeerId:
-    """Read a peer id, in base58 or as a CID; what is returned is base58."""
+    """Read a peer id, in base58 or as a CID; return it in base58."""
     try:
         data = _of_cid(text) if text.startswith("b") else peer_id_bytes(PeerId(text))
         if len(data) < 2 or len(data) - 2 != data[1] or data[1] not in _MULTIHASHES.get(data[0], ()):

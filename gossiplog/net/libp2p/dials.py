@@ -1,6 +1,7 @@
-"""What others can have us dial, so that nobody uses us against a third: every place, every address and every teller has a bound.
+"""Limits on the addresses that other peers can make us dial, so that nobody uses us to attack a third party.
 
-An address that we were given by our operator has no teller, and none of these bounds.
+Every place (host and port), every IP address and every peer that tells of addresses has a limit. An address from our operator has no
+teller and no limit.
 
 Source: docs/spec/limits.md, "connections and streams".
 """
@@ -19,13 +20,13 @@ from .addresses import Address, reach_of
 
 _SIZE_MAX = 4_096
 _HOST_RATE, _HOST_BURST = 0.1, 8
-"""Dials in vain to one IP address, a second and at once. Of this machine's own there are many peers in tests, and nobody else."""
+"""Failed dials to one IP address, per second and at once. Loopback is exempt: no third party is there, and tests run many peers on it."""
 _TELLER_RATE, _TELLER_BURST = 0.2, 16
-"""Dials in vain that one teller may cause."""
+"""Failed dials that one teller may cause, per second and at once."""
 
 
 class DialGuard:
-    """Counts the dials that others caused and that led nowhere."""
+    """Counts the failed dials that other peers caused."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -34,14 +35,14 @@ class DialGuard:
         self._tellers: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def __len__(self) -> int:
-        """The size of the fullest container."""
+        """Return the size of the fullest container."""
         return max(len(self._places), len(self._hosts), len(self._tellers))
 
     def begin(self, address: Address, now: float) -> None:
-        """Count a dial, as one in vain until `reached` is told.
+        """Count a dial as failed, until `reached` takes that back.
 
         Raises:
-            CannotConnect: The place, its IP address or the peer that told of it has had its share.
+            CannotConnect: The place, its IP address or its teller has reached its limit.
         """
         teller, place = address.teller, (address.host, address.port)
         if teller is None:
@@ -60,7 +61,7 @@ class DialGuard:
         keep_newest(self._places, place, (backoff, now + backoff.next()), _SIZE_MAX)
 
     def reached(self, address: Address) -> None:
-        """The peer that was to be there was there."""
+        """Note that a dial led to the expected peer."""
         self._places.pop((address.host, address.port), None)
         if address.teller is not None:
             for bucket in (self._tellers.get(address.teller.name), self._hosts.get(_group(address))):
@@ -69,11 +70,11 @@ class DialGuard:
 
 
 async def check_reach(address: Address) -> None:
-    """Look up a name that somebody told us, and see that it leads no nearer than the teller can go.
+    """Look up a name that a peer told us, and check that it does not lead into a network that the peer cannot reach itself.
 
     Raises:
-        CannotConnect: The name leads nearer than that.
-        OSError: The name is not known.
+        CannotConnect: It does.
+        OSError: The name is unknown.
     """
     if address.teller is None or address.family in ("ip4", "ip6"):
         await trio.lowlevel.checkpoint()

@@ -1,6 +1,6 @@
-"""Our end of a libp2p network: it listens, dials, shakes hands, and serves the connections.
+"""Our end of a libp2p network: it listens, dials, does the handshakes, and serves the connections.
 
-What a handler raises ends its stream alone, a bind that fails is an error, and connections are bounded by address and in all. See
+An exception in a handler ends only its stream, a failed bind is an error, and connections are limited by address and in total. See
 docs/spec/libp2p.md.
 """
 
@@ -42,16 +42,16 @@ from .upgrade import upgrade_inbound, upgrade_outbound
 
 @dataclass(eq=False, slots=True)
 class Peering:
-    """One connection that is past its handshake. The host's callers see it once the peer has introduced itself.
+    """One connection that is past its handshake. Callers of the host see it once the peer has introduced itself.
 
     Attributes:
-        place: Where it comes from or goes to.
-        dialled: The address that we dialled; None if the peer did.
-        is_counted: Its address counts against peers that share it; not for loopback and exempt ones.
-        identity: What the peer said of itself last.
-        opened_at: Seconds on trio's clock, of the introduction.
-        is_ready: The peer has introduced itself.
-        told: Which state of what we serve the peer was told last; None before it asked.
+        place: The remote address.
+        dialled: The address that we dialled; None if the peer dialled.
+        is_counted: Whether the address counts against peers that share it: not loopback and exempt ones.
+        identity: What the peer last said about itself.
+        opened_at: When it introduced itself, in seconds of trio's clock.
+        is_ready: Set when the peer has introduced itself.
+        told: The number of our last change of handlers that the peer knows; None before it asked.
     """
 
     connection: MuxedConnection
@@ -65,20 +65,20 @@ class Peering:
 
 
 OURSELVES = "it has our own peer id: it is this server itself, or one with a copy of its key"
-"""Why an address is not dialled, or a connection with it closed."""
+"""Why an address is not dialled, or a connection with it is closed."""
 
 CONNECTIONS_MAX = 512
 PEER_CONNECTIONS_MAX = 3
-"""With one peer: two that dial each other at the same moment have two."""
+"""Connections with one peer: two peers that dial each other at the same moment have two."""
 DIAL_S = 5.0
-"""For one address, until the peer has introduced itself."""
+"""How long dialling one address may take, until the peer has introduced itself."""
 INTRODUCTION_S = 5.0
 _TOGETHER_S = 0.1
 
 
 @dataclass(slots=True)
 class _Dial:
-    """Somebody is dialling a peer already."""
+    """A dial that is under way, and then its outcome."""
 
     done: trio.Event = field(default_factory=trio.Event)
     connection: MuxedConnection | None = None
@@ -86,21 +86,22 @@ class _Dial:
 
 
 class Host:
-    """What we are in the network. The host runs inside the block of `listening`.
+    """A libp2p host. It runs inside the block of `listening`.
 
     Args:
         serve: Called with each connection that is ready, in a task of its own; the connection is closed when it returns.
-        handlers: Serve the streams that peers open, beside identify and ping; looked up anew for each stream.
-        on_identity: Told when a peer says something else of itself than it did.
-        announce: What others are told instead of the addresses that we listen on.
+        handlers: Serve the streams that peers open, beside identify and ping; looked up for each stream.
+        on_identity: Called when a peer says something new about itself.
+        announce: Addresses that peers are told instead of those that we listen on.
         limits: Of inbound connections; `connections_max` is for both directions together.
         tls: Verifies the servers that we dial with TLS; by default as the system does.
         source: Which of this machine's addresses to dial from; by default the system chooses.
 
     Attributes:
         addresses: Where we listen, with the ports that the system chose.
-        dials: Bounds the dials to addresses that others told us.
-        worth: Says what a peer was good for so far; who was for nothing gives way when all places are taken.
+        announced: Where peers are told to dial us, with our peer id.
+        dials: Limits the dials to addresses that others told us.
+        worth: Returns what a peer was good for so far. Worthless peers make room when all places are taken.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Host:
     ) -> None:
         self.key = key
         self.addresses: tuple[Address, ...] = ()
-        self._announced: tuple[Address, ...] = ()
+        self.announced: tuple[Address, ...] = ()
         self._record = b""
         self.dials = DialGuard(Random(secrets.randbits(128)))
         self.admission = Admission(limits or HubLimits(connections_max=CONNECTIONS_MAX))
@@ -130,10 +131,9 @@ class Host:
         own: dict[str, Handler] = dict.fromkeys(IDENTIFY_PROTOCOLS, self._answer_identify)
         own.update(dict.fromkeys(IDENTIFY_PUSH_PROTOCOLS, self._take_identity))
         own.update(dict.fromkeys(PING_PROTOCOLS, answer_ping))
-        # How often what we serve has changed.
-        self._changes = 0
+        self._changes = 0  # of the handlers
         self._handlers = ChainMap(own, handlers)  # type: ignore[arg-type]  # only the first is written to
-        # Connections that are past their handshake; and those of them that are ready, by peer, the oldest first.
+        # Connections that are past their handshake; and the ready ones among them, by peer, the oldest first.
         self._open: dict[Connection, Peering] = {}
         self._ready: dict[PeerId, list[Peering]] = {}
         self._dials: dict[PeerId, _Dial] = {}
@@ -148,40 +148,35 @@ class Host:
 
     @property
     def connections_max(self) -> int:
-        """Connections that there may be, in both directions together."""
+        """The most connections, in both directions together."""
         return self.admission.limits.connections_max
 
     @property
-    def announced(self) -> tuple[Address, ...]:
-        """Where others are told to dial us, with our peer id."""
-        return self._announced
-
-    @property
     def peerings(self) -> list[Peering]:
-        """All connections that are ready, those with one peer side by side."""
+        """All connections that are ready, grouped by peer."""
         return [peering for peerings in self._ready.values() for peering in peerings]
 
     @property
     def peers(self) -> list[PeerId]:
-        """Those that we are connected with, in the order in which they came."""
+        """The connected peers, in the order in which they connected."""
         return list(self._ready)
 
     def connection_with(self, peer: PeerId) -> MuxedConnection | None:
-        """Return the oldest connection with a peer, None if there is none."""
+        """Return the oldest connection with a peer; None if there is none."""
         peerings = self._ready.get(peer)
         return peerings[0].connection if peerings else None
 
     async def connect(self, peer: PeerId | None, addresses: Sequence[Address]) -> MuxedConnection:
-        """Return a connection with a peer; dial its addresses, one after the other, if there is none.
+        """Return a connection with a peer. If there is none, dial the addresses one after the other.
 
-        Callers that ask while the peer is being dialled share the outcome. If cancelled, the dial ends unless it is another's.
+        Callers that ask while the peer is being dialled share the outcome. A cancelled call ends the dial if it started it.
 
         Args:
-            peer: Who has to answer; None: anybody.
-            addresses: Addresses of the peer, tried in this order.
+            peer: The peer that has to answer; None accepts any.
+            addresses: Tried in this order.
 
         Raises:
-            CannotConnect: None of them led to the peer.
+            CannotConnect: No address led to the peer.
         """
         if peer is None:
             return await self._dial_any(None, addresses)
@@ -207,7 +202,7 @@ class Host:
             dialling.done.set()
 
     def on_handlers_changed(self) -> None:
-        """What we serve has changed: tell those who were told otherwise, a little later, as one change is seldom alone."""
+        """Push our new list of protocols to the peers that know an older one, after 0.1 s, because several changes come together."""
         self._changes += 1
         if self._nursery is not None:
             self._nursery.start_soon(self._say_anew, self._changes)
@@ -233,13 +228,13 @@ class Host:
 
     @asynccontextmanager
     async def listening(self, listen: Sequence[Address]) -> AsyncIterator[Host]:
-        """Listen on every address and take part until the end of the block, which closes all connections.
+        """Listen on every address for the length of a block, whose end closes all connections.
 
         Args:
-            listen: Addresses; TCP and WebSocket ones may share a port.
+            listen: TCP and WebSocket addresses may share a port.
 
         Raises:
-            CannotListen: One of the addresses cannot be listened on.
+            CannotListen: We cannot listen on one of the addresses.
         """
         async with open_service_nursery() as nursery:
             await self._start(listen, nursery)
@@ -276,14 +271,14 @@ class Host:
                 ready += [Address(family, host, port, address.is_websocket) for address in addresses]
         self.addresses = tuple(dict.fromkeys(ready))
         reachable = [found for address in self.addresses for found in local_addresses(address)]
-        self._announced = tuple(address.of(self.id) for address in self._announce or reachable)
-        self._record = seal_record(self.key, self._announced, time.time_ns() // 1_000_000)
+        self.announced = tuple(address.of(self.id) for address in self._announce or reachable)
+        self._record = seal_record(self.key, self.announced, time.time_ns() // 1_000_000)
         nursery.start_soon(self._flushes.run)
         for _, listeners in opened:
             nursery.start_soon(trio.serve_listeners, self._accept, listeners)
 
     async def _accept(self, socket_stream: trio.SocketStream) -> None:
-        """Serve one inbound connection; nothing that the other side does raises here."""
+        """Serve one inbound connection. Raises nothing, whatever the other side does."""
         try:
             place = remote_address(socket_stream)
         except OSError:
@@ -298,15 +293,11 @@ class Host:
                     note("a handshake took too long", level=logging.DEBUG, address=remote)
                 else:
                     held.worth = partial(self.worth, secured.peer)
-                    await self._run(secured, place, None, _nobody)
+                    await self._run(secured, place, None, lambda connection: None)
         except (Refused, GossipLogError) as error:
             note("a connection came to nothing", level=logging.DEBUG, address=remote, reason=str(error))
         except Exception as error:  # the edge of a connection's task
             note("a connection failed", level=logging.ERROR, error=error, address=remote)
-
-    def _check_total(self) -> None:
-        if self.admission.open + self._outbound > self.connections_max:
-            raise CannotConnect(f"{self.connections_max} connections are open, the most that there may be")
 
     async def _dial_any(self, peer: PeerId | None, addresses: Sequence[Address]) -> MuxedConnection:
         reasons = []
@@ -330,7 +321,7 @@ class Host:
     async def _run_dialled(
         self, peer: PeerId | None, address: Address, task_status: trio.TaskStatus[MuxedConnection] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Dial one address and serve the connection; raises only as long as its caller waits."""
+        """Dial one address and serve the connection. Raises only while its caller waits."""
         ready: list[MuxedConnection] = []
 
         def on_ready(connection: MuxedConnection) -> None:
@@ -339,7 +330,8 @@ class Host:
 
         self._outbound += 1
         try:
-            self._check_total()
+            if self.admission.open + self._outbound > self.connections_max:
+                raise CannotConnect(f"{self.connections_max} connections are open, the most that there may be")
             await check_reach(address)
             stream = await dial(address, self._tls, self._source)
             try:
@@ -361,7 +353,7 @@ class Host:
     async def _run(
         self, secured: NoiseStream, place: Address, dialled: Address | None, on_ready: Callable[[MuxedConnection], None]
     ) -> None:
-        """Serve one connection that is past its handshake, until it ends; it is closed afterwards."""
+        """Serve one connection that is past its handshake until it ends, and close it."""
         peer, is_client, handlers, flushes = secured.peer, dialled is not None, self._handlers, self._flushes
         muxing = open_muxed(secured, is_client=is_client, peer=peer, address=place.host, handlers=handlers, flushes=flushes)
         async with muxing as connection:
@@ -376,7 +368,7 @@ class Host:
                 del self._open[connection]
 
     async def _introduce(self, connection: MuxedConnection) -> Identity | None:
-        """Ask a new peer who it is; None if it does not say."""
+        """Ask a new peer for its identity; None if it does not answer."""
         try:
             with trio.move_on_after(INTRODUCTION_S):
                 return await ask_identity(connection)
@@ -387,7 +379,7 @@ class Host:
         return None
 
     async def _keep(self, peering: Peering, on_ready: Callable[[MuxedConnection], None]) -> None:
-        """Serve a connection that is ready until it ends."""
+        """Serve a connection whose peer has introduced itself until it ends."""
         connection, address = peering.connection, str(peering.dialled or peering.connection.address)
         peer = connection.peer
         assert self._nursery is not None
@@ -420,7 +412,7 @@ class Host:
             nursery.cancel_scope.cancel()
 
     async def _check(self, connection: MuxedConnection) -> None:
-        """Close a connection whose peer has connected anew, unless it answers: the peer may have crashed, which TCP does not tell."""
+        """Close an older connection with a peer that has connected again, unless it answers: TCP does not notice if the peer crashed."""
         try:
             await measure_ping(connection)
         except (GossipLogError, trio.TooSlowError) as error:
@@ -432,10 +424,10 @@ class Host:
         observed = None
         if peering is not None:
             peering.told, observed = self._changes, peering.place
-        await stream.send_all(identify_message(self.key, protocols, self._announced, self._record, observed))
+        await stream.send_all(identify_message(self.key, protocols, self.announced, self._record, observed))
 
     async def _take_identity(self, connection: Connection, stream: Stream) -> None:
-        """A peer says what is new about it, perhaps before it has introduced itself."""
+        """Take what is new about a peer, which may come before its introduction."""
         peering = self._open.get(connection)
         if peering is None:
             return
@@ -446,12 +438,8 @@ class Host:
                 self._on_identity(peering)
 
 
-def _nobody(connection: MuxedConnection) -> None:
-    """Take a connection that nobody waits for."""
-
-
 def _why(error: OSError | GossipLogError) -> str:
-    """What to tell of an error; trio's of a failed connection names only the address, and its cause the reason."""
+    """Return an error's reason. trio's error about a failed connection names only the address; its cause has the reason."""
     cause: BaseException | None = error.__cause__
     if isinstance(cause, ExceptionGroup):
         cause = cause.exceptions[0]

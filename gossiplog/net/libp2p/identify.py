@@ -1,6 +1,6 @@
-"""Identify, its push, and ping: what a peer says of itself on a new connection and later, and how long a round trip takes.
+"""Identify, its push, and ping: what a peer says about itself on a new connection and later, and how long a round trip takes.
 
-The reference asks for both at ids of its own; everybody else at the standard ones. Source: libp2p specifications, "identify", "ping".
+The reference uses protocol ids of its own, all others the standard ones. Source: libp2p specifications, "identify", "ping".
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _AGENT = f"gossiplog-python/{VERSION}"
 _PROTOCOL_VERSION = "canvas/0.1.0"
 _MESSAGE_BYTES_MAX = 16 * 1024
 _MESSAGES_MAX = 10
-"""That one peer's identity may be spread over, as go-libp2p has it, which sends its record by itself beyond 2 KiB."""
+"""How many messages one identity may take, as in go-libp2p, which sends its record separately beyond 2 KiB."""
 _END_S = 1.0
-"""How long the end of the stream is waited for after the first message."""
+"""How long we wait for the end of the stream after the first message."""
 _PART_BYTES_MAX = 4_000
-"""What we say in one message: rust-libp2p reads no more than the first, of at most 4,096 bytes."""
+"""The longest message that we send: rust-libp2p reads only the first, of at most 4,096 bytes."""
 _PARTS_MAX = 9
-"""Messages in which we say it: go-libp2p reads ten, the end of the stream counted as one."""
+"""How many messages we send: go-libp2p reads ten, counting the end of the stream as one."""
 _PROTOCOLS_MAX = 1_024
-"""That one peer serves, as go-libp2p has it."""
+"""How many protocols of a peer are kept, as in go-libp2p."""
 _PROTOCOL_CHARS_MAX = 256
 _PING_BYTES = 32
 _ANSWER_S = 5.0
@@ -54,12 +54,12 @@ _IDENTIFY = Schema(
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a peer said of itself.
+    """What a peer said about itself.
 
     Attributes:
-        addresses: Where it listens, as far as we can dial; in its signed record's words if it sent one.
+        addresses: The addresses where it listens and that we can dial; from its signed record, if it sent one.
         record: The signed record, checked; None if there was none or it was bad.
-        agent: Its software, at most 128 characters; for people.
+        agent: Its software, at most 128 characters, to be shown.
     """
 
     protocols: frozenset[str]
@@ -69,16 +69,16 @@ class Identity:
 
 
 UNKNOWN = Identity(frozenset(), (), None, "")
-"""What is known of a peer that has not said anything."""
+"""The identity of a peer that has not said anything."""
 
 
 def identify_message(
     key: PeerKey, protocols: Sequence[str], addresses: Sequence[Address], record: bytes, observed: Address | None
 ) -> bytes:
-    """Return what we say of ourselves to a peer, framed: in several messages if it is much, and no more of it than others read.
+    """Return our identity for a peer, framed: in several messages if it is long, but no more than other implementations read.
 
     Args:
-        observed: Where the peer's connection comes from, as we see it; None if that is not known.
+        observed: The address from which we see the peer's connection come; None if that is unknown.
     """
     own = {
         "publicKey": key.public,
@@ -103,7 +103,7 @@ def identify_message(
 
 
 async def ask_identity(connection: Connection) -> Identity:
-    """Ask the other side for its identity, addresses and protocols. The caller sets a deadline.
+    """Ask a peer for its identity. The caller sets a deadline.
 
     Raises:
         RemoteProtocolError: The answer is malformed, or names another peer.
@@ -114,10 +114,10 @@ async def ask_identity(connection: Connection) -> Identity:
 
 
 async def read_identity(stream: Stream, peer: PeerId, before: Identity = UNKNOWN) -> Identity:
-    """Read what a peer says of itself, to the end of the stream. The caller sets a deadline.
+    """Read a peer's identity, to the end of the stream. The caller sets a deadline.
 
     Args:
-        before: The peer's last introduction; its fields hold where the new one has none.
+        before: Fields that the new identity lacks are taken from this one, the peer's last.
 
     Raises:
         RemoteProtocolError: The answer is malformed, or names another peer.
@@ -130,7 +130,7 @@ async def read_identity(stream: Stream, peer: PeerId, before: Identity = UNKNOWN
 
 
 async def _read_messages(stream: Stream) -> dict[str, Any]:
-    """Read all messages and merge them as protobuf does: what is repeated adds up, of the rest the last holds."""
+    """Read all messages and merge them as protobuf does: repeated fields add up, for others the last value counts."""
     frames = FrameDecoder(_MESSAGE_BYTES_MAX)
     merged: dict[str, Any] = {}
     messages = 0
@@ -170,7 +170,7 @@ def _to_identity(values: dict[str, Any], peer: PeerId, before: Identity) -> Iden
 
 
 async def answer_ping(connection: Connection, stream: Stream) -> None:
-    """Send back what comes, 32 bytes at a time, until the other side closes."""
+    """Send back each 32 bytes that come, until the other side closes."""
     waiting = bytearray()
     while data := await stream.receive_some():
         waiting += data
@@ -182,11 +182,11 @@ async def answer_ping(connection: Connection, stream: Stream) -> None:
 
 
 async def measure_ping(connection: Connection) -> float:
-    """Return the seconds of one round trip on a stream that is open by then.
+    """Return the seconds of one round trip, without the opening of its stream.
 
     Raises:
-        RemoteProtocolError: The answer was another.
-        TooSlowError: None came within 5 s.
+        RemoteProtocolError: The answer is not what was sent.
+        TooSlowError: No answer came within 5 s.
         GossipLogError: As `Connection.open_stream` raises.
     """
     with trio.fail_after(_ANSWER_S):

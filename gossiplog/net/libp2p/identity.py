@@ -1,4 +1,4 @@
-"""Who a peer is: its public key, the peer id that everybody derives from it, and our own key on disk.
+"""The identity of a peer: its public key, the peer id derived from it, and our own key on disk.
 
     message PublicKey { KeyType Type = 1; bytes Data = 2; }     RSA = 0, Ed25519 = 1, secp256k1 = 2, ECDSA = 3
 
@@ -28,9 +28,9 @@ from ...errors import DecodeError, KeyFileError
 from ...pubsub.types import PeerId, peer_id_text
 
 _PUBLIC_KEY_BYTES_MAX = 2048
-"""Of a public key in protobuf; RSA keys of 8,192 bits have 1,100 bytes."""
+"""The longest public key in protobuf; an RSA key of 8,192 bits has 1,100 bytes."""
 _RSA_BITS = range(2048, 8192 + 1)
-"""As go and rust take them."""
+"""The sizes that go-libp2p and rust-libp2p accept."""
 _INLINE_BYTES_MAX = 42
 _IDENTITY, _SHA_256 = b"\x00", b"\x12"
 """Codes of multihashes."""
@@ -40,7 +40,7 @@ _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 _MESSAGE = Schema("PublicKey", Field(1, "type", Kind.UINT32, optional=True), Field(2, "data", Kind.BYTES, optional=True))
 
 _Verify: TypeAlias = Callable[[bytes, bytes], None]
-"""Takes a signature and what was signed; raises `InvalidSignature`."""
+"""Takes a signature and the signed data; raises `InvalidSignature`."""
 
 
 class PublicKey:
@@ -60,7 +60,7 @@ class PublicKey:
         self._verify = verify
 
     def is_signature(self, signature: bytes, data: bytes) -> bool:
-        """Whether the owner of the key signed this data. The signature is raw with Ed25519, PKCS #1 v1.5 with RSA, else DER."""
+        """Whether the owner of the key signed this data. An Ed25519 signature is raw, an RSA one PKCS #1 v1.5, any other DER."""
         try:
             self._verify(signature, data)
         except InvalidSignature:
@@ -77,7 +77,7 @@ class PeerKey:
     Attributes:
         id: The peer id, in base58.
         public: The public key in protobuf, 36 bytes, as peers exchange it.
-        static: The X25519 key of this process, which the handshakes of noise are made with.
+        static: The X25519 key of this process for noise handshakes.
     """
 
     __slots__ = ("_signer", "id", "public", "static")
@@ -95,17 +95,17 @@ class PeerKey:
 
     @classmethod
     def load_or_create(cls, path: Path) -> PeerKey:
-        """Read the key's file (PEM, PKCS #8); where there is none, make a key and write it, mode 0600.
+        """Read the key's file (PEM, PKCS #8). If there is none, make a key and write it with mode 0600.
 
         Raises:
-            KeyFileError: The file is readable by others or holds no Ed25519 key, or it cannot be read or written.
+            KeyFileError: The file is readable by others, holds no Ed25519 key, or cannot be read or written.
         """
         if not path.exists():
             signer = Ed25519Signer.generate()
             try:
                 signer.save(path)
             except KeyFileError:
-                # Another process may have made it meanwhile.
+                # Another process may have made the file meanwhile.
                 if not path.exists():
                     raise
             else:
@@ -127,7 +127,7 @@ def read_public_key(message: bytes) -> PublicKey:
     """Read a public key in protobuf: Ed25519, secp256k1, ECDSA (P-256, P-384 or P-521) or RSA (2,048 to 8,192 bits).
 
     Raises:
-        DecodeError: It is something else.
+        DecodeError: It is none of these.
     """
     if len(message) > _PUBLIC_KEY_BYTES_MAX:
         raise DecodeError(f"a public key of {len(message)} bytes, at most {_PUBLIC_KEY_BYTES_MAX} are allowed")
@@ -159,7 +159,7 @@ def _read_ed25519(data: bytes) -> PublicKey:
 
 def _read_secp256k1(data: bytes) -> PublicKey:
     key = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256K1(), data)
-    # The id is that of the compressed form, whichever form was sent.
+    # The peer id is derived from the compressed form, even if the other was sent.
     return PublicKey(_SECP256K1, key.public_bytes(Encoding.X962, PublicFormat.CompressedPoint), _verify_ecdsa(key))
 
 

@@ -1,11 +1,11 @@
-"""Noise: the handshake that proves who the other side is, and the encryption of everything after it.
+"""Noise: the handshake that proves the peer's identity, and the encryption of everything after it.
 
     initiator                                   responder
     e                                    →
                                          ←      e, ee, s, es  +  public key, its signature of s, muxers
     s, se  +  the same of the initiator  →
 
-The keys of the handshake are in `noise_handshake`; here are the payloads that libp2p puts into it, and the stream.
+`noise_handshake` has the cryptography of the handshake; this file has the payloads that libp2p puts into it, and the encrypted stream.
 
 Source: libp2p specifications, "noise" and "Early muxer negotiation".
 """
@@ -26,7 +26,7 @@ _PREFIX_BYTES = 2
 _CIPHERTEXT_BYTES_MAX = 65_535
 _PLAINTEXT_BYTES_MAX = _CIPHERTEXT_BYTES_MAX - TAG_BYTES
 _HANDSHAKE_BYTES_MAX = 4096
-"""Of a message of the handshake; a payload with an RSA key of 8,192 bits has about 2,200 bytes."""
+"""The longest message of the handshake; a payload with an RSA key of 8,192 bits has about 2,200 bytes."""
 _MUXERS_MAX = 16
 _SIGNED_PREFIX = b"noise-libp2p-static-key:"
 """A peer signs this and its static key."""
@@ -41,11 +41,11 @@ _PAYLOAD = Schema(
 
 
 class NoiseStream:
-    """An encrypted byte stream with a peer whose key is proved. A cancelled call leaves it unusable (see `ByteStream`).
+    """An encrypted byte stream with a peer that has proved its key. A cancelled call leaves it unusable (see `ByteStream`).
 
     Attributes:
-        muxers: The muxers that the other side offered within the handshake, the preferred one first.
-        beginning: What was received before, and is received again first.
+        muxers: The muxers that the peer offered within the handshake, the preferred one first.
+        beginning: Bytes that were read before, and that `receive_some` returns first.
     """
 
     __slots__ = ("_cutter", "_open", "_opened", "_seal", "_sealed", "_stream", "_unsent", "beginning", "muxers", "peer")
@@ -72,7 +72,7 @@ class NoiseStream:
         sealed = self._seal_all(data)
         if isinstance(self._stream, TcpStream):
             return self._stream.send_now(sealed)
-        # A message that was sealed has its number, and has to go out.
+        # A sealed message has used up its number, so it must be sent.
         self._unsent = sealed
         return False
 
@@ -87,10 +87,10 @@ class NoiseStream:
         return len(sealed).to_bytes(_PREFIX_BYTES, "big") + sealed
 
     async def receive_some(self) -> bytes:
-        """Receive one message, or all that are here; `b""` at the end.
+        """Receive the bytes of the messages that have arrived, of one at least; `b""` at the end.
 
         Raises:
-            ClosedError: The stream is broken: also if a message was forged or cut short.
+            ClosedError: The stream is broken, or a message was forged or cut short.
         """
         plain, self.beginning = self.beginning, b""
         while not plain:
@@ -120,14 +120,14 @@ class NoiseStream:
 async def secure(
     stream: ByteStream, key: PeerKey, muxers: tuple[str, ...], *, is_initiator: bool, peer: PeerId | None = None, begun: bytes = b""
 ) -> NoiseStream:
-    """Shake hands over a fresh stream. The caller sets a deadline, and closes the stream if this raises or is cancelled.
+    """Do the handshake on a fresh stream. The caller sets a deadline, and closes the stream if this raises or is cancelled.
 
     Args:
-        peer: Whom we dialled; None: anybody.
-        begun: What was received of the handshake already.
+        peer: The peer that has to answer; None accepts any.
+        begun: Bytes of the handshake that were received before.
 
     Raises:
-        RemoteProtocolError: The other side broke the protocol, proved nothing, or is somebody else.
+        RemoteProtocolError: The peer broke the protocol, did not prove its key, or is not the one that was dialled.
         ClosedError: The stream ended.
     """
     handshake = NoiseHandshake(key.static, is_initiator=is_initiator)
@@ -147,7 +147,7 @@ async def secure(
 
 
 class _Reader:
-    """Cuts what a stream brings into messages after a length of two bytes."""
+    """Cuts the bytes of a stream into messages, each of which follows its length in two bytes."""
 
     __slots__ = ("_buffer", "stream")
 
@@ -156,7 +156,7 @@ class _Reader:
         self._buffer = bytearray(begun)
 
     def whole_message(self) -> bytes | None:
-        """Take the next message if all of it is here."""
+        """Take the next message if it has arrived completely; else return None."""
         buffer = self._buffer
         if len(buffer) < _PREFIX_BYTES:
             return None
@@ -182,20 +182,16 @@ class _Reader:
         return message
 
     def is_whole(self, data: bytes) -> bool:
-        """Whether what arrived is one message and nothing else. Nearly always: what is sent at once is read at once."""
+        """Whether the bytes that arrived are exactly one message, as they nearly always are."""
         return not self._buffer and len(data) - _PREFIX_BYTES == int.from_bytes(data[:_PREFIX_BYTES], "big")
 
     def cut(self, data: bytes) -> list[bytes]:
-        """Take what arrived, and return the messages that are whole now."""
+        """Take bytes that arrived, and return the messages that are complete now."""
         self._buffer += data
         return list(iter(self.whole_message, None))
 
     def check_end(self) -> None:
-        """Check that the stream did not end within a message.
-
-        Raises:
-            ClosedError: The stream ended within a message.
-        """
+        """Raise ClosedError if the stream ended within a message."""
         if self._buffer:
             raise ClosedError("the stream ended within a message of noise")
 
@@ -214,13 +210,12 @@ async def _receive(reader: _Reader) -> bytes:
 
 
 def _payload_of(key: PeerKey, muxers: tuple[str, ...]) -> bytes:
-    """Return what we say of ourselves within the handshake."""
     signature = key.sign(_SIGNED_PREFIX + key.static.public_key().public_bytes_raw())
     return _PAYLOAD.encode({"identity_key": key.public, "identity_sig": signature, "extensions": {"stream_muxers": list(muxers)}})
 
 
 def _prove(handshake: NoiseHandshake, data: bytes) -> tuple[PeerId, tuple[str, ...]]:
-    """Check what the other side says of itself; return who it is and its muxers."""
+    """Check the peer's payload; return the peer and its muxers."""
     try:
         payload = _PAYLOAD.decode(data)
         public_key = read_public_key(payload["identity_key"])

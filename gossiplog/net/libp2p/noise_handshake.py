@@ -1,15 +1,15 @@
-"""The handshake `Noise_XX_25519_ChaChaPoly_SHA256`, without I/O: three messages, after which both know the other's static key.
+"""The handshake `Noise_XX_25519_ChaChaPoly_SHA256`, without I/O: three messages, after which each side knows the other's static key.
 
     initiator                      responder
     e                       →
                             ←      e, ee, s, es  +  payload
     s, se  +  payload       →
 
-Theory of operation: `_key` and `_chain` are derived anew from each Diffie-Hellman result (`ee`, `es`, `se`); `hash` covers every byte that
-went over. Once there is a key, static keys and payloads are sealed, with `hash` as associated data: a side that saw other bytes cannot
-open them. Each side calls `write` and `read` in turn, the initiator begins, and `split` follows the third message.
+Theory of operation: each Diffie-Hellman result (`ee`, `es`, `se`) gives a new `_key` and `_chain`. `hash` covers every byte that was
+exchanged. Once there is a key, static keys and payloads are sealed with `hash` as associated data, so a side that saw other bytes cannot
+open them. The sides call `write` and `read` in turn, beginning with the initiator's `write`. `split` follows the third message.
 
-Invariants: `_turn` is the number of the next message, 0 to 3. A handshake that raised is over, and is not used again.
+Invariants: `_turn` is the number of the next message, 0 to 3. A handshake that raised is over and must not be used again.
 
 Source: the Noise Protocol Framework, revision 34, sections 5 and 7.5. libp2p leaves the prologue empty.
 """
@@ -29,7 +29,7 @@ from ...errors import RemoteProtocolError
 KEY_BYTES = 32
 TAG_BYTES = 16
 NONCE = struct.Struct("<4xQ")
-"""Of ChaCha20-Poly1305 in noise: 12 bytes, the message's number in the last 8."""
+"""A nonce of ChaCha20-Poly1305 in noise: 12 bytes, with the message's number in the last 8, little endian."""
 
 _NAME = b"Noise_XX_25519_ChaChaPoly_SHA256"
 _TOKENS = (("e",), ("e", "ee", "s", "es"), ("s", "se"))
@@ -39,12 +39,12 @@ class NoiseHandshake:
     """One side of a handshake.
 
     Args:
-        prologue: What both must know, sent by neither.
-        ephemeral: Our ephemeral key, for the published vectors; by default a new one, as it has to be.
+        prologue: Bytes that both sides must know and that are not sent.
+        ephemeral: Our ephemeral key, for the published test vectors; in use always the default, a new one.
 
     Attributes:
-        hash: 32 bytes that stand for everything sent so far; equal on both sides after the third message.
-        remote_static: The other side's static public key, 32 bytes; empty until it was read.
+        hash: 32 bytes that stand for everything exchanged so far; equal on both sides after the third message.
+        remote_static: The peer's static public key, 32 bytes; empty until it was read.
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class NoiseHandshake:
         # The cipher's key, None before the first Diffie-Hellman result, and the number of its next message.
         self._key: ChaCha20Poly1305 | None = None
         self._number = 0
-        # What the next keys are derived from. The name has 32 bytes, so it is its own hash.
+        # The next keys are derived from `_chain`. The name has 32 bytes, so it is its own hash.
         self._chain = self.hash = _NAME
         self._mix_hash(prologue)
 
     @property
     def is_done(self) -> bool:
-        """All three messages went over."""
+        """Whether all three messages were exchanged."""
         return self._turn == len(_TOKENS)
 
     def write(self, payload: bytes) -> bytes:
-        """Return our next message, with this payload: in clear in the first message, else sealed.
+        """Return our next message, with this payload: unencrypted in the first message, else sealed.
 
         Raises:
-            RemoteProtocolError: The other side's ephemeral key is one with which there is no secret.
+            RemoteProtocolError: The peer's ephemeral key gives no secret.
         """
         assert self._is_ours
         message = b""
@@ -87,10 +87,10 @@ class NoiseHandshake:
         return message + self._seal(payload)
 
     def read(self, message: bytes) -> bytes:
-        """Take the other side's next message; return its payload.
+        """Take the peer's next message; return its payload.
 
         Raises:
-            RemoteProtocolError: It is cut short or was changed, or its key is one with which there is no secret.
+            RemoteProtocolError: The message is cut short or was changed, or its key gives no secret.
         """
         assert not self._is_ours
         for token in self._next_tokens():
@@ -105,7 +105,7 @@ class NoiseHandshake:
         return self._open(message)
 
     def split(self) -> tuple[ChaCha20Poly1305, ChaCha20Poly1305]:
-        """Return the ciphers of all messages that follow, ours first. Each counts its messages from 0."""
+        """Return the ciphers of all further messages, ours first. Each numbers its messages from 0."""
         assert self.is_done
         first, second = (ChaCha20Poly1305(key) for key in _derive(self._chain, b""))
         return (first, second) if self._is_initiator else (second, first)

@@ -1,4 +1,4 @@
-"""Signed peer records: the addresses of a peer in its own words, which others may hand on.
+"""Signed peer records: the addresses of a peer, signed by the peer, which others may hand on.
 
 Source: libp2p specifications, RFC 0002 "Signed envelopes" and RFC 0003 "Address records".
 """
@@ -43,10 +43,10 @@ _RECORD = Schema(
 
 @dataclass(frozen=True, slots=True)
 class AddressRecord:
-    """What a peer said of itself.
+    """The content of a peer's record.
 
     Attributes:
-        seq: Of two records the one with the higher number counts.
+        seq: Of two records of a peer, the one with the higher number counts.
     """
 
     peer: PeerId
@@ -55,7 +55,7 @@ class AddressRecord:
 
 
 def seal_record(key: PeerKey, addresses: Sequence[Address], seq: int) -> bytes:
-    """Return a signed envelope with our addresses. The specification wants `seq` to grow, as Unix time in milliseconds does."""
+    """Return a signed envelope with our addresses. `seq` has to grow from record to record; Unix time in milliseconds does."""
     payload = _RECORD.encode(
         {
             "peer_id": peer_id_bytes(key.id),
@@ -71,7 +71,7 @@ def open_record(data: bytes) -> AddressRecord:
     """Check a signed envelope and read the record in it.
 
     Raises:
-        DecodeError: It is longer than 8 KiB or malformed, or the signature is not that of the peer it speaks of.
+        DecodeError: It is longer than 8 KiB or malformed, or not signed by the peer that it is about.
     """
     if len(data) > RECORD_BYTES_MAX:
         raise DecodeError(f"a peer record of {len(data)} bytes, at most {RECORD_BYTES_MAX} are allowed")
@@ -89,7 +89,7 @@ def open_record(data: bytes) -> AddressRecord:
 
 
 def read_addresses(multiaddrs: Iterable[bytes], peer: PeerId) -> tuple[Address, ...]:
-    """Read the addresses that we can dial, at most 16 of the first 32 that may be any; others, of any transport or none, are skipped."""
+    """Return the addresses that we can dial, at most 16. Only the first 32 that look like TCP are read; all others are skipped."""
     addresses: dict[Address, None] = {}
     for data in islice(filter(_may_be_tcp, multiaddrs), _READ_MAX):
         try:
@@ -104,7 +104,7 @@ def read_addresses(multiaddrs: Iterable[bytes], peer: PeerId) -> tuple[Address, 
 
 
 def _may_be_tcp(data: bytes) -> bool:
-    """Whether bytes begin as a TCP address does. Reading one takes 13 to 65 µs, and one message can bring thousands."""
+    """Whether bytes begin like a TCP address. Reading one takes 13 to 65 µs, and one message can bring thousands."""
     if data[:1] == _IP4:
         return data[5:6] == _TCP
     return data[17:18] == _TCP if data[:1] == _IP6 else data[:1] in _DNS

@@ -20,16 +20,16 @@ _FAMILIES = {"dns4": socket.AF_INET, "dns6": socket.AF_INET6}
 
 
 async def bind(address: Address) -> list[trio.SocketListener]:
-    """Listen on one address. A name may stand for several, which are all listened on.
+    """Listen on one address, or on all addresses that a name stands for.
 
     Raises:
-        OSError: The address is in use, or none of this machine's, or the name is not known.
+        OSError: The address is in use or none of this machine's, or the name is unknown.
     """
     return list(await trio.open_tcp_listeners(address.port, host=await _resolve(address), backlog=_BACKLOG))
 
 
 def local_addresses(address: Address) -> list[Address]:
-    """Return what an address stands for: itself, or with `0.0.0.0` and `::` the machine's addresses of that family."""
+    """Return the addresses that an address stands for: itself, or for `0.0.0.0` and `::` the machine's addresses of that family."""
     if not address.is_unspecified:
         return [address]
     is_4, loopback = (True, "127.0.0.1") if address.family == "ip4" else (False, "::1")
@@ -43,11 +43,11 @@ async def dial(address: Address, tls: ssl.SSLContext | None, source: str | None 
     """Connect to one address; the caller sets a deadline.
 
     Args:
-        tls: Checks the server's certificate, if the address is one with TLS; by default as the system does.
+        tls: Checks the server's certificate, if the address has TLS; by default as the system does.
         source: Which of this machine's addresses to dial from; by default the system chooses.
 
     Raises:
-        OSError: Nobody listens there, or the name is not known, or TLS failed.
+        OSError: Nobody listens there, the name is unknown, or TLS failed.
     """
     if address.is_tls:
         return await dial_tcp(address.host, address.port, tls or ssl.create_default_context(), source)
@@ -55,7 +55,7 @@ async def dial(address: Address, tls: ssl.SSLContext | None, source: str | None 
 
 
 async def open_websocket(stream: TcpStream, address: Address) -> ByteStream:
-    """Ask for a WebSocket if the address is one of a WebSocket. Raises as `connect_websocket`."""
+    """Open a WebSocket on a stream if its address says so. Raises as `connect_websocket`."""
     if not address.is_websocket:
         return stream
     host = f"[{address.host}]" if address.family == "ip6" else address.host
@@ -63,7 +63,7 @@ async def open_websocket(stream: TcpStream, address: Address) -> ByteStream:
 
 
 def socket_below(stream: TcpStream) -> trio.SocketStream:
-    """Return the socket that a stream goes through, below TLS if there is any."""
+    """Return the socket of a stream, which may have TLS on top."""
     return stream.stream.transport_stream if isinstance(stream.stream, trio.SSLStream) else stream.stream
 
 
@@ -71,7 +71,7 @@ def remote_address(stream: trio.SocketStream) -> Address:
     """Return where a connection comes from or goes to.
 
     Raises:
-        OSError: It is closed already.
+        OSError: It is closed.
     """
     host, port = stream.socket.getpeername()[:2]
     host = str(host).partition("%")[0]
@@ -79,7 +79,7 @@ def remote_address(stream: trio.SocketStream) -> Address:
 
 
 async def _resolve(address: Address) -> str:
-    """Look up a name that stands for addresses of one family alone; others are left to the caller that connects."""
+    """Look up a name of one address family (`dns4`, `dns6`); return any other host as it is."""
     family = _FAMILIES.get(address.family)
     if family is None:
         return address.host

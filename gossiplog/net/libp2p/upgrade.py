@@ -1,4 +1,4 @@
-"""From a fresh connection to one that a muxer can be put on: multistream-select, noise, and the agreement on yamux within it.
+"""The handshakes of a fresh connection, after which a muxer can use it: multistream-select, noise, and the agreement on yamux within noise.
 
 Source: libp2p specifications, "Connection establishment" and "Early muxer negotiation".
 """
@@ -19,16 +19,16 @@ _MUXERS = (YAMUX,)
 _SECURITY = (NOISE,)
 _HEAD_BYTES_MAX = 16 * 1024
 _MULTISTREAM_FIRST = 0x13
-"""The first byte of multistream-select: the length of its first line. A request for a WebSocket begins with a letter."""
+"""The first byte of multistream-select, the length of its first line. An HTTP request begins with a letter instead."""
 
 
 async def upgrade_inbound(stream: ByteStream, key: PeerKey) -> NoiseStream:
-    """Serve the handshakes of a stream that was dialled to us, raw or with a WebSocket, which its first byte tells.
+    """Do the handshakes of an inbound stream. Its first byte tells whether it begins with a WebSocket.
 
     The caller sets a deadline, and closes the stream if this raises or is cancelled.
 
     Raises:
-        RemoteProtocolError: The other side broke a protocol, or does not speak noise or yamux.
+        RemoteProtocolError: The peer broke a protocol, or does not speak noise or yamux.
         ClosedError: The stream ended.
     """
     begun = await _receive(stream)
@@ -43,10 +43,10 @@ async def upgrade_inbound(stream: ByteStream, key: PeerKey) -> NoiseStream:
 
 
 async def upgrade_outbound(stream: ByteStream, key: PeerKey, peer: PeerId | None) -> NoiseStream:
-    """As `upgrade_inbound`, for a stream that we dialled, after its WebSocket if it has one.
+    """Do the handshakes of a stream that we dialled, after that of a WebSocket if it has one. See `upgrade_inbound`.
 
     Args:
-        peer: Who has to answer; None: anybody.
+        peer: The peer that has to answer; None accepts any.
     """
     try:
         rest = await _propose(stream, _SECURITY)
@@ -63,7 +63,7 @@ async def upgrade_outbound(stream: ByteStream, key: PeerKey, peer: PeerId | None
 
 
 def _is_early(secured: NoiseStream) -> bool:
-    """Whether the muxer was agreed upon within noise; if the other side offered none there, multistream-select has to follow."""
+    """Whether the muxer was agreed on within noise. If the peer offered none there, multistream-select has to follow."""
     if secured.muxers and YAMUX not in secured.muxers:
         raise RemoteProtocolError(f"no muxer in common: it offers {', '.join(secured.muxers)[:80]}", peer=secured.peer)
     return bool(secured.muxers)
@@ -76,7 +76,7 @@ async def _propose(stream: ByteStream, protocols: tuple[str, ...]) -> bytes:
 
 
 async def _agree(stream: ByteStream, negotiation: Offer | Proposal, begun: bytes = b"") -> bytes:
-    """Negotiate to the end, where `begun` has been received already; return what was received beyond."""
+    """Negotiate to the end; return the bytes received after that. `begun` was received before."""
     while True:
         if answer := negotiation.receive(begun):
             await stream.send_all(answer)

@@ -85,7 +85,7 @@ async def open_muxed(
         handlers: Serve the streams that the peer opens, by protocol; looked up for each stream.
         flushes: Run by the caller; writes what can be sent without waiting. By default the connection's own task writes everything.
     """
-    connection = MuxedConnection(byte_stream, is_client=is_client, peer=peer, address=address, handlers=handlers or {}, flushes=flushes)
+    connection = MuxedConnection(byte_stream, is_client, peer, address, handlers or {}, flushes)
     async with open_service_nursery() as nursery:
         nursery.start_soon(connection.serve)
         try:
@@ -106,7 +106,6 @@ class MuxedConnection:
     def __init__(
         self,
         byte_stream: ByteStream,
-        *,
         is_client: bool,
         peer: PeerId,
         address: str | None,
