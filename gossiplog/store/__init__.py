@@ -1,4 +1,4 @@
-"""Where a log lives: one protocol, with stores in memory, in a SQLite file and on a PostgreSQL server behind it."""
+"""Where a log is stored: in memory, in a SQLite file or on a PostgreSQL server, behind one protocol."""
 
 from .base import NOTE_BYTES_MAX, Durability, Reader, Store, TalkingStore, Transaction
 from .open import check_writable, open_store, pending_migrations

@@ -1,7 +1,7 @@
-"""What a log asks of its store: run plans on a snapshot, run a plan as one transaction, and answer every request of theirs.
+"""The interface between a log and its store, which runs plans on a snapshot or as one transaction and answers their requests.
 
-A new backend is a class as `Store`, with an answer to each request of `log.requests`, `log.fsck_requests` and `tree.node`, whose docstrings
-say what the answer is: to those named Read on a snapshot and in a transaction, to all others in a transaction only.
+A new backend is a class like `Store` that answers each request of `log.requests`, `log.fsck_requests` and `tree.node`; the docstrings
+there define the answers. Requests named Read are answered on a snapshot and in a transaction, all others in a transaction only.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ T = TypeVar("T")
 
 
 class Durability(Enum):
-    """What an acknowledged append survives. Every level survives the end of the process, kill -9 included.
+    """What an acknowledged append survives, beside the end of the process, which it survives at every level, kill -9 included.
 
     Source: docs/spec/storage.md; the names are those of SQLite's `synchronous`.
     """
 
     FULL = "full"
-    """The loss of power: each commit is on the disk before it is acknowledged. The default."""
+    """A loss of power: each commit is on the disk before it is acknowledged. The default."""
     NORMAL = "normal"
-    """A loss of power may take the last commits with it; the file stays whole."""
+    """A loss of power may lose the last commits; the file stays whole."""
     OFF = "off"
     """A loss of power may damage the file."""
 
@@ -41,21 +41,21 @@ class Reader(Protocol):
     """A fixed state of the log, from which any number of plans can be answered."""
 
     async def run(self, plan: Plan[T]) -> T:
-        """Run a plan that only reads. A cancelled call ends after the plan, whose result is dropped."""
+        """Run a plan that only reads. A cancelled call ends after the plan, and its result is dropped."""
         ...
 
     async def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Execute a statement that only reads, on the application's tables as they are in this state, and return its rows.
+        """Execute a statement that only reads, on the application's tables in this state, and return its rows.
 
         Raises:
-            LocalProtocolError: It does more than read.
+            LocalProtocolError: The statement does more than read.
             StatementError: The database refused it.
         """
         ...
 
 
 class Transaction(Protocol):
-    """One transaction that is open. Everything done through it is committed as a whole, or rolled back."""
+    """An open transaction. Everything done through it is committed as a whole or rolled back."""
 
     async def run(self, plan: Plan[T]) -> T:
         """Run a plan on the state within the transaction."""
@@ -65,7 +65,7 @@ class Transaction(Protocol):
         """Execute one statement on the application's own tables and return all of its rows.
 
         Args:
-            statement: In the database's own dialect, parameters written `$1`, `$2` and so on; on SQLite `?` will do as well.
+            statement: In the database's own dialect, with parameters written `$1`, `$2` and so on, or `?` on SQLite.
 
         Raises:
             LocalProtocolError: The statement begins or ends a transaction, or changes a table of the log.
@@ -75,14 +75,11 @@ class Transaction(Protocol):
         ...
 
     async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Execute one statement for each row of parameters, in one hop.
-
-        Raises as `execute`.
-        """
+        """Execute one statement for each row of parameters, in one hop. Raises as `execute`."""
         ...
 
     async def begin_attempt(self) -> None:
-        """Mark the state that `undo_attempt` goes back to. Attempts do not nest."""
+        """Mark the state to which `undo_attempt` returns. Attempts do not nest."""
         ...
 
     async def undo_attempt(self) -> None:
@@ -122,14 +119,14 @@ class Store(Protocol):
         """Hold one snapshot for many plans. Keep it short: a SQLite file cannot be checkpointed past it.
 
         Args:
-            may_expire: Whether the store may take it back when that has cost too much space: then `run` raises SnapshotExpired.
+            may_expire: Whether the store may revoke it when it has cost too much space; then `run` raises SnapshotExpired.
         """
         ...
 
     async def write(self, plan: Plan[T]) -> T:
         """Run a plan as one transaction: committed when it returns, rolled back when it raises.
 
-        A cancelled call is cancelled after the commit or the rollback, so that nothing is ever half done.
+        A cancelled call ends after the commit or the rollback, so nothing is ever half done.
 
         Raises:
             StoreError: The store could not commit; nothing changed.
@@ -137,13 +134,13 @@ class Store(Protocol):
         ...
 
     def begin_write(self, plan: Plan[T], then: Callable[[Outcome[T]], None]) -> bool:
-        """Begin what `write` does in a step that must not wait, and have its outcome handed to a function, in the event loop, later.
+        """Begin a `write` without waiting. Its outcome goes to a function later, in the event loop.
 
         Args:
-            then: Called in none of the caller's tasks; it must neither wait nor raise.
+            then: Called outside the caller's tasks; it must neither wait nor raise.
 
         Returns:
-            False, and nothing is begun, where another transaction is open, or only `write` can do it.
+            False if nothing was begun, because another transaction is open or only `write` can do it.
         """
         ...
 
@@ -152,33 +149,33 @@ class Store(Protocol):
         ...
 
     def rehearsal(self) -> AbstractAsyncContextManager[Store]:
-        """Have a store to try a transaction on that is rolled back; a store that is open read-only, too.
+        """Have a store on which to try a transaction and roll it back, also of a file that is open read-only.
 
         The log is not written to: a file is copied to `TMPDIR`.
 
         Raises:
-            ReadOnlyLog: It is open read-only, and cannot be copied.
+            ReadOnlyLog: The store is open read-only and cannot be copied.
             StorageFull: There is no room for a copy.
         """
         ...
 
     async def size_bytes(self) -> int:
-        """Return what the log takes on disk (in memory: the sum of all values)."""
+        """Return how many bytes the log takes on disk; in memory, the sum of all values."""
         ...
 
 
 NOTE_BYTES_MAX = 5_800
-"""With its sender's name, and in base64, it fits the 8,000 bytes of a notification of PostgreSQL."""
+"""In base64 and with its sender's token, a note of this size fits the 8,000 bytes of a PostgreSQL notification."""
 
 
 @runtime_checkable
 class TalkingStore(Protocol):
-    """A store whose other processes can be told something that is stored nowhere."""
+    """A store through which processes can send each other notes that are stored nowhere."""
 
     def talk(self, hear: Callable[[bytes | None], None]) -> Callable[[bytes], None]:
-        """Have notes of other processes handed to a function, in the event loop; return what sends them one.
+        """Have other processes' notes handed to a function, in the event loop; return a function that sends one.
 
-        A note has `NOTE_BYTES_MAX` bytes at most. Any of them may be lost; those that arrive are in order. Where some may have been missed,
-        and at the beginning, the function is handed None.
+        A note has at most `NOTE_BYTES_MAX` bytes. Any note may be lost; those that arrive are in order. At the beginning, and whenever
+        notes may have been missed, the function gets None.
         """
         ...

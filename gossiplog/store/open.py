@@ -13,7 +13,7 @@ from .base import Durability, Store
 from .postgres.url import PostgresUrl, is_postgres_url
 
 _SHOWN_CHARS = 256
-"""Of a path that is too long."""
+"""How much of a path that is too long is quoted."""
 
 
 @asynccontextmanager
@@ -23,8 +23,8 @@ async def open_store(
     """Open the store that a path or URL names: `:memory:`, a path of a SQLite file, or `postgresql://…?log=NAME`.
 
     Raises:
-        LocalProtocolError: A store in memory was asked for without a topic, no file can have the name, or the URL is of no known kind.
-        StoreError: As the store has it.
+        LocalProtocolError: `:memory:` without a topic, a name that no file can have, or a URL of an unknown kind.
+        StoreError: The store cannot be opened.
     """
     if location == ":memory:":
         from .memory.store import MemoryStore
@@ -34,7 +34,7 @@ async def open_store(
         return
     text = path_text(location)
     if is_postgres_url(text):
-        # Imported here, as below, so that a log in memory needs no database.
+        # Imported here, as below, so that a log in memory needs no database driver.
         from .postgres.shelf import SharingUrl
         from .postgres.store import PostgresStore
 
@@ -54,10 +54,10 @@ async def open_store(
 
 
 def check_writable(location: str) -> None:
-    """Check from outside whether a log can be written to. Of a log in a database nothing can be told.
+    """Check whether a log's file can be written to, without opening it. A log in a database is not checked.
 
     Raises:
-        StoreError: It lies in a file that is not there, is none of ours, or that this user may not write to.
+        StoreError: The file does not exist, is no log, or may not be written to by this user.
     """
     if not is_postgres_url(location):
         from .sqlite.file import check_file

@@ -1,4 +1,4 @@
-"""Where the logs of a shelf lie: in files of a folder, or in schemas of a database.
+"""The places where a shelf keeps its logs: a folder with a file for each, or a database with a schema for each.
 
 Source: docs/rooms.md, "Names of files".
 """
@@ -25,13 +25,13 @@ from .postgres.url import is_postgres_url
 from .sqlite.errors import translate_os
 
 _NAME_CHARS_MAX = 200
-"""Room for `-journal` and the like, where names have at most 255 bytes."""
+"""This leaves room for `-journal` and the like, where names have at most 255 bytes."""
 _SUFFIX = ".db"
 _NAME = re.compile(r"(=[0-9a-f]{64}|(%[0-9a-f]{2}|[a-z0-9])(%[0-9a-f]{2}|[a-z0-9.-])*)\.db")
 
 
 class ShelfPlace(Protocol):
-    """Logs beside each other, each found by its topic. A malformed topic is a `LocalProtocolError`, a place that fails a `StoreError`.
+    """Logs side by side, each found by its topic. A malformed topic raises LocalProtocolError, a place that fails StoreError.
 
     Attributes:
         location: Its path or URL, without secrets.
@@ -40,15 +40,15 @@ class ShelfPlace(Protocol):
     location: str
 
     def log_at(self, topic: str) -> str | os.PathLike[str]:
-        """Return where a topic's log lies, or would."""
+        """Return where a topic's log is, or would be created."""
         ...
 
     def opened(self, durability: Durability) -> AbstractAsyncContextManager[ShelfPlace]:
-        """Make the place if it is missing, and have what logs can share for the length of a block, in which `log_at` returns it along."""
+        """Make the place if it is missing; within the block, logs opened by the `log_at` of its value share connections."""
         ...
 
     async def check(self) -> None:
-        """Check that `opened` would succeed, as far as can be seen without making anything."""
+        """Check that `opened` would succeed, as far as that can be told without making anything."""
         ...
 
     async def topics(self) -> list[str]:
@@ -64,7 +64,7 @@ class ShelfPlace(Protocol):
         ...
 
     async def size_bytes(self) -> int:
-        """Return what all logs take."""
+        """Return how many bytes all logs take."""
         ...
 
 
@@ -113,7 +113,7 @@ class LogFolder:
             raise ReadOnlyLog(f"{there} cannot be written to")
 
     async def topics(self) -> list[str]:
-        """See `ShelfPlace`. Costs one look at the folder; no log is opened but to learn a long name."""
+        """See `ShelfPlace`. Lists the folder once, and opens only logs whose topic is too long for a file name."""
         hashed: list[str] = []
 
         def look() -> list[str]:
@@ -130,7 +130,7 @@ class LogFolder:
                 async with open_store(path, topic=None, create=False, read_only=True, durability=level) as store:
                     topics += [store.topic] * (file_of(store.topic) == name)
             except StoreError:
-                # Opening the log raises that.
+                # Whoever opens the log gets this error.
                 continue
         return sorted(topics)
 
@@ -138,7 +138,7 @@ class LogFolder:
         """See `ShelfPlace`.
 
         Raises:
-            ForeignFile: What is there is no plain file.
+            ForeignFile: Something else than a plain file is there.
         """
         path = Path(self.log_at(topic))
         if not os.path.lexists(path):
@@ -153,7 +153,7 @@ class LogFolder:
             return len(await trio.to_thread.run_sync(self._names))
 
     async def size_bytes(self) -> int:
-        """See `ShelfPlace`. Costs one look at each file of the folder, those beside logs included."""
+        """See `ShelfPlace`. Looks at each file of the folder, including those that SQLite keeps beside logs."""
 
         def look() -> int:
             size = 0
@@ -182,7 +182,7 @@ def open_place(location: str | os.PathLike[str]) -> ShelfPlace:
     """Return the place that a path or a URL names.
 
     Raises:
-        LocalProtocolError: The URL is malformed, or names a log, or the path is empty or cannot be one.
+        LocalProtocolError: The URL is malformed or names a log, or the path is empty or cannot be a path.
     """
     if is_postgres_url(text := path_text(location)):
         from .postgres.shelf import LogDatabase

@@ -1,4 +1,4 @@
-"""An application's statements on a SQLite connection that is the log's: how they are written, and what keeps them from harming the log."""
+"""An application's statements on a log's own SQLite connection: how they are written, and how they are kept from harming the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..log.requests import ReadLeaves, ReadLinksDown, ReadLinksUp, ReadPositions
 T = TypeVar("T")
 
 ASKED_FOR_APPLICATIONS = (ReadLeaves, ReadValues, ReadPositions, ReadLinksDown, ReadLinksUp)
-"""What `tx.get` and `tx.is_ancestor` read between two statements of an application; its check allows that, and need not be released."""
+"""The requests of `tx.get` and `tx.is_ancestor`, between two statements of an application: the check allows them and can stay."""
 
 _TOKEN = re.compile(
     r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*` | \[[^]]*\]  # strings and quoted names
@@ -26,11 +26,11 @@ _DENIED = {sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT, sqlite3.SQLITE_
 _READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _CHANGES = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
 _VIRTUAL = ("fts3", "fts4", "fts4aux", "fts5", "fts5vocab", "rtree", "rtree_i32")
-"""Modules whose virtual tables an application may make: those that keep all they have in tables beside them, within the transaction."""
+"""Modules whose virtual tables an application may make: they store everything in tables beside them, within the transaction."""
 _PRAGMAS_OF_VIRTUAL = {"data_version", "page_size"}
-"""Which such a module asks, when it comes to a table first or reads it. With no argument they change nothing."""
+"""Such a module uses these when it first opens or reads a table. Without an argument they change nothing."""
 _OF_THE_STATEMENT = {
-    0,  # Python's own, as for a value that SQLite has no type for
+    0,  # Python's own errors, such as a value that has no type in SQLite
     sqlite3.SQLITE_ERROR,
     sqlite3.SQLITE_TOOBIG,
     sqlite3.SQLITE_CONSTRAINT,
@@ -39,20 +39,20 @@ _OF_THE_STATEMENT = {
     sqlite3.SQLITE_AUTH,
     sqlite3.SQLITE_RANGE,
 }
-"""Codes that are the statement's fault, and leave the transaction as it was before it."""
+"""Codes of errors that are the statement's fault, and undo nothing but that statement."""
 
 
 @lru_cache(maxsize=1024)
 def may_roll_back(statement: str) -> bool:
-    """Say whether a statement might end the transaction without SQLite's check being asked, as `INSERT OR ROLLBACK` does."""
+    """Say whether a statement might end the transaction unseen by SQLite's authorizer, as `INSERT OR ROLLBACK` does."""
     return "rollback" in statement.lower() and any(found[0].lower() == "rollback" for found in _TOKEN.finditer(statement))
 
 
 @lru_cache(maxsize=1024)
 def is_renaming_to_ours(statement: str) -> bool:
-    """Say whether a statement might give a table a name of the log's, which SQLite's check is not told of in an ALTER.
+    """Say whether a statement might give a table a name of the log's. SQLite's authorizer does not see the new name in an ALTER.
 
-    A virtual table called `gossiplog` would call those beside it so.
+    A virtual table called `gossiplog` would make tables beside it whose names begin with `gossiplog_`.
     """
     lower = statement.lower()
     return "gossiplog" in lower and {"alter", "rename"} <= {found[0] for found in _TOKEN.finditer(lower)}
@@ -60,15 +60,15 @@ def is_renaming_to_ours(statement: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def count_parameters(statement: str) -> int:
-    """Return the highest number of a `$1`, which is how both databases are asked, outside of strings, quoted names and comments."""
+    """Return the highest number of a parameter like `$1` outside of strings, quoted names and comments; 0 if there is none."""
     return max((int(found[1]) for found in _TOKEN.finditer(statement) if found[1]), default=0) if "$" in statement else 0
 
 
 def by_name(statement: str, parameters: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:
-    """Return parameters as Python's sqlite3 wants them, to which `$1` is a name.
+    """Return parameters as Python's sqlite3 expects them, which takes the `1` of `$1` for a name.
 
     Raises:
-        StatementError: There are more of them than the statement names, or fewer.
+        StatementError: There are more parameters than the statement names, or fewer.
     """
     count = count_parameters(statement)
     if not count or not isinstance(parameters, Sequence):
@@ -79,14 +79,15 @@ def by_name(statement: str, parameters: Sequence[Any]) -> Sequence[Any] | Mappin
 
 
 class ApplicationTables:
-    """Executes the application's statements with everything refused that could harm the log or end the transaction.
+    """Executes the application's statements, and refuses everything that could harm the log or end the transaction.
 
-    The check stays on the connection from the first statement until `release`, as putting it there has SQLite prepare all statements anew.
-    What is the log's own is to be executed after a `release`. The check also sees what a virtual table does inside. An R-tree prepares its
-    INSERTs when it is read, too, so a SELECT is kept from changing rows by `query_only`, which looks at what is executed.
+    The check is SQLite's authorizer. It stays on the connection from the first statement until `release`, because setting it makes SQLite
+    prepare all statements again. Call `release` before executing statements of the log's own. The check also sees what a virtual table does
+    inside. An R-tree prepares its INSERTs even when it is read, so for queries the authorizer allows changes of rows, and `query_only`
+    prevents them when they are executed.
 
     Args:
-        db: In a transaction of the log, or in one that reads.
+        db: Within a transaction of the log, or with `reads_only`, one that reads.
     """
 
     def __init__(self, db: sqlite3.Connection, *, reads_only: bool = False) -> None:
@@ -100,9 +101,9 @@ class ApplicationTables:
         """Execute one statement and return its rows.
 
         Raises:
-            LocalProtocolError: It is refused.
-            StatementError: It is wrong, or its parameters are.
-            CommitError: It ended the transaction.
+            LocalProtocolError: The statement is refused.
+            StatementError: The statement or its parameters are wrong.
+            CommitError: The statement ended the transaction.
             sqlite3.Error: Anything else.
         """
         return self._check(statement, lambda: self._db.execute(statement, by_name(statement, parameters)).fetchall())
@@ -139,7 +140,7 @@ class ApplicationTables:
                 raise StatementError(f"the application's statement: {error}", hint=hint) from error
             is_of_the_statement = (code & 0xFF) in _OF_THE_STATEMENT
             if is_of_the_statement and not (self._reads_only or self._db.in_transaction):
-                # Tables that were made elsewhere may have a trigger or a constraint that does this.
+                # A trigger or a constraint of a table that was made elsewhere may do this.
                 message = f"the application's statement ended the transaction, nothing of which is kept: {error}"
                 raise CommitError(message, hint="leave ROLLBACK out of the tables' constraints and triggers") from error
             if is_of_the_statement:
@@ -165,7 +166,7 @@ class ApplicationTables:
             self._refused = f"apply may not make a virtual table of {second}, only of {', '.join(_VIRTUAL)}"
             return sqlite3.SQLITE_DENY
         names = [name for name in (first, second) if name is not None]
-        # Not even a temporary table may have such a name: it would hide the log's own.
+        # Not even a temporary table may have such a name: it would hide the log's own table.
         if self._reads_only or action in _DENIED or any(name.lower().startswith("gossiplog_") for name in names):
             name = names[0] if names else "this statement"
             self._refused = (

@@ -1,4 +1,4 @@
-"""A transaction of a SQLite connection as plain calls in its thread, and the same calls from elsewhere, to be awaited."""
+"""A transaction of a SQLite connection: as plain calls in the connection's thread, and as calls that are awaited elsewhere."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 class ThreadTransaction:
-    """The log's transaction in the thread that has the connection; see `SyncTransaction`.
+    """The log's transaction in the connection's thread; see `SyncTransaction`.
 
     Args:
-        db: The connection that has the application's tables, in a transaction.
-        path: What errors of the database name.
-        answer: Answers what plans request, functions to be called excepted.
+        db: The connection with the application's tables, within a transaction.
+        path: Named by errors of the database.
+        answer: Answers the requests of plans, except for calls of functions.
     """
 
     def __init__(self, db: sqlite3.Connection, path: Path, answer: Callable[[ThreadTransaction, Request[Any]], Any]) -> None:
@@ -54,7 +54,7 @@ class ThreadTransaction:
         self._control("ROLLBACK TO gossiplog_attempt")
 
     def release(self) -> None:
-        """Take the check of the application's statements off the connection, before anything of the log's own is executed."""
+        """Take the check of the application's statements off the connection, before a statement of the log's own is executed."""
         self._tables.release()
 
     def _control(self, statement: str) -> None:
@@ -67,10 +67,10 @@ class ThreadTransaction:
 
 
 class AwaitedTransaction:
-    """A `Transaction` by calls of a `SyncTransaction`.
+    """A `Transaction` that calls a `SyncTransaction`.
 
     Args:
-        call: Calls a function with the `SyncTransaction`, wherever that is at home.
+        call: Calls a function with the `SyncTransaction`, in its thread.
     """
 
     def __init__(self, call: Callable[[Callable[[SyncTransaction], Any]], Awaitable[Any]]) -> None:
@@ -92,7 +92,7 @@ class AwaitedTransaction:
         await self._attempt(lambda transaction: transaction.execute_many(statement, rows))
 
     async def begin_attempt(self) -> None:
-        """See `Transaction.begin_attempt`. It begins with the first statement, in the same hop."""
+        """See `Transaction.begin_attempt`. The attempt begins with its first statement, in the same hop."""
         self._is_beginning = True
 
     async def undo_attempt(self) -> None:

@@ -1,9 +1,9 @@
-"""The end of a log, remembered between the transactions of the process that writes to it.
+"""A cache of the end of a log, kept between the transactions of the process that writes.
 
-Nearly every entry that is appended or received sorts after all others: it has heads as its parents, and changes the last node of each
-level of the tree. Reading those back takes a statement or three for each level and five more, most of what an append costs. What was
-read once and written since is still so, until a transaction is rolled back or another process writes: a file has one writer, and
-a server is asked at the beginning of each transaction.
+Nearly every entry that is appended or received sorts after all others: its parents are heads, and it changes the last node of each level of
+the tree. Reading those back takes up to three statements per level and five more, most of the cost of an append. The cache holds what was
+read and written. It stays right until a transaction is rolled back or another process writes. A file has only one writer; a server is asked
+at the beginning of each transaction whether anyone has written.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from ..tree.siblings import Siblings
 UNKNOWN: Final = object()
 """What `WriterCache.known` returns where the store must be asked."""
 HEADS_MAX = 256
-"""More heads than one append merges are not worth remembering."""
+"""As many heads as one append merges. With more, heads are not cached."""
 WIDE_MAX = 250_000
-"""Children of a wide run that is remembered, about 200 bytes each."""
+"""The most children of a wide run that is cached, about 200 bytes each."""
 WIDE_RUNS_MAX = 4
 
 
 class WriterCache:
-    """Answers requests about the end of the log, from earlier answers and what was written since."""
+    """Answers requests about the end of the log from earlier answers and later writes."""
 
     def __init__(self) -> None:
         self._root: Node | None = None
         self._seq: int | None = None
         self._applications: list[requests.Applied] | None = None
         self._last_branch: int | None = None
-        # All heads, ascending, if they are known; and where those stand that were asked for.
+        # All heads, ascending, if they are known; and the places of those that were asked for.
         self._heads: list[bytes] | None = None
         self._has_many_heads = False
         self._has_quarantine: bool | None = None
         self._leaves: dict[bytes, requests.Leaf] = {}
-        # For each level its last node with that node's children; the levels that are not known are missing.
+        # For each level that is known, its last node with that node's children.
         self._runs: dict[int, NodeRun] = {}
-        # By level and first key, the runs used last that are so long that reading them again is most of a commit: somebody ground them.
+        # By level and first key, the wide runs used last. Only keys ground for it make runs so wide that reading them dominates a commit.
         self._wide: dict[tuple[int, bytes | None], NodeRun] = {}
 
     def known(self, request: Request[Any]) -> Any:
-        """Answer one request of the writer's transaction from memory, or return UNKNOWN."""
+        """Answer a request of the writer's transaction from memory, or return UNKNOWN."""
         match request:
             case ReadRuns():
                 return self._known_runs(request) if request.is_whole else UNKNOWN
@@ -67,7 +67,7 @@ class WriterCache:
                 return UNKNOWN
 
     def learn(self, request: Request[Any], answer: Any) -> None:
-        """Remember what the store answered, or what it has written, within the writer's transaction."""
+        """Note an answer of the store, or a write that it carried out, within the writer's transaction."""
         match request:
             case ReadRuns():
                 if request.is_whole:
@@ -102,7 +102,10 @@ class WriterCache:
                 pass
 
     def missing(self, request: Request[Any]) -> requests.ReadHeads | requests.ReadQuarantine | None:
-        """Return a request to make first, because its answer serves later ones: a log that only receives never asks for heads."""
+        """Return a request to make first, because its answer serves later requests; None if there is none.
+
+        A log that only receives would never ask for heads.
+        """
         if type(request) is requests.ReadLeaves and self._heads is None and not self._has_many_heads:
             return requests.ReadHeads(HEADS_MAX + 1)
         if type(request) is requests.ReadQuarantined and self._has_quarantine is None:
@@ -110,18 +113,18 @@ class WriterCache:
         return None
 
     def forget(self) -> None:
-        """Forget everything: a transaction was rolled back, or somebody else may have written."""
+        """Forget everything: a transaction was rolled back, or another process may have written."""
         self.__init__()  # type: ignore[misc]
 
     def _known_leaves(self, request: requests.ReadLeaves) -> Any:
         leaves, heads = self._leaves, self._heads
-        # The greatest key of a log has no children, for those have a greater clock: so it is a head, and what is greater is not there.
+        # Children have greater clocks, so the greatest key of a log is a head, and no greater key is in the log.
         if not all(key in leaves or (heads and key > heads[-1]) for key in request.keys):
             return UNKNOWN
         return {key: leaves[key] for key in request.keys if key in leaves}
 
     def _known_branch_tips(self, request: requests.ReadBranchTips) -> Any:
-        # Nothing comes after a head, so it is the last of its branch.
+        # A head has no children, so it is the last entry of its branch.
         tips = {leaf.branch: clock_of(key) for key, leaf in self._leaves.items()}
         if self._last_branch is None or any(branch not in tips for branch in request.branches):
             return UNKNOWN
@@ -140,7 +143,7 @@ class WriterCache:
             self._wide.pop(at, None)
             self._wide[at] = run if isinstance(run.children, Siblings) else run._replace(children=Siblings(run.children))
             if self._runs.get(run.parent.level, run).parent.key == run.parent.key:
-                # Once is enough.
+                # It need not be held twice.
                 self._runs.pop(run.parent.level, None)
             if len(self._wide) > WIDE_RUNS_MAX:
                 del self._wide[next(iter(self._wide))]
@@ -192,7 +195,6 @@ def _is_within(run: NodeRun, key: bytes) -> bool:
 
 
 def _is_changed(run: NodeRun, written: dict[int, list[Node]], removed: set[tuple[int, bytes | None]]) -> bool:
-    """Whether a commit changed anything of a run."""
     level = run.parent.level
     children = chain(written.get(level - 1, ()), (Node(at, key, b"") for at, key in removed if at == level - 1))
     return any(_is_within(run, node.key or b"") for node in children) or not removed.isdisjoint(

@@ -1,4 +1,4 @@
-"""The answers to requests that read, in PostgreSQL: each takes one prepared statement, and so one round trip."""
+"""PostgreSQL's answers to requests that read. Each takes one prepared statement, and so one round trip."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .pages import TAIL, cut
 from .writes import check_name
 
 Fetch: TypeAlias = Callable[..., Awaitable[list[Any]]]
-"""`fetch(statement, *parameters)`: executes a statement, in which `{log}` stands for the log's schema, and returns its rows."""
+"""`fetch(statement, *parameters)` executes a statement, in which `{log}` stands for the log's schema, and returns its rows."""
 
 _KEY_END = b"\xff" * 21
 """Above every key: no key is longer than 20 bytes."""
@@ -26,8 +26,8 @@ async def answer(fetch: Fetch, request: Request[Any]) -> Any:
     """Answer one request that reads.
 
     Raises:
-        asyncpg.PostgresError: As the database has it; the store translates it.
-        DamagedLog: A row does not hold what it should.
+        asyncpg.PostgresError: The database failed; the store translates the error.
+        DamagedLog: A row is malformed.
     """
     execute = ANSWERS[type(request)]
     try:
@@ -113,7 +113,7 @@ async def _children(fetch: Fetch, request: requests.ReadChildren) -> list[reques
 
 
 async def _links_down(fetch: Fetch, request: requests.ReadLinksDown) -> requests.Position | None:
-    # Reach never falls along a branch, so the last link in time has the highest.
+    # Reach never falls along a branch, so the last link has the highest.
     statement = """
         SELECT p.branch, coalesce((
             SELECT l.reach FROM {log}.links l WHERE l.child_branch = $1 AND l.parent_branch = p.branch AND l.child_clock <= $2
@@ -301,7 +301,7 @@ _CATCH_UP = f"""
 
 
 class LogState(NamedTuple):
-    """What tells whether anybody has written: the epoch, with what changed of applications, the last `seq`, and the schema's version."""
+    """Changes whenever anybody writes: the epoch plus all changes of applications, the last `seq`, and the schema's version."""
 
     epoch: int
     seq: int
@@ -309,16 +309,16 @@ class LogState(NamedTuple):
 
 
 async def catch_up(fetch: Fetch, tail: WriterCache, known: LogState, listener_lock: tuple[int, int]) -> tuple[LogState, bool]:
-    """Bring what is remembered of the log's end up to date, in one round trip.
+    """Bring the cache of the log's end up to date, in one round trip.
 
     Args:
         fetch: Within a transaction that has the log to itself.
-        tail: Right as of `known`; if that is still the state, it is left as it is.
+        tail: Right as of `known`. It is left alone if that is still the state.
         known: The state at the end of our last transaction.
-        listener_lock: Shared by all who listen. While nobody does, this transaction takes it, so that nobody begins to before its end.
+        listener_lock: Shared by all processes that listen. If none does, this transaction takes it, so none begins before its end.
 
     Returns:
-        The state that it is of, and whether anybody listens.
+        The present state, and whether any process listens.
     """
     rows = await fetch(_CATCH_UP, known.epoch, known.seq, *listener_lock)
     now = next(row for row in rows if row["level"] == -1)

@@ -1,4 +1,4 @@
-"""The application's own statements within the log's transaction, and what keeps them from harming the log."""
+"""An application's statements within the log's transaction, and how they are kept from harming the log."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _REFUSED = frozenset(
         *("set", "reset", "discard", "listen", "unlisten", "deallocate"),
     )
 )
-"""First words of statements that would end the transaction, or leave the connection changed for the next user."""
+"""First words of statements that would end the transaction, or leave the connection changed for its next user."""
 
 _OF_THE_SERVER = ("40", "42501", "53", "55P03", "57", "58", "XX")
-"""Codes of what no other statement would have been spared: a right that is missing, no space, a time-out, a fault of the server's."""
+"""Codes of errors that any statement could have met: a missing right, no space, a time-out, a fault of the server's."""
 
 _CHECK = """
     SELECT coalesce((SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_xact_user_tables WHERE schemaname = $1), 0)::bigint,
         (SELECT count(*) FROM pg_class WHERE relnamespace = $2),
         (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND relation = ANY($3::oid[])
             AND mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock'))"""
-"""Rows changed in the log's tables by this transaction so far, what its schema holds, and locks that only a change of tables takes."""
+"""Counts the rows that this transaction has changed in the log's tables, the objects of its schema, and the locks for changing tables."""
 
 
 class ApplicationStatements:
     """Executes the application's statements on the connection of a transaction.
 
-    Each has a savepoint, so that one that fails can be dealt with by the application; and after each the server is asked whether it
-    touched the log. That takes four round trips. It guards against mistakes; what the role may not do, the server refuses by itself.
+    Each statement has a savepoint, so that the application can handle a failure. After each, the server is asked whether the statement
+    touched the log. That takes four round trips. It guards against mistakes; the server itself refuses what the role may not do.
     """
 
     def __init__(self, connection: Connection, schema: str, namespace: int, relations: Sequence[int]) -> None:
@@ -45,16 +45,16 @@ class ApplicationStatements:
         self._schema = schema
         self._namespace = namespace
         self._relations = list(relations)
-        # The savepoint of an attempt goes out with the first statement: an attempt that succeeds takes no round trip more.
+        # The savepoint of an attempt is sent with its first statement, so an attempt takes no round trip of its own.
         self._is_begun = self._is_marked = False
 
     async def execute(self, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Execute a statement and return its rows.
 
         Raises:
-            LocalProtocolError: It ends the transaction, or touches the log.
+            LocalProtocolError: The statement ends the transaction or touches the log.
             StatementError: The server refused it; the transaction goes on without it.
-            CommitError: Others hold what it needs of the application's tables for too long; the transaction is over.
+            CommitError: Others have locked the application's tables for too long; the transaction is over.
         """
         rows = await self._guard(statement, lambda: self._connection.fetch(statement, *parameters))
         return list(map(tuple, rows))
@@ -64,7 +64,7 @@ class ApplicationStatements:
         await self._guard(statement, lambda: self._connection.executemany(statement, rows))
 
     def begin_attempt(self) -> None:
-        """Mark the state that `undo_attempt` goes back to."""
+        """Mark the state to which `undo_attempt` returns."""
         self._is_begun = True
 
     async def undo_attempt(self) -> None:
@@ -75,7 +75,7 @@ class ApplicationStatements:
         self._is_begun = False
 
     def _mark(self) -> str:
-        """Return what begins an attempt, if one is to begin, and ends the one before it."""
+        """Return the statements that end the last attempt and begin the next one, if one is due."""
         if not self._is_begun:
             return ""
         before = "RELEASE SAVEPOINT gossiplog_attempt; " if self._is_marked else ""
@@ -85,7 +85,7 @@ class ApplicationStatements:
     async def _guard(self, statement: str, execute: Callable[[], Awaitable[T]]) -> T:
         _refuse_control(statement)
         before = await self._look()
-        # For the application's tables the planner may scan; for ours it must not (`_SETTINGS` of a connection).
+        # The planner may scan the application's tables, but not ours (`_SETTINGS` in connection.py).
         await self._connection.execute(f"{self._mark()}SAVEPOINT gossiplog_apply; SET LOCAL enable_seqscan = on")
         try:
             result = await execute()
@@ -112,7 +112,7 @@ async def query(connection: Connection, statement: str, parameters: Sequence[Any
     """Execute a statement that only reads, in a transaction that refuses anything else.
 
     Raises:
-        LocalProtocolError: It does more than read.
+        LocalProtocolError: The statement does more than read.
         StatementError: The server refused it.
     """
     _refuse_control(statement)
@@ -136,7 +136,7 @@ def _refuse_control(statement: str) -> None:
 def _is_of_statement(error: BaseException, connection: Connection) -> bool:
     """Tell whether the error is the statement's rather than the connection's or the server's.
 
-    asyncpg's own have no code: they speak of wrong parameters, or of a connection that is closed.
+    asyncpg's own errors have no code. They are about wrong parameters or a closed connection.
     """
     is_ours = isinstance(error, asyncpg.InterfaceError) and (isinstance(error, ValueError) or not connection.is_closed())
     if is_lost(error) and not is_ours:
@@ -169,7 +169,7 @@ def _first_word(statement: str) -> str:
 
 
 def _skip_comment(statement: str, at: int) -> int:
-    """Return where a comment ends that begins at `at`; they nest."""
+    """Return the end of the comment that begins at `at`. Comments nest."""
     depth = 0
     for mark in re.finditer(r"/\*|\*/", statement[at:]):
         depth += 1 if mark[0] == "/*" else -1

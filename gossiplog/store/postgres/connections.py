@@ -1,5 +1,5 @@
-"""Connections to one database, for a log or for all logs of a shelf: a few that read, some that hold snapshots, those that write, and one
-that listens. They are opened as they are needed, and served by one asyncio thread.
+"""Connections to one database, for a log or for all logs of a shelf: a few each to read, to hold snapshots and to write, and one to listen.
+They are opened when they are needed, and served by one asyncio thread.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ from .thread import AsyncioThread, TrioCall
 from .url import PostgresUrl
 
 _ATTEMPTS = 8
-"""To connect for the first time, while the server starts."""
+"""At the first connection, while the server is starting."""
 _GRACE_S = 1.0
-"""When the task that has the log open is cancelled: how long a statement may still take before the server is taken for gone."""
+"""How long a statement may still take after the task that has the log open is cancelled; then the server counts as gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSizes:
-    """How many connections there may be; more callers than that wait.
+    """How many connections there may be of each kind; further callers wait.
 
-    Attributes:
-        snapshots: Hold a snapshot: for as long as a peer's sync takes, other reads must not wait for it.
+    Snapshots have their own, because other reads must not wait for a peer's sync.
     """
 
     readers: int
@@ -49,7 +48,7 @@ class Connections:
     """Made by `open_connections`. All methods run in the thread's loop; those that take a `TrioCall` are called from trio.
 
     Attributes:
-        settings: What each transaction begins with, behind a pooler.
+        settings: The statements with which each transaction begins behind a pooler; empty without one.
     """
 
     def __init__(self, url: PostgresUrl, durability: Durability, sizes: PoolSizes) -> None:
@@ -67,11 +66,11 @@ class Connections:
         self._endings: set[asyncio.Task[None]] = set()
 
     async def take(self, call: TrioCall, pool: Pool) -> Connection:
-        """Take a connection, for which `release` is owed; the first one finds out what is at the other end, and is not waited for.
+        """Take a connection; the caller must `release` it. The first one is opened without patience, and looks for a pooler.
 
         Raises:
             StoreUnavailable, Abandoned: As `Pool.acquire`.
-            asyncpg.PostgresError: The first one was refused.
+            asyncpg.PostgresError: The first connection was refused.
         """
         async with self._first:
             if self._on_connect is None:
@@ -79,25 +78,25 @@ class Connections:
         return await pool.acquire(call)
 
     def give_up(self) -> None:
-        """End what is under way as if the server were gone; nothing begins any more. `close` is owed nevertheless."""
+        """End all work as if the server were gone, and begin no more. `close` must still be called."""
         for pool in (self.readers, self.snapshots, self.writers):
             pool.give_up()
 
     async def close(self, call: TrioCall) -> None:
-        """Finish what is under way and close all connections."""
+        """Finish the work under way, and close all connections."""
         await self.listener.stop()
         await asyncio.gather(self.readers.close(), self.snapshots.close(), self.writers.close())
         await asyncio.gather(*self._endings)
 
     async def end(self, pool: Pool, connection: Connection) -> None:
-        """End a transaction without a commit, if there is one, and give the connection back."""
+        """Roll back the connection's transaction, if it has one, and give the connection back."""
         if not connection.is_closed() and connection.is_in_transaction():
             with contextlib.suppress(*DATABASE_ERRORS):
                 await connection.execute("ROLLBACK")
         pool.release(connection)
 
     def end_later(self, pool: Pool, connection: Connection) -> None:
-        """As `end`, while the caller goes on."""
+        """Do as `end` in the background."""
         if connection.is_closed() or not connection.is_in_transaction():
             pool.release(connection)
             return
@@ -106,7 +105,7 @@ class Connections:
         task.add_done_callback(self._endings.discard)
 
     async def _connect_first(self, call: TrioCall) -> Connection:
-        """Connect, waiting only for a server that is about to start; and see what is at the other end."""
+        """Connect, waiting only for a server that is starting, and see whether there is a pooler."""
         for attempt in range(_ATTEMPTS):
             try:
                 connection = await call.run(connect(self._url), lambda late: late.terminate())
@@ -115,12 +114,12 @@ class Connections:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 await call.run(asyncio.sleep(0.1 * 2**attempt), lambda _: None)
-        # A pooler tells its clients a number of its own.
+        # A pooler tells its clients another process number than the server's.
         self.is_pooled = not await is_so(connection, f"pg_backend_pid() = {connection.get_server_pid():d}")
         settings = await settings_for(connection, self._url, self._durability)
         if self.is_pooled:
             connection.terminate()
-            # The server's connections are others' too, so ours are set for each transaction.
+            # A pooler's connections serve others, too, so settings are made in each transaction.
             self.settings = "".join(f"SET LOCAL {name} = {value}; " for name, value in settings.items())
             self._on_connect = ""
             return await self._connect()
@@ -142,7 +141,7 @@ class Connections:
 
 @asynccontextmanager
 async def open_connections(url: PostgresUrl, durability: Durability, sizes: PoolSizes = OF_A_LOG) -> AsyncIterator[Connections]:
-    """Have connections for the length of a block. None is opened yet."""
+    """Have connections for the length of a block. None is opened at its beginning."""
     connections = Connections(url, durability, sizes)
     thread = connections.thread
     thread.start()
@@ -161,7 +160,7 @@ async def open_connections(url: PostgresUrl, durability: Durability, sizes: Pool
 
 
 async def _give_up_if_cancelled(connections: Connections, is_over: trio.Event) -> None:
-    """Wait until a log is closed. If that is cancelled, a server that does not answer must not keep it open for a minute."""
+    """Wait for the end. After a cancellation, do not let a server that does not answer delay it for more than `_GRACE_S`."""
     try:
         await is_over.wait()
     except trio.Cancelled:

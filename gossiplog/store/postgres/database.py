@@ -1,4 +1,4 @@
-"""The log in its database, as the asyncio thread sees it: connections, transactions, and what to do when the server goes away."""
+"""A log in its database, as the asyncio thread sees it: connections, transactions, and what happens when the server goes away."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BACKOFF_FIRST_S, _BACKOFF_LAST_S = 0.05, 2.0
 
 
 class Database:
-    """One log, for as long as it is open. Every method runs in the thread's loop; those that take a `TrioCall` are called from trio."""
+    """One open log. All methods run in the thread's loop; those that take a `TrioCall` are called from trio."""
 
     def __init__(self, url: PostgresUrl, connections: Connections, wake: Callable[[], None], hear: Callable[[bytes | None], None]) -> None:
         self.url = url
@@ -48,7 +48,7 @@ class Database:
         self._heard: Heard
 
     async def open(self, call: TrioCall, topic: str | None, create: bool, read_only: bool) -> str:
-        """Connect, check or make the log, and return its topic. Raises as `PostgresStore.open`."""
+        """Connect, check or create the log, and return its topic. Raises as `PostgresStore.open`."""
         pool = self._connections.readers if read_only else self._connections.writers
         try:
             connection = await self._connections.take(call, pool)
@@ -68,34 +68,34 @@ class Database:
         return self._schema.topic
 
     async def close(self, call: TrioCall) -> None:
-        """Send what others are still to be told, and hear no more of them."""
+        """Send the notifications that wait, and stop listening."""
         if hasattr(self, "_notifier"):
             await self._notifier.finish()
             self._connections.listener.remove(self._heard)
 
     @property
     def is_listening(self) -> bool:
-        """Whether we are told of what other processes commit."""
+        """Whether the server notifies us of other processes' commits."""
         return self._heard.is_listening
 
     def listen(self) -> None:
-        """Begin to call `wake` when other processes commit; behind a pooler nobody would tell us."""
+        """Begin to call `wake` when other processes commit. Behind a pooler there are no notifications, so nothing happens."""
         if not self._connections.is_pooled:
             self._connections.listener.add(self._heard)
 
     def talk(self) -> None:
-        """Begin to hear notes of other processes."""
+        """Begin to receive other processes' notes."""
         self.listen()
         if self.is_listening:
             self._hear(None)
 
     def tell(self, note: bytes) -> None:
-        """Tell other processes something that is stored nowhere."""
+        """Send other processes a note that is stored nowhere."""
         self._notifier.tell(note)
 
     async def read(self, call: TrioCall, plan: Plan[T]) -> T:
         """Run a plan on a snapshot of its own."""
-        # One statement is a snapshot by itself, if nothing has to be set for it.
+        # A single statement is a snapshot by itself, if nothing has to be set for it.
         script = "" if is_single(plan) and not self._connections.is_pooled else transactions.begin_reading(self._connections.settings)
         resumable = Resumable(plan)
         for _ in range(_ATTEMPTS):
@@ -108,16 +108,16 @@ class Database:
                 if resumable.has_answer or not is_lost(error) or isinstance(error, TimeoutError):
                     raise translate(self.url.location, error) from error
             finally:
-                # The result is there already; nobody needs to wait for the end of its transaction.
+                # The caller has its result and need not wait for the end of the transaction.
                 self._connections.end_later(self._connections.readers, connection)
         raise translate(self.url.location, error) from error
 
     async def begin_snapshot(self, call: TrioCall) -> Connection:
-        """Take a connection and a snapshot; `end_snapshot` is owed."""
+        """Take a connection and a snapshot; the caller must call `end_snapshot`."""
         return await self._begin(call, self._connections.snapshots, transactions.begin_snapshot(self._connections.settings))
 
     async def run_snapshot(self, call: TrioCall, connection: Connection, plan: Plan[T]) -> T:
-        """Run a plan on a snapshot, which an error does not end."""
+        """Run a plan on a snapshot. The snapshot outlives an error."""
         try:
             return await transactions.run_reading(transactions.Fetcher(connection, self.url.quoted_schema), plan)
         except DatabaseFailed as failed:
@@ -141,7 +141,7 @@ class Database:
         return result
 
     async def begin(self, call: TrioCall) -> transactions.WriteTransaction:
-        """Begin the transaction that writes; `commit` or `rollback` is owed."""
+        """Begin a transaction that writes; the caller must call `commit` or `rollback`."""
         has_returned = asyncio.get_running_loop().time() - self._committed_at < transactions.RETURN_S
         script = (transactions.begin_turn if has_returned else transactions.begin_as_guest)(self._connections.settings, self._schema.locks)
         connection = await self._begin(call, self._connections.writers, script)
@@ -157,14 +157,14 @@ class Database:
         return writing
 
     async def query(self, call: TrioCall, connection: Connection, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Execute a statement that only reads on a snapshot, which an error does not end."""
+        """Execute a statement that only reads on a snapshot. The snapshot outlives an error."""
         try:
             return await query(connection, statement, parameters)
         except DATABASE_ERRORS as error:
             raise translate(self.url.location, error) from error
         finally:
             if not connection.is_closed():
-                # Back to what every snapshot begins with, settings included.
+                # Back to the beginning of the snapshot, settings included.
                 with contextlib.suppress(*DATABASE_ERRORS):
                     await connection.execute("ROLLBACK TO SAVEPOINT gossiplog_start")
 
@@ -194,13 +194,13 @@ class Database:
             self._notifier.note()
 
     async def rollback(self, call: TrioCall, writing: transactions.WriteTransaction) -> None:
-        """Roll back; nothing that was read or written is remembered."""
+        """Roll back, and forget everything that was read or written."""
         self._tail.forget()
         self._state = transactions.NOTHING_KNOWN
         await self._connections.end(self._connections.writers, writing.connection)
 
     async def size_bytes(self, call: TrioCall) -> int:
-        """Return what the log's tables and indexes take."""
+        """Return how many bytes the log's tables and indexes take."""
         statement = "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class WHERE relnamespace = $1 AND relkind = 'r'"
         connection = await self.begin_snapshot(call)
         try:
@@ -236,9 +236,9 @@ class Database:
         raise StoreUnavailable(message, hint="look whether it is there before you write it again") from cause
 
     async def _begin(self, call: TrioCall, pool: Pool, script: str) -> Connection:
-        """Begin a transaction, on another connection if the first one turns out to be broken.
+        """Begin a transaction, on another connection if the first one proves broken.
 
-        A pooler lets us in while its server is away, so it is here that we wait for one behind it.
+        A pooler accepts connections while its server is away, so a server behind one is waited for here.
         """
         deadline = asyncio.get_running_loop().time() + postgres_pool.PATIENCE_S
         backoff = 0.0
@@ -258,7 +258,7 @@ class Database:
                 return connection
 
     async def _name_writer(self, call: TrioCall, error: GossipLogError) -> GossipLogError:
-        """Name the holder in the error of a lock that was waited for in vain, if the holder can be found out."""
+        """Name the process that holds the writers' lock, if it can be found, in the error of waiting for it in vain."""
         if not isinstance(error, LogBusy):
             return error
         with contextlib.suppress(GossipLogError, *DATABASE_ERRORS):
@@ -272,7 +272,7 @@ class Database:
         return error
 
     async def _send(self, script: str) -> None:
-        """Execute a script beside the connection that writes, which the next transaction needs. Its outcome is ignored."""
+        """Execute a script and ignore its outcome. On a connection for reading: the next transaction needs the one for writing."""
         with contextlib.suppress(GossipLogError, *DATABASE_ERRORS):
             connection = await self._connections.readers.acquire(None)
             try:

@@ -1,4 +1,4 @@
-"""PostgreSQL's errors as ours, by their codes."""
+"""Translates PostgreSQL's errors into ours, by their codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import asyncpg
 from ... import errors
 
 DATABASE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
-"""What asyncpg raises: the server's errors, its own, and those of the connection, TLS included."""
+"""All that asyncpg raises: the server's errors, its own, and those of the connection, TLS included."""
 
 _KEPT = "what was committed before is kept"
 _LOST_CODES = ("57P01", "57P02", "57P03", "57P05", "25P03", "25P04")
@@ -20,7 +20,7 @@ _DAMAGED_CODES = ("XX001", "XX002", "22P03", "42P01", "42703", "42883")
 
 
 class DatabaseFailed(Exception):
-    """What the database raised while a plan ran, told apart from what the plan raises itself, which may be an OSError too."""
+    """Wraps an error of the database while a plan runs. The plan may raise errors of its own, also an OSError."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -32,12 +32,12 @@ def is_lost(error: BaseException) -> bool:
     code = getattr(error, "sqlstate", None)
     if code is not None:
         return code.startswith("08") or code in _LOST_CODES
-    # asyncpg's own, as for a connection that it has closed, have no code.
+    # asyncpg's own errors have no code, such as one for a connection that it has closed.
     return isinstance(error, (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError))
 
 
 def may_return(error: BaseException) -> bool:
-    """Tell whether connecting may succeed a little later: the server restarts, or has no place left."""
+    """Tell whether connecting may succeed a little later, because the server is restarting or has no connection left."""
     code = getattr(error, "sqlstate", None)
     if code is not None:
         return code.startswith("08") or code in _RETURNING_CODES
@@ -47,18 +47,18 @@ def may_return(error: BaseException) -> bool:
 
 
 def translate(location: str, error: BaseException) -> errors.StoreError | errors.LocalProtocolError:
-    """Turn an error of asyncpg's into one that names the log and what to do; to be raised from it."""
+    """Turn an error of asyncpg's into one that names the log and a remedy. Raise it from the original."""
     code = getattr(error, "sqlstate", None) or ""
     if isinstance(error, asyncpg.PostgresError) and code:
         return _translate_code(location, error, code)
     if isinstance(error, ValueError) and not isinstance(error, OSError):
-        # asyncpg's ClientConfigurationError: what is wrong is the URL, the environment or a file that they name.
+        # asyncpg's ClientConfigurationError: the URL, the environment or a file that they name is wrong.
         return errors.LocalProtocolError(f"{location}: {error}")
     if isinstance(error, TimeoutError):
         return errors.StoreUnavailable(f"{location} did not answer in time", hint=f"see whether the server is overloaded; {_KEPT}")
     reason = str(error) or type(error).__name__
     if isinstance(error, asyncpg.InternalClientError):
-        # It speaks of asyncpg's own states: the server's last words came in the middle of a request.
+        # Its text is about asyncpg's internal states: the server went away in the middle of a request.
         return errors.StoreUnavailable(f"the connection to {location} broke", hint=f"try again; {_KEPT}")
     hint = "see whether the server runs, host and port are right, and the files are there that sslrootcert and the like name"
     return errors.StoreUnavailable(f"{location} cannot be reached: {reason}", hint=hint)

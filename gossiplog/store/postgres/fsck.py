@@ -27,9 +27,7 @@ _INDEXES = """
 
 
 async def _defects(fetch: Any, request: fsck_requests.ReadDefects) -> list[str]:
-    """Check the indexes against their tables, where the extension amcheck is installed and we may use it. It raises when it finds a
-    defect.
-    """
+    """Check the indexes against their tables, if the extension amcheck is installed and may be used. A defect is raised as an error."""
     for (check,) in await fetch(_AMCHECK):
         for index, _ in await fetch(_INDEXES, fetch.schema, request.limit):
             await fetch(f"SELECT {check}($1::bigint::regclass, true)", index)
@@ -41,7 +39,7 @@ async def _entry_rows(fetch: Any, request: fsck_requests.ReadEntryRows) -> list[
 
 
 async def _leaf_page(fetch: Any, request: fsck_requests.ReadLeafPage) -> list[fsck_requests.LeafRow]:
-    # Before the first key comes the empty one, which a damaged row may have.
+    # A damaged row may have the empty key, which comes before all others.
     where = "key > $1" if request.after is not None else "key >= $1"
     statement = f"SELECT key, hash, seq, branch FROM {{log}}.entries WHERE {where} ORDER BY key LIMIT $2"
     return [fsck_requests.LeafRow(*row) for row in await fetch(statement, request.after or b"", request.limit)]

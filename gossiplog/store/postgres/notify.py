@@ -1,9 +1,9 @@
-"""NOTIFY after our commits, and LISTEN for those of other processes, so that their followers need not look for themselves.
+"""NOTIFY after our commits, and LISTEN for those of other processes, so that followers need not poll.
 
-Notes go along, which are stored nowhere: what is told to others, and may be lost. Each process bounds its notifications.
+The same notifications carry notes, which are stored nowhere and may be lost. Each process limits how many it sends.
 
-A notification is sent after the commit, not within it: a transaction that has one holds a lock of the whole server while it is flushed to
-disk, so the logs of one server would wait for each other. If one is lost with its process, polling makes up for it.
+A notification is sent after the commit, not within it: a transaction with a notification holds a lock of the whole server while it is
+flushed to disk, so the logs of a server would wait for each other. If a notification is lost with its process, polling makes up for it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from .connection import Connection
 from .errors import DATABASE_ERRORS
 
 _GAP_S = 0.02
-"""Between two notifications of one process, and between two times that it wakes its followers: a burst of commits costs 50 a second of
-either, however many there are, of however many processes."""
+"""Between two notifications that a process sends, and between two wake-ups of its followers. So a burst of commits, of any number
+and by any number of processes, costs 50 a second of each."""
 _NOTES_AT_ONCE = 8
-"""In one gap: 2.3 MB a second of a process."""
+"""Per gap, which allows a process 2.3 MB a second."""
 _NOTES_MAX = 64
-"""Notes that wait to be sent; the oldest gives way."""
+"""Notes that wait to be sent; beyond that the oldest is dropped."""
 _FINISH_S = 1.0
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_LAST_S = 5.0
 
 
 class Notifier:
-    """Tells other processes, soon after a commit, that there was one."""
+    """Notifies other processes soon after a commit."""
 
     def __init__(self, channel: str, send: Callable[[str], Awaitable[None]]) -> None:
         self.token = secrets.token_hex(8)
@@ -43,12 +43,12 @@ class Notifier:
         self._task: asyncio.Task[None] | None = None
 
     def note(self) -> None:
-        """There was a commit."""
+        """Notify of a commit."""
         self._is_due = True
         self._begin()
 
     def tell(self, note: bytes) -> None:
-        """Tell other processes something, which may be lost."""
+        """Send other processes a note, which may be lost."""
         self._notes.append(note)
         self._begin()
 
@@ -57,7 +57,7 @@ class Notifier:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def finish(self) -> None:
-        """Send what is due, unless the server is away; what is left ends with its connection."""
+        """Send what is due, for at most `_FINISH_S`; what the server does not take is lost."""
         if self._task is not None:
             await asyncio.wait([self._task], timeout=_FINISH_S)
 
@@ -68,7 +68,7 @@ class Notifier:
                 self._is_due = False
                 for _ in range(min(len(self._notes), _NOTES_AT_ONCE)):
                     payloads.append(f"{self.token}.{base64.b64encode(self._notes.popleft()).decode()}")
-                # All of it is ours: the channel, the token, and letters and digits.
+                # Nothing here needs quoting: channel, token and base64 are ours.
                 calls = "; ".join(f"SELECT pg_notify('{self._channel}', '{payload}')" for payload in payloads)
                 await self._send(f"BEGIN; SET LOCAL synchronous_commit = off; {calls}; COMMIT")
                 await asyncio.sleep(_GAP_S)
@@ -77,12 +77,12 @@ class Notifier:
 
 
 class Heard:
-    """One log of which we want to hear.
+    """A log to whose notifications we listen.
 
     Attributes:
-        lock: Held while somebody listens; see `WriterLocks`.
-        wake: Called whenever another process has committed, or may have while nobody listened.
-        hear: Called with each note of another process; with None where notes may have been missed.
+        lock: Shared while listening; see `WriterLocks.listeners`.
+        wake: Called when another process has committed, or may have while we did not listen.
+        hear: Called with each note of another process, and with None when notes may have been missed.
     """
 
     def __init__(
@@ -94,12 +94,12 @@ class Heard:
         self.hear = hear
         self.is_listening = False
         self._token = token
-        # What ends the gap after a notification, and whether there was another one in it.
+        # The timer that ends the gap after a wake-up, and whether another one became due in the gap.
         self._gap: asyncio.TimerHandle | None = None
         self._is_due = False
 
     def on_notification(self, connection: Connection, pid: int, channel: str, payload: str) -> None:
-        """Wake, unless the commit is our own, or we have just woken; hand on a note, unless it is."""
+        """Wake the followers or hand on the note, unless it is our own; wake them once per gap."""
         sender, dot, note = payload.partition(".")
         if sender == self._token:
             return
@@ -121,7 +121,7 @@ class Heard:
 
 
 class Listener:
-    """Listens for the commits of any number of logs, on one connection, which nothing but its own task uses."""
+    """Listens to the notifications of any number of logs, on one connection of its own."""
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
         self._connect = connect
@@ -130,14 +130,14 @@ class Listener:
         self._task: asyncio.Task[None] | None = None
 
     def add(self, log: Heard) -> None:
-        """Begin to listen, soon."""
+        """Begin to listen to a log, soon."""
         self._logs[log.channel] = log
         self._changed.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def remove(self, log: Heard) -> None:
-        """Listen no longer."""
+        """Stop listening to a log."""
         if self._logs.get(log.channel) is log:
             del self._logs[log.channel]
             self._changed.set()
@@ -168,7 +168,7 @@ class Listener:
             backoff = min(2 * backoff, _BACKOFF_LAST_S)
 
     async def _listen(self, connection: Connection) -> None:
-        """Listen until the connection ends, to the logs that there are meanwhile."""
+        """Listen until the connection ends, to the logs that are added and not removed meanwhile."""
         heard: dict[str, Heard] = {}
         while not connection.is_closed():
             self._changed.clear()
@@ -177,13 +177,13 @@ class Listener:
                 await connection.execute(f"SELECT pg_advisory_unlock_shared({log.lock[0]}, {log.lock[1]})")
                 del heard[log.channel]
             for log in [each for each in self._logs.values() if each.channel not in heard]:
-                # Writers see by it that somebody listens. It is had only when a writer who saw nobody is done, whose commit is then read
-                # below.
+                # This lock shows writers that somebody listens. It waits for a writer that saw nobody, so its commit is found by the
+                # wake-up below.
                 await connection.execute(f"SELECT pg_advisory_lock_shared({log.lock[0]}, {log.lock[1]})")
                 await connection.add_listener(log.channel, log.on_notification)
                 heard[log.channel] = log
                 log.is_listening = True
-                # What was committed before we listened was not told.
+                # There was no notification of earlier commits.
                 log.wake()
                 log.hear(None)
             await self._changed.wait()

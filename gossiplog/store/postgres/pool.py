@@ -1,7 +1,7 @@
-"""Connections to a server: a few of them, opened as they are needed, replaced when they break, and awaited while the server is away.
+"""A pool of connections to a server. They are opened when needed, replaced when they break, and waited for while the server is away.
 
-Everything here runs in the asyncio thread. A task of the pool opens a connection and hands it to the caller that has
-waited longest, so a caller that gives up waiting leaks nothing.
+Everything here runs in the asyncio thread. A task of the pool opens a connection and hands it to the caller that has waited longest, so
+a caller that gives up leaks nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .errors import DATABASE_ERRORS, may_return, translate
 from .thread import TrioCall
 
 PATIENCE_S = 30.0
-"""How long a caller waits for a connection, whether the server is away or all connections are busy."""
+"""How long a caller waits for a connection, because the server is away or all connections are busy."""
 _BACKOFF_FIRST_S = 0.05
 _BACKOFF_LAST_S = 2.0
 _CLOSE_S = 2.0
 
 
 class Pool:
-    """At most so many connections to one server."""
+    """At most `size` connections to one server."""
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]], size: int, location: str) -> None:
         self._connect = connect
@@ -32,25 +32,28 @@ class Pool:
         self._location = location
         self._idle: list[Connection] = []
         self._waiters: deque[asyncio.Future[Connection]] = deque()
-        # What is handed out, and tasks that open one more.
+        # Connections in use, and tasks that open one more.
         self._busy: set[Connection] = set()
         self._openers: set[asyncio.Task[None]] = set()
-        # Set whenever nothing was handed out any more, and looked at when the pool is closed.
+        # Set when no connection is in use; `close` waits for it.
         self._emptied = asyncio.Event()
         self._is_closed = False
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many connections are open, and how many of them are idle."""
+        """The number of open connections, and how many of them are idle."""
         return len(self._busy) + len(self._idle), len(self._idle)
 
     async def acquire(self, call: TrioCall | None) -> Connection:
-        """Take a connection, for which `release` is owed.
+        """Take a connection; the caller must `release` it.
+
+        Args:
+            call: The call from trio that may be cancelled; None if there is none.
 
         Raises:
-            StoreUnavailable: None could be had within 30 s.
-            StoreError: The server does not want us, for a reason that time will not change.
-            ClosedError: The pool is closed, or was meanwhile.
+            StoreUnavailable: No connection became available within 30 s.
+            StoreError: The server refuses us for a reason that time will not change.
+            ClosedError: The pool is closed, or was closed meanwhile.
             Abandoned: The caller was cancelled.
         """
         if self._is_closed:
@@ -75,7 +78,7 @@ class Pool:
         self.release(connection)
 
     def release(self, connection: Connection) -> None:
-        """Give a connection back; one that is closed, or still within a transaction, is thrown away."""
+        """Give a connection back. It is thrown away if it is closed or still within a transaction."""
         self._busy.remove(connection)
         if self._is_closed or connection.is_closed() or connection.is_in_transaction():
             connection.terminate()
@@ -86,7 +89,7 @@ class Pool:
         self._serve()
 
     async def close(self) -> None:
-        """Close all connections, those in use when they are given back or after 2 s. Waiting callers get a ClosedError."""
+        """Close all connections; those in use when they are released, or after 2 s. Waiting callers get a ClosedError."""
         self._turn_away()
         for opener in list(self._openers):
             opener.cancel()
@@ -110,7 +113,7 @@ class Pool:
                 waiter.set_exception(ClosedError("the log was closed"))
 
     def _serve(self) -> None:
-        """Hand out what is idle, and have as many connections opened as there are callers left and places free."""
+        """Hand out idle connections, and open more for the callers left, as far as `size` allows."""
         while self._waiters and self._idle:
             connection = self._idle.pop()
             if connection.is_closed():
@@ -129,13 +132,13 @@ class Pool:
             opener.add_done_callback(self._openers.discard)
 
     async def _open_one(self) -> None:
-        """Open one connection, however often it takes while somebody waits for it."""
+        """Open one connection, trying again as long as somebody waits for it."""
         backoff = _BACKOFF_FIRST_S
         while any(not waiter.done() for waiter in self._waiters):
             try:
                 connection = await self._connect()
             except Exception as error:
-                # The edge of this task: the waiting callers must get the error, whatever it is.
+                # The edge of this task: waiting callers get any error.
                 if may_return(error):
                     await asyncio.sleep(backoff)
                     backoff = min(2 * backoff, _BACKOFF_LAST_S)

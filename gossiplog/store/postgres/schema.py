@@ -1,8 +1,8 @@
-"""The schema that a log lies in: whether it is a log of ours, what we may do with it, and how it is made and migrated.
+"""A log's schema: whether it is one of ours, what we may do with it, and how it is made and migrated.
 
-Each log has a schema of its own, `gossiplog_NAME`, rather than a column in tables that all share. So rights are granted log by log, a log
-is dropped, dumped and measured as a whole and migrated while others are written to, and no row or index carries the log's number. The cost
-is in the catalogue: 25 rows of pg_class a log, which thousands of logs in one database do not mind.
+Each log has a schema of its own, `gossiplog_NAME`, instead of a column in shared tables. So rights are granted per log, a log is dropped,
+dumped and measured as a whole, and migrated while others are written to, and no row or index carries the log's number. The cost is 25 rows
+of pg_class per log, which is no problem for thousands of logs in one database.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _WRITES = {
     "touched": "INSERT",
     "void": "INSERT, DELETE",
 }
-"""What a role must be allowed to do, beside reading, to write to a log. It can neither change nor remove an entry; a repair, which does, is
-for the role that owns the tables."""
+"""The rights that a role needs, beside SELECT, to write to a log. They let it neither change nor remove an entry, so a repair takes the
+role that owns the tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class PostgresSchema:
 
 
 async def find_writer(connection: Connection, schema: PostgresSchema) -> str | None:
-    """Say which process holds the lock of writers: its application name, and its server process; None if none does any more."""
+    """Say which process holds the writers' lock, by application name and server process; None if none does any more."""
     statement = """
         SELECT format('%s (server process %s)', coalesce(nullif(application_name, ''), 'somebody'), pid)
         FROM pg_locks JOIN pg_stat_activity USING (pid)
@@ -71,11 +71,11 @@ async def find_writer(connection: Connection, schema: PostgresSchema) -> str | N
 
 
 async def open_schema(connection: Connection, url: PostgresUrl, topic: str | None, *, create: bool, read_only: bool) -> PostgresSchema:
-    """Check that the log exists and can be used as requested; create it if requested, and migrate it if needed.
+    """Check that the log exists and can be used as requested. Create it if `create`, and migrate it if it is of an earlier schema.
 
     Raises:
         LogNotFound, ForeignFile, DamagedLog, NewerVersion, TopicMismatch, ReadOnlyLog, LocalProtocolError: As `PostgresStore.open`.
-        asyncpg.PostgresError: The server refused something.
+        asyncpg.PostgresError: The server refused a statement.
     """
     async with reading(connection):
         version = await connection.fetchval("SELECT current_setting('server_version_num')::integer / 10000")
@@ -104,7 +104,7 @@ async def open_schema(connection: Connection, url: PostgresUrl, topic: str | Non
 
 @asynccontextmanager
 async def reading(connection: Connection) -> AsyncIterator[None]:
-    """Read within a transaction: a statement takes two messages, and a pooler need not hand both to one of the server's connections."""
+    """Read within a transaction. A prepared statement takes two messages, which a pooler might otherwise send to two connections."""
     await connection.execute("BEGIN READ ONLY")
     try:
         yield
@@ -116,7 +116,7 @@ async def find_version(connection: Connection, url: PostgresUrl) -> int:
     """Return how many migrations the log has had.
 
     Raises:
-        LogNotFound, ForeignFile, DamagedLog: There is no log, or it is none.
+        LogNotFound, ForeignFile, DamagedLog: As `PostgresStore.open`.
     """
     if await _is_blank(connection, url):
         raise LogNotFound(f"no log at {url.location}", hint=f"create it with `gossiplog init '{url.location}' --topic TOPIC`")
@@ -133,7 +133,7 @@ async def find_version(connection: Connection, url: PostgresUrl) -> int:
 
 
 async def check_log(connection: Connection, url: PostgresUrl, topic: str | None) -> PostgresSchema:
-    """Check version and topic, and return what was found.
+    """Check version and topic, and return the schema.
 
     Raises:
         LogNotFound, ForeignFile, DamagedLog, NewerVersion, TopicMismatch: As `PostgresStore.open`.
@@ -187,7 +187,7 @@ async def _create(connection: Connection, url: PostgresUrl, topic: str | None) -
     """Make the schema and its tables, in one transaction; another process may be doing the same.
 
     Raises:
-        LocalProtocolError: No topic was given, or it is not one.
+        LocalProtocolError: No topic was given, or it is malformed.
     """
     if topic is None:
         raise LocalProtocolError("a new log needs a topic")
@@ -228,7 +228,7 @@ async def _apply(connection: Connection, url: PostgresUrl, version: int) -> None
 
 
 async def _leave(connection: Connection) -> None:
-    """Roll back what was not committed."""
+    """Roll back the transaction if it was not committed."""
     if not connection.is_closed() and connection.is_in_transaction():
         with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             await connection.execute("ROLLBACK")

@@ -29,7 +29,7 @@ _LOGS = """
 
 @dataclass(frozen=True, slots=True)
 class SharingUrl(os.PathLike[str]):
-    """The URL of a log that is opened on connections which others use as well."""
+    """The URL of a log that shares its connections with other logs."""
 
     url: str
     connections: Connections

@@ -1,4 +1,4 @@
-"""A log in a PostgreSQL database: any number of processes read it, and write to it, one at a time by a lock of the server's."""
+"""A log in a PostgreSQL database. Any number of processes read it, and write to it one at a time, by a lock of the server's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _POLL_S = 0.2
 _POLL_LISTENING_S = 5.0
-"""Where the server tells us of commits: for the notification that was lost with its process."""
+"""While the server notifies us of commits: in case a notification was lost with the process that would have sent it."""
 
 
 class PostgresStore:
@@ -62,18 +62,18 @@ class PostgresStore:
 
         Args:
             topic: The topic that the log must have; None for any. Needed to create.
-            durability: For the commits of this process: `full` is synchronous_commit=on, the others are off; there is nothing in between.
-            connections: Those of a shelf; by default it opens its own.
+            durability: For the commits of this process: synchronous_commit is on for `full`, off for the other levels.
+            connections: A shelf's; None to open its own.
 
         Raises:
-            StoreUnavailable: The server cannot be reached, or does not let us in.
+            StoreUnavailable: The server cannot be reached, or refuses us.
             LogNotFound: There is no such log or no such database, and `create` is false.
             ForeignFile: The schema of that name is no log.
             DamagedLog: The log cannot be read.
             NewerVersion: A later version of this program wrote it.
             TopicMismatch: It has another topic.
             ReadOnlyLog: The role, or the server, may not write, or the log needs a migration.
-            LocalProtocolError: The URL, or what it refers to, is wrong.
+            LocalProtocolError: The URL, or a file that it names, is wrong.
         """
         token = trio.lowlevel.current_trio_token()
         stores: list[PostgresStore] = []
@@ -126,7 +126,7 @@ class PostgresStore:
 
     @asynccontextmanager
     async def snapshot(self, *, may_expire: bool = False) -> AsyncIterator[Reader]:
-        """Hold one snapshot for many plans. It costs no space but what vacuum cannot free meanwhile, so it does not expire here."""
+        """Hold one snapshot for many plans. It never expires here: it costs only the space that vacuum cannot free meanwhile."""
         connection = await self._call(self._database.begin_snapshot)
         try:
             yield _Snapshot(self, connection)
@@ -141,7 +141,7 @@ class PostgresStore:
             return await self._call(self._database.write, plan)
 
     def begin_write(self, plan: Plan[T], then: Callable[[Outcome[T]], None]) -> bool:
-        """Begin nothing: a round of the event loop is little beside the server's answers, and `write` may have to wait for the server."""
+        """Begin nothing: a round of the event loop is cheap beside the server's answers, and `write` may have to wait for the server."""
         return False
 
     @asynccontextmanager
@@ -162,13 +162,13 @@ class PostgresStore:
 
     @asynccontextmanager
     async def rehearsal(self) -> AsyncIterator[PostgresStore]:
-        """Be the store: the server undoes what is rolled back."""
+        """Return the store itself: the server undoes a transaction that is rolled back."""
         self._check_writable()
         await trio.lowlevel.checkpoint()
         yield self
 
     async def size_bytes(self) -> int:
-        """Return what the log's tables and indexes take in the database."""
+        """Return how many bytes the log's tables and indexes take in the database."""
         return await self._call(self._database.size_bytes)
 
     async def _call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
@@ -182,8 +182,6 @@ class PostgresStore:
 
 
 class _Snapshot:
-    """One read transaction of one connection."""
-
     def __init__(self, store: PostgresStore, connection: Connection) -> None:
         self._store = store
         self._connection = connection
@@ -199,8 +197,6 @@ class _Snapshot:
 
 
 class _Transaction:
-    """The open transaction of the connection that writes."""
-
     def __init__(self, store: PostgresStore, writing: WriteTransaction) -> None:
         self._store = store
         self._writing = writing
@@ -225,7 +221,7 @@ def find_postgres_pending(url: PostgresUrl) -> tuple[int, list[str]]:
     """Return a log's schema version and the names of the migrations that it lacks; see `pending_migrations`."""
 
     async def look() -> int:
-        # Whether a pooler is in between is not worth finding out.
+        # It is not worth finding out whether there is a pooler in between.
         connection = await connect(url, is_pooled=True)
         try:
             async with reading(connection):
@@ -233,7 +229,7 @@ def find_postgres_pending(url: PostgresUrl) -> tuple[int, list[str]]:
         finally:
             connection.terminate()
 
-    # Whose loop ends when what it opened is closed, refused connections over TLS included.
+    # Its loop ends only when the connections that it opened are closed, including those that were refused over TLS.
     thread = AsyncioThread("gossiplog-pending")
     thread.start()
     try:

@@ -1,9 +1,9 @@
 """An asyncio event loop in a thread of its own, for asyncpg, called from trio.
 
-Measured against trio-asyncio on one machine (2 cores, PostgreSQL 15, local socket, wall medians): a call that does nothing takes 31 µs
-against 29 µs, one with a statement 86 µs against 147 µs, one with four statements 220 µs against 480 µs, because trio-asyncio
-turns each of asyncio's callbacks into work of trio's. So whole plans and transactions run in the thread, one hop each. Besides,
-importing trio-asyncio replaces functions of asyncio in the whole process.
+Whole plans and transactions run in the thread, one hop each. With trio-asyncio, each of asyncio's callbacks would be a step of trio's.
+Measured on one machine (2 cores, PostgreSQL 15, local socket, medians of wall time), here against trio-asyncio: an empty call 31 and 29 µs,
+one statement 86 and 147 µs, four statements 220 and 480 µs. Besides, importing trio-asyncio replaces functions of asyncio in the whole
+process.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ T = TypeVar("T")
 
 _FINISH_S = 5.0
 _GRACE_S = 0.1
-"""What a cancelled caller leaves to a read, which is over by then as a rule: ending it costs a connection."""
+"""How long a read may go on after its caller was cancelled. Most are over by then, and ending one costs a connection."""
 _LAST_TURNS = 4
-"""Of the loop, in which connections that were just given up close their sockets."""
+"""Turns of the loop in which connections that were just terminated close their sockets."""
 _GOODBYE_S = 1.0
-"""For what TLS still has to say on a connection that was refused: its socket is closed when the server has answered."""
+"""For the end of TLS on a refused connection, whose socket is closed only when the server has answered."""
 
 
 class Abandoned(Exception):
-    """Raised in the thread, at a place where nothing is under way, when the caller in trio was cancelled."""
+    """The caller in trio was cancelled. Raised in the thread, only where nothing is under way."""
 
 
 class TrioCall:
-    """One call from trio. Work under way for it is not interrupted, except for a wait to begin, and a read that hangs."""
+    """One call from trio. A cancellation interrupts only a wait to begin and a read that hangs, no other work."""
 
     __slots__ = ("_interrupt", "_is_cancelled", "_is_interrupted", "_raise_cancel", "_task", "_token", "_waiting")
 
@@ -43,7 +43,7 @@ class TrioCall:
         self._task = trio.lowlevel.current_task()
         self._token = trio.lowlevel.current_trio_token()
         self._raise_cancel: Callable[[], Any] | None = None
-        # Those below belong to the thread.
+        # Only the thread uses those below.
         self._interrupt: Callable[[], object] | None = None
         self._is_interrupted = False
         self._is_cancelled = False
@@ -64,7 +64,7 @@ class TrioCall:
             self._waiting = None
 
     async def run(self, work: Coroutine[Any, Any, T], discard: Callable[[T], object]) -> T:
-        """Run something that may be given up. It is cancelled then, and its result, if there is one, is discarded.
+        """Run a coroutine that may be given up. It is then cancelled, and its result, if it has one, goes to `discard`.
 
         Raises:
             Abandoned: The caller was cancelled.
@@ -81,7 +81,7 @@ class TrioCall:
 
     @contextmanager
     def interrupted_by(self, interrupt: Callable[[], object]) -> Iterator[None]:
-        """Call something that makes the block fail, soon after the caller was cancelled; the caller gets only the cancellation."""
+        """Soon after the caller was cancelled, call a function that makes the block fail. The caller gets only the cancellation."""
         self._interrupt = interrupt
         if self._is_cancelled:
             self._interrupt_late(interrupt)
@@ -98,7 +98,7 @@ class TrioCall:
         trio.lowlevel.reschedule(self._task, result)
 
     def cancel(self, loop: asyncio.AbstractEventLoop, raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
-        """Note that the caller was cancelled; it gets its result all the same, unless the call is still waiting to begin."""
+        """Note that the caller was cancelled. It still gets its result, unless the call is waiting to begin."""
         self._raise_cancel = raise_cancel
         loop.call_soon_threadsafe(self._abandon)
         return trio.lowlevel.Abort.FAILED
@@ -137,13 +137,13 @@ class AsyncioThread:
         """Start the thread."""
         self._thread.start()
 
-    # Ctrl-C must not come between handing the call over and waiting for it: the result would wake a task that waits for another.
+    # Ctrl-C must not come between handing the call over and waiting for it: the result would wake a later wait of the task.
     @trio.lowlevel.enable_ki_protection
     async def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Run `function(call, *args)` in the thread, in one hop, and return or raise what it does.
 
-        A caller that was cancelled before begins nothing. One that is cancelled later gets the result nevertheless, and is cancelled at its
-        next checkpoint; only where the function waits by `TrioCall.wait_for` is it given up.
+        A caller that is already cancelled begins nothing. One that is cancelled later still gets the result, and is cancelled at its next
+        checkpoint. The call is given up only while the function waits by `TrioCall.wait_for`.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         call = TrioCall()
@@ -152,7 +152,7 @@ class AsyncioThread:
         return result
 
     def stop(self) -> None:
-        """End the loop and the thread. What other callers have under way is over soon, or at once if its connection is closed."""
+        """End the loop and the thread, after the calls that are under way or `_FINISH_S`."""
         with contextlib.suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(self._finish(), self.loop).result(_FINISH_S)
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -183,6 +183,6 @@ class AsyncioThread:
         try:
             result = outcome.Value(await function(call, *args))
         except BaseException as error:
-            # Whatever it is belongs to the caller.
+            # Any error is the caller's.
             result = outcome.Error(error)
         call.send(result)

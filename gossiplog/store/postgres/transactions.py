@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from ...log.fsck_requests import ClearDerived
@@ -24,25 +24,25 @@ T = TypeVar("T")
 
 NOTHING_KNOWN = LogState(-1, -1, -1)
 RETURN_S = 0.003
-"""A process that wants to write again so soon after its last commit writes without a pause, and takes turns with others that do."""
+"""A process that writes again so soon after its last commit is writing without a pause, and takes turns with others that do."""
 TURN_S = 0.05
-"""How long a turn is.
+"""The length of a turn.
 
-Handing the lock on at each commit doubles what an append costs: the next process has to be woken, finds the processor's caches cold, and
-must read what the others wrote. Measured: 3.1 ms of CPU, client and server, instead of 1.6, with four processes on two cores.
+Handing the lock on at each commit doubles the cost of an append: the next process has to be woken, finds cold processor caches, and must
+read what the others wrote. Measured with four processes on two cores: 3.1 ms of CPU, client and server together, instead of 1.6.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class WriterLocks:
-    """The two halves of each advisory lock that a writer takes, in this order, till the end of its transaction.
+    """The advisory locks that a writer takes, in this order, until the end of its transaction: the two halves of each key.
 
     Attributes:
         guests: Shared by processes that have not just written.
         queue: Held by the process that is next; see `begin_turn`.
         log: Held by the process that writes.
-        listeners: Shared by all processes that listen. If there are none, a writer takes it, so that no process begins to listen before the
-            commit, of which it would not be told.
+        listeners: Shared by all processes that listen. If there are none, a writer takes it: a process that began to listen before the
+            commit would not be notified of it.
     """
 
     guests: tuple[int, int]
@@ -52,7 +52,7 @@ class WriterLocks:
 
 
 class Fetcher:
-    """`fetch(statement, *parameters)` on one connection, with the log's schema in the place of `{log}`. It raises `DatabaseFailed`."""
+    """`fetch(statement, *parameters)` on one connection, with the log's schema in place of `{log}`. It raises DatabaseFailed."""
 
     __slots__ = ("_connection", "schema")
 
@@ -87,39 +87,36 @@ def begin_reading(settings: str) -> str:
 
 
 def begin_snapshot(settings: str) -> str:
-    """Return the script that takes a snapshot; the savepoint is where to go back to after an error, with the same snapshot."""
+    """Return the script that takes a snapshot, with a savepoint to which to return after an error."""
     return f"{begin_reading(settings)}SELECT 1; SAVEPOINT gossiplog_start"
 
 
 async def run_reading(fetch: Fetcher, plan: Plan[T]) -> T:
     """Run a plan that reads."""
-
-    async def reply(request: Request[Any]) -> Any:
-        return await answer(fetch, request)
-
-    return await run_plan_async(plan, reply)
+    return await run_plan_async(plan, partial(answer, fetch))
 
 
 def begin_writing(settings: str, lock: tuple[int, int]) -> str:
     """Return the script that begins a transaction and waits until no other process has one.
 
-    Each later statement then sees what the others have committed, which under a stricter level it would not.
+    Each later statement then sees all commits of others, which it would not under a stricter isolation level.
     """
     return f"{_begin(settings)}SELECT pg_advisory_xact_lock({_halves(lock)})"
 
 
 def begin_as_guest(settings: str, locks: WriterLocks) -> str:
-    """Return the script for a process that has not written just now: as `begin_writing`, and it says so before it waits."""
+    """Return the script of `begin_writing` for a process that has not just written; it takes the guests' lock before it waits."""
     return f"{_begin(settings)}SELECT pg_advisory_xact_lock_shared({_halves(locks.guests)}), pg_advisory_xact_lock({_halves(locks.log)})"
 
 
 def begin_turn(settings: str, locks: WriterLocks) -> str:
-    """Return the script for a process that has written just now: as `begin_writing`, but it leaves another one that does the same its turn.
+    """Return the script of `begin_writing` for a process that has just written, which lets others that write without a pause have a turn.
 
-    Those who wait for that queue up by a lock of their own, and the first of them leaves the writer `TURN_S` before it insists. So each
-    gets a turn, in the order in which they came. A guest does not queue up, nor does anybody for a guest: it will not come back at once.
+    Such processes queue at a lock of their own, and the first in the queue leaves the present writer `TURN_S` before it waits for the
+    log's lock. So they get turns in the order in which they came. A guest does not queue, and nobody queues for a guest, because it will
+    not write again at once.
     """
-    # The lock of the guests is for a look: it is given back in the same breath.
+    # The guests' lock is taken only to see whether there are guests, and released at once.
     must_queue = f"""CASE WHEN pg_try_advisory_xact_lock({_halves(locks.log)}) THEN false
         WHEN pg_try_advisory_lock({_halves(locks.guests)}) THEN pg_advisory_unlock({_halves(locks.guests)}) ELSE false END"""
     queue = f"SELECT pg_advisory_xact_lock({_halves(locks.queue)}), pg_sleep({TURN_S}) WHERE {must_queue}"
@@ -135,10 +132,7 @@ def _halves(lock: tuple[int, int]) -> str:
 
 
 class SyncCalls:
-    """The transaction as plain calls, for an application's plain functions, which run in a thread beside the loop: see `SyncTransaction`.
-
-    Each call waits for the loop.
-    """
+    """A `SyncTransaction` for an application's plain functions. They run in a thread beside the loop, and each call waits for the loop."""
 
     def __init__(self, writing: WriteTransaction) -> None:
         self.begin_attempt = writing.application.begin_attempt
@@ -168,17 +162,17 @@ class SyncCalls:
 
 
 class WriteTransaction:
-    """A transaction that is open, and has the log to itself.
+    """An open transaction, which has the log to itself.
 
-    What a plan writes is sent only when something else must be read, or with the COMMIT: a single append so takes three round trips, to
-    begin, to look whether another process has written, and to write and commit.
+    Writes of a plan are sent only when something must be read, or with the COMMIT. So a single append takes three round trips: to begin, to
+    see whether another process has written, and to write and commit.
 
     Attributes:
         before: The state of the log at its beginning.
         is_heard: Whether another process may be listening for its commit.
         last: The last entry that was written; None if there was none.
-        is_committing: Whether COMMIT was sent, so that an error may hide that it was done.
-        has_executed: Whether the application executed anything.
+        is_committing: Whether COMMIT was sent. An error may then hide that it was carried out.
+        has_executed: Whether the application executed a statement.
     """
 
     def __init__(self, connection: Connection, url: PostgresUrl, tail: WriterCache, application: ApplicationStatements) -> None:
@@ -197,7 +191,7 @@ class WriteTransaction:
         self._is_rebuilt = False
 
     async def begin(self, known: LogState, listener_lock: tuple[int, int]) -> None:
-        """Learn what others have written since `known`, and whether they listen; the connection's transaction has begun."""
+        """Learn what others have written since `known`, and whether any of them listens, after the script that begins."""
         with self._translated():
             self.before, self.is_heard = await catch_up(self._fetch, self._tail, known, listener_lock)
 
@@ -207,7 +201,7 @@ class WriteTransaction:
             return await run_plan_async(plan, self._answer)
 
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Execute a statement of the application's. Raises as `ApplicationStatements.execute`, as the methods below."""
+        """Execute a statement of the application's. This and the methods below raise as `ApplicationStatements.execute`."""
         await self._begin_executing()
         with self._translated(DATABASE_ERRORS):
             return await self.application.execute(statement, parameters)
@@ -224,10 +218,10 @@ class WriteTransaction:
             await self.application.undo_attempt()
 
     async def commit(self) -> LogState:
-        """Send what is left and commit; return the state after it.
+        """Send the remaining writes and commit; return the state after it.
 
         Raises:
-            DatabaseFailed: It was not committed, or with `is_committing`, that is not known.
+            DatabaseFailed: It was not committed; or if `is_committing`, that is unknown.
         """
         script = as_script(self._unsent)
         if script is None:
@@ -254,7 +248,6 @@ class WriteTransaction:
             await self._flush()
 
     async def _flush(self) -> None:
-        """Send what was written and not sent yet."""
         statements, self._unsent = self._unsent, []
         script = as_script(statements)
         if script:
@@ -265,7 +258,7 @@ class WriteTransaction:
 
     async def _answer(self, request: Request[Any]) -> Any:
         if isinstance(request, Call):
-            # The function waits for what it asks, which this loop answers meanwhile.
+            # The function waits in its thread for this loop to answer its calls.
             return await asyncio.to_thread(request.function, self._sync)
         if is_write(request):
             self._unsent += statements_of(request)

@@ -1,4 +1,4 @@
-"""What a user writes for a log on a server: `postgresql://user@host/database?log=NAME`, and what of it may be shown."""
+"""The URL of a log on a server, `postgresql://user@host/database?log=NAME`, and what of it may be shown."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ...errors import LocalProtocolError
 
 SCHEMA_PREFIX = "gossiplog_"
 NAME_BYTES_MAX = 63 - len(SCHEMA_PREFIX)
-"""PostgreSQL cuts longer identifiers off, silently."""
+"""PostgreSQL silently truncates longer identifiers."""
 _SCHEMES = ("postgresql", "postgres")
 _SHOWN = ("host", "port", "dbname", "database", "user", "service", "log")
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresUrl:
-    """Where a log lies.
+    """A parsed URL.
 
     Attributes:
-        dsn: What asyncpg is given, the password included if the user wrote one.
-        log: The log's name within its database; empty for all of them.
-        settings: The names of the server's settings that the user chose, which ours do not override.
+        dsn: The part for asyncpg, including the password if the user wrote one.
+        log: The log's name within its database; empty for all logs of the database.
+        settings: The names of the server's settings that the user chose; ours do not override them.
         location: The URL as it may be shown and logged.
-        connection: libpq's parameters of the connection that asyncpg does not know, each a number: `connect_timeout` and TCP's keepalives.
+        connection: libpq's numeric parameters that asyncpg does not know: `connect_timeout` and TCP's keepalives.
     """
 
     dsn: str = field(repr=False)
@@ -36,13 +36,13 @@ class PostgresUrl:
 
     @classmethod
     def parse(cls, url: str, *, is_shelf: bool = False) -> PostgresUrl:
-        """Take a URL apart: libpq's, with one parameter of ours, `log`. Any parameter that libpq does not know sets one of the server's.
+        """Parse a URL of libpq's with one parameter of ours, `log`. Any parameter that libpq does not know is a setting of the server.
 
         Args:
-            is_shelf: It stands for all logs of the database, and names none.
+            is_shelf: The URL stands for all logs of the database, and must name none.
 
         Raises:
-            LocalProtocolError: It is malformed, or names no log. The message shows nothing of what may be a password.
+            LocalProtocolError: The URL is malformed, or names no log. The message shows nothing that may be a password.
         """
         parts, parameters = _split(url)
         names = [value for name, value in parameters if name == "log"]
@@ -62,10 +62,10 @@ class PostgresUrl:
         rest = [(name, value) for name, value in parameters if name != "log" and name not in _CONNECTION]
         netloc = parts.netloc
         if "," not in netloc and not parts.hostname and parts.port:
-            # A port alone, which libpq takes, and asyncpg for a host without a name.
+            # libpq accepts a port alone; asyncpg would take it for a host without a name.
             netloc = netloc.rpartition(":")[0]
             rest.append(("port", str(parts.port)))
-        # A lone slash would name the database that has no name, where PGDATABASE is what is meant.
+        # A lone slash would name the database "", where PGDATABASE is meant.
         dsn = f"postgresql://{netloc}{parts.path.rstrip('/')}{'?' if rest else ''}{urlencode(rest)}"
         settings = frozenset(name for name, _ in rest if name not in _LIBPQ)
         return cls(dsn, "".join(names), settings, _show(parts, parameters), connection)
@@ -95,7 +95,7 @@ _NUMBER_MAX = 2**31 - 1
 
 
 def _number(name: str, value: str) -> int:
-    """Take libpq's numbers, of which 0 and less stand for its default."""
+    """Parse a number of libpq's; 0 and less stand for its default."""
     text = value.strip()
     if not re.fullmatch(r"[+-]?[0-9]{1,10}", text) or abs(int(text)) > _NUMBER_MAX:
         raise LocalProtocolError(f"{name} is not a whole number", hint=f"write {name}=10, say")
@@ -113,7 +113,7 @@ def names_log(url: str) -> bool:
 
 
 def without_secrets(url: str) -> str:
-    """Return a URL as it may be shown; one that cannot be taken apart shows nothing but its scheme."""
+    """Return a URL as it may be shown: without password, and nothing but the scheme if it cannot be parsed."""
     try:
         return _show(*_split(url))
     except LocalProtocolError:
@@ -127,7 +127,7 @@ def _split(url: str) -> tuple[SplitResult, list[tuple[str, str]]]:
         parameters = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True) if parts.query else []
         port = None if "," in parts.netloc else parts.port
     except ValueError:
-        # Its own message would show a part of what was written, which may be a part of the password.
+        # The error's own message would quote a part of the URL, which may be a part of the password.
         raise LocalProtocolError("the URL is malformed", hint=_HINT) from None
     is_split_wrongly = parts.netloc.count("@") > 1 or "@" in parts.path or "#" in url or port == 0
     if is_split_wrongly or any("\0" in text for text in (unquote(url), *(value for _, value in parameters))):

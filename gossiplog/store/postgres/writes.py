@@ -1,4 +1,4 @@
-"""What each request of a plan that writes is in PostgreSQL: statements with arrays for parameters, prepared or as one script."""
+"""The statements for each request that writes, in PostgreSQL. Their parameters are arrays; they are sent prepared or as one script."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...log import fsck_requests, requests
 from ...plan import Request
 
 Statement: TypeAlias = tuple[str, list[list[Any]]]
-"""A statement, in which `{log}` stands for the log's schema, and its parameters, each of which is an array."""
+"""A statement, in which `{log}` stands for the log's schema, and its parameters, each an array."""
 
 _SCRIPT_ITEMS_MAX = 64
 _SCRIPT_BYTES_MAX = 64 * 1024
@@ -26,16 +26,16 @@ def statements_of(request: Request[Any]) -> list[Statement]:
     """Return the statements that carry out a request that writes.
 
     Raises:
-        LocalProtocolError: It holds what the server cannot store: a cursor's name with a NUL or half a character.
+        LocalProtocolError: The server cannot store a cursor's name; see `check_name`.
     """
     return WRITES[type(request)](request)
 
 
 def as_script(statements: Sequence[Statement]) -> str | None:
-    """Write statements with their parameters in them, so that all of them, and a COMMIT after them, take one round trip.
+    """Write the parameters into the statements, so that all of them and a COMMIT take one round trip.
 
-    Nothing but numbers and bytes is ever written so: None if there is anything else among the parameters, or so much of it that
-    binary parameters are cheaper. At 1,000 entries a script costs about twice as much.
+    Only numbers and bytes are written this way. Return None if there are other parameters, or so many that binary parameters are cheaper:
+    at 1,000 entries a script costs about twice as much.
     """
     arrays = [array for _, parameters in statements for array in parameters]
     if sum(map(len, arrays)) > _SCRIPT_ITEMS_MAX or not all(type(item) in (int, bytes) for array in arrays for item in array):
@@ -109,7 +109,7 @@ def _write_quarantine(request: requests.WriteQuarantine) -> list[Statement]:
 
 
 def _storable(text: str) -> str:
-    """An application may give any text for its reason; the server takes no NUL, and no half of a surrogate pair."""
+    """Replace what the server cannot store: an application's reason may contain NUL or half of a surrogate pair."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
@@ -215,11 +215,7 @@ def check_name(name: str) -> None:
     """Refuse a cursor's name that the server cannot store.
 
     Raises:
-        LocalProtocolError: It has a NUL in it, or half a surrogate pair.
+        LocalProtocolError: The name contains NUL or half of a surrogate pair.
     """
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise LocalProtocolError(f"cursor {name!r} is no text that PostgreSQL can store") from None
-    if "\0" in name:
+    if _storable(name) != name:
         raise LocalProtocolError(f"cursor {name!r} is no text that PostgreSQL can store")
