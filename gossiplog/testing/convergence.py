@@ -1,4 +1,4 @@
-"""Check on random histories that replicas with the same entries have the same tables, and show the smallest one in which they do not."""
+"""Checks on random histories that replicas with the same entries have the same tables, and shows the smallest one in which they differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..log.application import Application
 
 _ELSEWHERE_MAX = 50
-"""Histories that are replayed in other processes as well."""
+"""The most histories that are replayed in other processes, too."""
 _KIND_ELSEWHERE = "another process"
 
 
@@ -28,7 +28,7 @@ class NotConvergent(GossipLogError, AssertionError):
     """An application's tables do not follow from the log alone.
 
     Attributes:
-        kind: What is wrong: `tables`, `the clock`, `apply raised TypeError`, …
+        kind: The kind of failure: `tables`, `the clock`, `apply raised TypeError`, …
     """
 
     def __init__(self, message: str, *, kind: str, history: History) -> None:
@@ -53,8 +53,8 @@ def check_convergence(
     """Check that equal logs mean equal tables, whatever the order of arrival, on several replicas in SQLite in memory.
 
     Each seed is a history. Replicas write, exchange entries in any causal order and in commits of any size, are interrupted in the middle
-    of a commit and repeat it, and are rebuilt; a stranger writes malformed operations. In the end all have all entries, and their tables
-    must equal those of a replica built from nothing. There is no network, no event loop and no file; the same seed gives the same history.
+    of a commit and repeat it, and are rebuilt; a stranger writes malformed operations. At the end all replicas have all entries, and their
+    tables must equal those of a replica built from nothing. No network, event loop or file is used. The same seed gives the same history.
 
     Args:
         application: The application to check. If it can be imported or pickled, it is also replayed in two other processes with different
@@ -66,7 +66,7 @@ def check_convergence(
         seeds: One history for each; they may also be `random.Random`s, such as hypothesis gives.
         size: The approximate number of steps in a history.
         other_processes: Whether to start the other processes, which takes half a second.
-        policy: Whether the log has members, who are let in and removed meanwhile. What becomes void must leave no trace in the tables.
+        policy: Whether the log has members, who are let in and removed meanwhile. Void entries must leave no trace in the tables.
 
     Raises:
         NotConvergent: A check failed. The message has the smallest history found, as a test to paste.
@@ -108,7 +108,7 @@ def check_history(
 
 
 def _globals_of(frame: FrameType | None) -> dict[str, Any]:
-    """The names of the file that a function was called from."""
+    """Return the global names of the file that called a function."""
     return frame.f_back.f_globals if frame is not None and frame.f_back is not None else {}
 
 
@@ -129,7 +129,7 @@ def _run(rules: WorldRules, history: History) -> WorldFailure | None:
 def _report(rules: WorldRules, history: History, failure: WorldFailure, seed: int | Random, caller: dict[str, Any]) -> None:
     again = _run(rules, history)
     if again is None or again.kind != failure.kind:
-        why = "It did not happen again with the same history: something but the log decides, such as chance or a global variable."
+        why = "The same history did not fail again: the tables depend on more than the log, such as chance or a global variable."
         raise NotConvergent(f"{failure.text}\n\n{why}", kind=failure.kind, history=history)
 
     def is_failing(candidate: History) -> bool:

@@ -1,4 +1,4 @@
-"""Random histories: replicas write, meet, are interrupted and begin anew, and a stranger writes nonsense."""
+"""Random histories: replicas write, exchange entries, are interrupted and rebuilt, and a stranger writes malformed operations."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _BURST_MAX = 4
 
 
 class Author:
-    """The author of the next operation, and what it can see.
+    """The author of the next operation, and what it can read.
 
     Attributes:
+        ids: The ids of the replica's entries, ascending.
         query: `query(sql, *parameters)` reads the replica's tables.
     """
 
@@ -39,7 +40,7 @@ Operations: TypeAlias = Callable[[Author], Any] | Sequence[Any]
 
 
 def generate(world: HistoryWorld, operations: Operations, random: Random, size: int) -> None:
-    """Make a number of steps in a world, until everybody has everything.
+    """Perform 2 to `size` random steps in a world, and finish it.
 
     Raises:
         Found: A check failed.
@@ -73,7 +74,7 @@ def _write(world: HistoryWorld, operations: Operations, random: Random, replica:
 
 
 def _change_members(world: HistoryWorld, random: Random) -> None:
-    """The founder lets in or removes an author, the stranger among them, after what some replica has; the others may not know."""
+    """The founder lets in or removes an author or the stranger, on top of one replica's heads; the other replicas may not know."""
     replica = random.randrange(len(world.replicas))
     author = random.randint(1, len(world.replicas))
     said = random.choice(({"grant": author}, {"revoke": author}, {"revoke": author, "keep": []}))
@@ -84,7 +85,7 @@ def _change_members(world: HistoryWorld, random: Random) -> None:
 def _write_strangely(world: HistoryWorld, operations: Operations, random: Random, replica: int) -> None:
     """A stranger writes on top of any entries of a replica, mostly malformed operations.
 
-    The ids in it need not be of ancestors, nor exist at all.
+    Ids in its payload need not be those of ancestors, or of any entry.
     """
     stranger = len(world.replicas)
     numbers = world.replicas[replica].numbers

@@ -1,7 +1,7 @@
-"""A history: entries with their authors and parents, and the order and the pieces in which they reached each replica.
+"""A history: entries with their authors and parents, and the order and the commits in which they reached each replica.
 
-Payloads may name other entries. Ids are hashes, so they change with everything before them. Therefore a history writes `<entry 3>` for the
-id of its entry 3, and stays meaningful when parts of it are left out.
+Payloads may name other entries by id. An id is a hash, so it changes when an ancestor does. Therefore a history writes `<entry 3>` for the
+id of its entry 3, and keeps its meaning when parts of it are left out.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Written:
     """One entry.
 
     Attributes:
-        author: Which of the authors signed it, from 0; replica n writes as author n, and the highest is a stranger.
+        author: The number of its author, from 0. Replica n writes as author n; the highest number is a stranger.
         parents: The numbers of earlier entries of the history.
-        payload: With `<entry N>` wherever an id stood. In a log with members `{"gossiplog.access": {"revoke": 2}}` removes author 2, and
-            `{"grant": 2}` lets it in again; author 0 founded the log, and all others are in at first.
+        payload: Has `<entry N>` in place of each id. In a log with members `{"gossiplog.access": {"revoke": 2}}` removes author 2, and
+            `{"grant": 2}` lets it in again; author 0 founded the log, and all others are members at first.
     """
 
     author: int
@@ -46,7 +46,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """A replica drops its tables and applies all its entries anew, in the order of ids, as after a new version of the application."""
+    """A replica drops its tables and applies all its entries again in the order of ids, as after a new version of the application."""
 
     replica: int
     batch: int = 1_000
@@ -58,10 +58,11 @@ Step: TypeAlias = Delivered | Rebuild
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What happened, from nothing. After the last step each replica gets what it lacks, in one commit.
+    """Entries and steps. After the last step each replica gets the entries that it lacks, in one commit.
 
     Attributes:
-        steps: In the order in which they happened, over all replicas.
+        steps: The steps of all replicas, in one order.
+        replicas: The number of replicas.
     """
 
     entries: Sequence[Written]
@@ -70,7 +71,7 @@ class History:
 
     @property
     def size(self) -> tuple[int, int, int, int]:
-        """What shrinking makes smaller, the most important first."""
+        """Return the measures that shrinking reduces, the most important one first."""
         delivered = sum(len(step.entries) for step in self.steps if isinstance(step, Delivered))
         links = sum(len(entry.parents) + entry.author for entry in self.entries)
         aborted = sum(step.aborted_after is not None for step in self.steps)
@@ -78,7 +79,7 @@ class History:
 
 
 def map_texts(payload: Any, change: Callable[[str], str]) -> Any:
-    """Return a payload with each of its texts, keys included, changed. The depth of a payload is limited by its form."""
+    """Return a payload with each of its strings, keys included, changed. Canonical form bounds the depth of a payload."""
     if isinstance(payload, str):
         return change(payload)
     if isinstance(payload, list):
@@ -99,7 +100,7 @@ def name_ids(payload: Any, numbers: dict[str, int]) -> Any:
 
 
 def resolve_ids(payload: Any, ids: Sequence[str]) -> Any:
-    """Put the ids back; the name of an entry that is not there stays as it is."""
+    """Replace `<entry N>` by the id of entry N; the name of an entry that does not exist stays."""
 
     def resolve(match: re.Match[str]) -> str:
         number = int(match[1])
@@ -109,7 +110,7 @@ def resolve_ids(payload: Any, ids: Sequence[str]) -> Any:
 
 
 def render(history: History, indent: str = "    ") -> str:
-    """Return Python that makes the history."""
+    """Return the Python source of a history."""
     lines = [f"{indent}    {_render_written(entry)}," for entry in history.entries]
     steps = [f"{indent}    {_render_step(step)}," for step in history.steps]
     return "\n".join(

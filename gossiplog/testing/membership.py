@@ -1,4 +1,4 @@
-"""Members in a checked history: author 0 founds the log and lets in the others, and each replica judges what comes as a log does."""
+"""Members in a checked history: author 0 founds the log and lets in the others, and each replica judges entries as a log does."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ if TYPE_CHECKING:
     from ..entry.message import Entry
 
 AUTHORS = 4
-"""Authors 1 to 4 are let in from the beginning: more than any history has that was shrunk."""
+"""Authors 1 to 4 are members from the beginning; histories that were shrunk have fewer."""
 _NAME = "gossiplog.access"
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What came of new entries.
+    """The outcome of adding entries.
 
     Attributes:
-        entries: The entries that belong to the log, in the order of arrival.
-        lost: What counts no longer, the latest first.
-        regained: What counts again, parents first.
+        entries: The new entries that belong to the log, in the order of arrival.
+        shown: Those of them that an application gets.
+        lost: Earlier entries that have become void, the latest first.
+        regained: Earlier entries that are void no longer, parents first.
     """
 
     entries: Sequence[Entry]
@@ -42,7 +43,7 @@ class Judged:
 
 
 class Judge:
-    """The log of one replica, as far as members go."""
+    """The log of one replica, without an application."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -52,7 +53,7 @@ class Judge:
         self._by_key: dict[bytes, Entry] = {}
 
     def take(self, entries: Sequence[Entry]) -> Judged:
-        """Commit entries whose parents are here, or were refused."""
+        """Commit entries whose parents are in the log or were refused."""
         writes: list[Request[Any]] = []
         judged = run_plan(self._commit(entries), lambda request: self._answer(request, writes))
         for request in writes:
@@ -61,7 +62,7 @@ class Judge:
         return judged
 
     def counting(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Return those of some entries, which are here, that an application gets."""
+        """Return those of some entries of the log that an application gets."""
         return run_plan(self._counting(entries), lambda request: self._answer(request, []))
 
     def _counting(self, entries: Sequence[Entry]) -> Plan[list[Entry]]:
@@ -86,7 +87,7 @@ class Judge:
 
 @cache
 def found(name: str, signers: tuple[Ed25519Signer, ...], role: str = "write", founders: tuple[int, ...] = (0,)) -> list[Entry]:
-    """Make the policy of some of these signers, and grants by the first to those who are no founders, each the parent of the next."""
+    """Make a policy, and grants by the first signer to those that are no founders, as a chain of entries."""
     policy = Policy(tuple(signers[number].did for number in founders), salt=bytes(16))
     topic = policy.topic(name)
     entries = [policy.entry(topic)]
@@ -98,12 +99,12 @@ def found(name: str, signers: tuple[Ed25519Signer, ...], role: str = "write", fo
 
 
 def say(payload: Any, founder: str, dids: Sequence[str], past: Sequence[Entry]) -> Any:
-    """Return the payload for what a history says of authors by their numbers; anything else as it is.
+    """Return the payload that grants or revokes, if a history's payload does so by an author's number; other payloads unchanged.
 
     Args:
-        payload: As a history has it: `{"gossiplog.access": {"grant": 2}}`, or `{"revoke": 2}`, with `"keep": []` if nothing is kept.
-        founder: The did of author 0, under whose node it is said.
-        past: The ancestors, the founding entries among them, parents first.
+        payload: From a history: `{"gossiplog.access": {"grant": 2}}`, or `{"revoke": 2}`, with `"keep": []` to keep none of its entries.
+        founder: The did of author 0, under whose node the grant or revocation is made.
+        past: The ancestors, including the founding entries, parents first.
     """
     match payload:
         case {"gossiplog.access": {"grant": int(author)}} if author < len(dids):

@@ -1,6 +1,4 @@
-"""The same replay in processes whose hashes differ: `hash`, and with it the order of a set of texts, is another in each process of
-Python.
-"""
+"""Replays histories in two processes with different hash seeds, in which `hash` and the order of a set of strings differ."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ _HASH_SEEDS = ("1", "2")
 
 
 def rebuilt(rules: WorldRules, history: History) -> dict[str, list[str]]:
-    """Return the tables that the entries of a history make when they are applied in the order of ids."""
+    """Return the tables that result from the entries of a history, applied in the order of ids."""
     with HistoryWorld(rules, history.replicas) as world:
         for entry in history.entries:
             world.write(entry.author, entry.parents, entry.payload)
@@ -28,7 +26,7 @@ def rebuilt(rules: WorldRules, history: History) -> dict[str, list[str]]:
 
 
 def find_name(application: object, *namespaces: dict[str, Any]) -> tuple[str, str] | None:
-    """Return the module and the name under which an application can be imported; None if it cannot be."""
+    """Return the module and the name under which an application can be imported from one of these namespaces; None if it cannot be."""
     for namespace in namespaces:
         module = namespace.get("__name__")
         if module is None or module == "__main__" or sys.modules.get(module) is None:
@@ -40,18 +38,18 @@ def find_name(application: object, *namespaces: dict[str, Any]) -> tuple[str, st
 
 
 class Elsewhere:
-    """Two processes that replay histories. Neither has what the other, or this process, computed."""
+    """Two processes that replay histories. They share no state with each other or with this process."""
 
     def __init__(self, processes: list[subprocess.Popen[bytes]]) -> None:
         self._processes = processes
 
     def differ(self, history: History) -> bool:
-        """Say whether the two come to different tables."""
+        """Return whether the two processes come to different tables."""
         first, second = self.ask(history)
         return bool(first != second)
 
     def ask(self, message: Any) -> list[Any]:
-        """Ask both, and return both answers."""
+        """Send a message to both processes, and return both answers."""
         for process in self._processes:
             assert process.stdin is not None
             pickle.dump(message, process.stdin)
@@ -61,10 +59,10 @@ class Elsewhere:
 
 @contextmanager
 def elsewhere(rules: WorldRules, name: tuple[str, str] | None) -> Iterator[Elsewhere | None]:
-    """Start the processes for the length of a block; None if the application cannot be had in another process.
+    """Start the processes for the length of a block; None if the application cannot be imported or pickled.
 
     Args:
-        rules: Their application is found by its name, or pickled.
+        name: The module and the name of the application; None if it has to be pickled.
     """
     described: tuple[str, str] | bytes
     try:
@@ -86,7 +84,7 @@ def elsewhere(rules: WorldRules, name: tuple[str, str] | None) -> Iterator[Elsew
 
 
 def serve() -> None:
-    """Answer on the standard streams: first what to replay, then a history at a time. What the application prints goes elsewhere."""
+    """Serve requests on the standard streams: the rules, then one history at a time. The application's prints go to standard error."""
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     described, shown, refusals, has_members = pickle.load(source)

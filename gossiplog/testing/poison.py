@@ -1,4 +1,4 @@
-"""Payloads that no application asked for. Anybody who may write to a log may send them, signed."""
+"""Payloads that no application expects. Everyone who may write to a log can send them, properly signed."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ POISON: tuple[Any, ...] = (
     {"op": "set"},
     {"op": "set", "key": None, "value": None},
 )
-"""Twenty-two of them: every kind of value, texts that databases stumble over, and operations that are nearly some."""
+"""Every kind of value, strings that databases stumble over, and operations that are nearly right."""
 
 
 def poisoned(random: Random, payload: Any) -> Any:
-    """Return something that is nearly a payload, or nothing like it."""
+    """Return a payload with one part broken, or a member of `POISON`."""
     variants = list(_variants(payload))
     if not variants or random.random() < 0.3:
         return random.choice(POISON)
@@ -48,7 +48,7 @@ def poisoned(random: Random, payload: Any) -> Any:
 
 
 def name_others(random: Random, payload: Any, ids: Sequence[str]) -> Any:
-    """Name other entries than a payload does: any that was ever written, and some that nobody wrote."""
+    """Replace half of the ids in a payload by those of any entries, or by ids of none."""
 
     def rename(text: str) -> str:
         if random.random() >= _RENAMED:
@@ -60,7 +60,7 @@ def name_others(random: Random, payload: Any, ids: Sequence[str]) -> Any:
 
 
 def _variants(payload: Any) -> Iterator[Any]:
-    """Functions that break one part of a payload."""
+    """Yield functions that return the payload with one part broken."""
     if isinstance(payload, dict):
         for key, value in payload.items():
             yield lambda _, key=key: {other: payload[other] for other in payload if other != key}

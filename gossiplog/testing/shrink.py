@@ -1,4 +1,4 @@
-"""Make a history that fails smaller, as long as it fails in the same way."""
+"""Makes a failing history smaller, as long as it fails in the same way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RUNS_MAX = 1_500
 
 
 def shrink(history: History, is_failing: Callable[[History], bool]) -> History:
-    """Return the smallest history that still fails, of those that are found by leaving out and simplifying one thing at a time."""
+    """Return the smallest failing history found by removing and simplifying parts, in at most 1,500 runs."""
     runs = 0
     smallest = history
     is_smaller = True
@@ -45,7 +45,7 @@ def _candidates(history: History) -> Iterator[History]:
 
 
 def _without_halves(history: History) -> Iterator[History]:
-    """Leave out many things at once, while there are many."""
+    """Leave out many entries, or half of the steps, at once."""
     count = len(history.entries)
     for size in (count // 2, count // 4):
         if size > 1:
@@ -68,7 +68,7 @@ def _without_steps(history: History) -> Iterator[History]:
 
 
 def _without_replicas(history: History) -> Iterator[History]:
-    """Leave out one replica with its entries; the numbers of later ones move up."""
+    """Leave out one replica and its steps; later replicas get smaller numbers."""
     if history.replicas == 1:
         return
     for gone in range(history.replicas):
@@ -97,7 +97,7 @@ def _with_plainer_entries(history: History) -> Iterator[History]:
 
 
 def _leave_out(history: History, gone: Sequence[int]) -> History:
-    """Leave out entries; their children get their parents, and what follows gets new numbers."""
+    """Leave out entries. Their parents become those of their children, and later entries get new numbers."""
     numbers: dict[int, int] = {}
     stand_ins: dict[int, list[int]] = {}
     entries: list[Written] = []
@@ -129,7 +129,7 @@ def _renumbered(payload: Any, numbers: dict[int, int]) -> Any:
 
 
 def _plainer_payloads(payload: Any) -> Iterator[Any]:
-    """Payloads with one part less, or with one part that says less."""
+    """Yield payloads with one part left out, or with one part simplified."""
     if isinstance(payload, dict):
         for key, value in payload.items():
             yield {other: payload[other] for other in payload if other != key}

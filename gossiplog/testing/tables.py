@@ -1,4 +1,4 @@
-"""An application's tables in SQLite in memory, and the transaction that its `apply` is given: without a thread, an event loop or a file."""
+"""An application's tables in SQLite in memory, and the transaction that its `apply` gets. No thread, event loop or file is used."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _UNREPEATABLE = (
     (re.compile(r"\b(?:date|time|datetime|julianday|strftime|unixepoch)\s*\(\s*(?:\)|[^()]*'now')", re.IGNORECASE), "the clock"),
     (re.compile(r"\brandom(?:blob)?\s*\(", re.IGNORECASE), "chance"),
 )
-"""What a statement may not ask of the database: every replica would get another answer."""
+"""What a statement may not ask the database for: replicas would get different answers."""
 
 
 class Aborted(BaseException):
-    """The end of a commit half way, as by a broken connection or by cancellation. No `except Exception` of an application stops it."""
+    """A commit is interrupted, as by a broken connection or by cancellation. No `except Exception` of an application catches it."""
 
 
 class Unrepeatable(BaseException):
-    """The application asked for something that differs from replica to replica."""
+    """The application asked for something that differs between replicas."""
 
     def __init__(self, what: str, where: str) -> None:
         super().__init__(f"apply asks {what}: {where}")
@@ -42,10 +42,10 @@ class Unrepeatable(BaseException):
 
 
 class Known:
-    """The entries that one replica has, with their ancestors.
+    """The entries of one replica, with their ancestors.
 
     Args:
-        judge: Of a log with members.
+        judge: Judges entries by the rules of members; None in a log without members.
     """
 
     def __init__(self, judge: Judge | None = None) -> None:
@@ -55,7 +55,7 @@ class Known:
         self._ancestors: dict[str, frozenset[str]] = {}
 
     def take(self, entries: Sequence[Entry]) -> Judged:
-        """Take entries after their parents, and return what comes of it; those that members do not let in are left out."""
+        """Add entries, parents first, and return the outcome. Entries that do not belong to the log are left out."""
         taken = Judged(entries, entries) if self._judge is None else self._judge.take(entries)
         for entry in taken.entries:
             parents = entry.message.parents
@@ -64,16 +64,16 @@ class Known:
         return taken
 
     def shown(self) -> dict[str, Entry]:
-        """Return what an application gets of them, by id, ascending."""
+        """Return the entries that an application gets, by id, ascending."""
         entries = [self.entries[id] for id in sorted(self.entries)]
         return {entry.id: entry for entry in (entries if self._judge is None else self._judge.counting(entries))}
 
     def get(self, id: str) -> Entry | None:
-        """Return an entry; None if it is not here."""
+        """Return an entry; None if the replica does not have it."""
         return self._by_key.get(decode_id(id))
 
     def is_ancestor(self, a: str, b: str) -> bool:
-        """Say whether a path leads from `b` through parents to `a`; False if either is not here."""
+        """Return whether `a` is an ancestor of `b`; False if the replica lacks either of them."""
         return all(self.get(id) is not None for id in (a, b)) and a in self._ancestors[b]
 
 
@@ -84,11 +84,11 @@ class Tables:
         self._known = known
         self._db = sqlite3.connect(":memory:", isolation_level=None)
         if is_reversed:
-            # What is read without ORDER BY then comes in another order, as it may from any database.
+            # Rows that are read without ORDER BY then come in another order, as any database may return them.
             self._db.execute("PRAGMA reverse_unordered_selects = ON")
 
     def close(self) -> None:
-        """Forget everything."""
+        """Close the database, and lose the tables."""
         self._db.close()
 
     def query(self, sql: str, *parameters: Any) -> _Rows:
@@ -96,10 +96,10 @@ class Tables:
         return query(self._db, sql, parameters)
 
     def commit(self, work: Callable[[CheckedTransaction], object], *, aborted_after: int | None = None) -> None:
-        """Run a function in a transaction that is committed at its end, or rolled back when it raises.
+        """Run a function in a transaction, which is rolled back if the function raises.
 
         Args:
-            aborted_after: First do that many statements of it, or all up to the commit, and roll them back.
+            aborted_after: Before that, run it up to this number of statements, or to the commit, and roll back.
         """
         if aborted_after is not None:
             with suppress(Aborted):
@@ -119,9 +119,9 @@ class Tables:
             self._db.execute(end)
 
     def contents(self, shown: Sequence[str]) -> dict[str, list[str]]:
-        """Return the rows of the given queries, or of all tables, in an order that does not depend on how they came."""
+        """Return the rows of the given queries, or of all tables if there are none, sorted."""
         if not shown:
-            # Not what a virtual table keeps beside itself: how an index is cut up says in what order its rows came.
+            # The shadow tables of a virtual table are left out: how its index is divided depends on the order of inserts.
             tables = (
                 "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type IN ('table', 'virtual') AND name NOT LIKE 'sqlite_%'"
             )
@@ -131,7 +131,7 @@ class Tables:
 
 
 class CheckedTransaction:
-    """What `apply` and `reset` are given when they are plain functions; coroutine functions get an `_AsyncTransaction` around it."""
+    """The transaction that plain functions of an application get; coroutine functions get an `_AsyncTransaction` around it."""
 
     def __init__(self, db: sqlite3.Connection, tables: ApplicationTables, known: Known, aborted_after: int | None) -> None:
         self._db = db
@@ -152,11 +152,11 @@ class CheckedTransaction:
         self._tables.execute_many(statement, rows)
 
     def is_ancestor(self, a: str, b: str) -> bool:
-        """Say whether `a` is an ancestor of `b`."""
+        """Return whether `a` is an ancestor of `b`."""
         return self._known.is_ancestor(a, b)
 
     def get(self, id: str) -> Entry | None:
-        """Return an entry of the log; None if it is not there."""
+        """Return an entry; None if the log does not have it."""
         return self._known.get(id)
 
     def undoing(self, work: Callable[[], None]) -> None:
@@ -181,7 +181,7 @@ class CheckedTransaction:
         except StopIteration:
             return
         coroutine.close()
-        raise LocalProtocolError("apply waits for something else than its transaction", hint="it may await nothing but methods of tx")
+        raise LocalProtocolError("apply awaits something other than its transaction", hint="it may await only methods of tx")
 
     def _control(self, statement: str) -> None:
         self._tables.release()
@@ -199,7 +199,7 @@ class CheckedTransaction:
 
 
 class _AsyncTransaction:
-    """The same with methods to await, none of which waits."""
+    """The same transaction with coroutine methods, which never wait."""
 
     def __init__(self, transaction: CheckedTransaction) -> None:
         self._transaction = transaction
@@ -215,5 +215,5 @@ class _AsyncTransaction:
 
 @lru_cache(maxsize=1_000)
 def _asks(statement: str) -> str | None:
-    """Say what a statement asks for that differs from replica to replica."""
+    """Return what a statement asks for that differs between replicas; None if nothing."""
     return next((what for pattern, what in _UNREPEATABLE if pattern.search(statement)), None)

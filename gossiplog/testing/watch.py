@@ -1,4 +1,4 @@
-"""Notice when an application asks for the clock, for chance, or for a hash that every process computes differently."""
+"""Notices when an application asks for the clock, for chance, or for a hash that differs between processes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _HASHES = {builtins.hash: "a hash that is another one in every process", builtin
 _SHARED_RANDOM = random.random.__self__  # type: ignore[attr-defined]
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _EXCUSED = frozenset({"logging", "warnings", "traceback"})
-"""Modules that may look at the clock on behalf of an application, as nothing of it reaches a table."""
+"""Modules that may read the clock on behalf of an application, because it reaches no table."""
 
 
 @contextmanager
 def watching() -> Iterator[None]:
-    """Raise Unrepeatable within the block as soon as something is asked for that a replay would get differently.
+    """Raise `Unrepeatable` within the block as soon as something is asked for that a replay would get differently.
 
-    Nothing is watched while a profiler runs, because it takes the same hook of the interpreter.
+    While a profiler runs nothing is watched, because both need the same hook of the interpreter.
     """
     if sys.getprofile() is not None:
         yield

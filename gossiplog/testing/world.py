@@ -1,4 +1,4 @@
-"""Replicas of one log in one process, with real entries and real SQL: a world performs the steps of a history and compares the outcomes."""
+"""Replicas of one log in one process, with real entries and real SQL. A world performs the steps of a history and compares the tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Query: TypeAlias = Callable[..., list[tuple[Any, ...]]]
 """`query(sql, *parameters)`: rows of one replica's tables."""
 Invariant: TypeAlias = Callable[[Query], None]
-"""What must hold of any replica's tables at any moment; it raises where it does not."""
+"""Raises if something does not hold of a replica's tables. It must hold after every step."""
 
 _TOPIC = "testing.example.com"
 _ROWS_SHOWN = 4
@@ -35,12 +35,12 @@ _BATCH = 1_000
 
 @dataclass(frozen=True)
 class WorldRules:
-    """What is checked.
+    """The application to check, and how.
 
     Attributes:
-        shown: Queries whose rows must agree; all tables, whole, if there are none.
-        refusals: Exceptions that `apply` raises on purpose, on an entry that is to have no effect.
-        has_members: Whether the log has a policy, so that entries may be refused, and void.
+        shown: Queries whose rows must agree; if there are none, all rows of all tables must.
+        refusals: Exceptions that `apply` raises on purpose, for entries without effect.
+        has_members: The log has a policy, so entries may be refused, or become void.
     """
 
     application: Application
@@ -52,7 +52,7 @@ class WorldRules:
 
 @dataclass(frozen=True, slots=True)
 class WorldFailure:
-    """What went wrong. Shrinking takes two failures of one kind for the same."""
+    """A failed check. For shrinking, two failures of one kind are the same."""
 
     kind: str
     text: str
@@ -71,19 +71,19 @@ class _Replica:
     tables: Tables
     known: Known
     numbers: list[int] = field(default_factory=list)
-    """What it has, in the order in which it came."""
+    """The numbers of its entries, in the order of arrival."""
     refused: set[str] = field(default_factory=set)
-    """What the application refused."""
+    """The ids of entries that the application refused."""
 
 
 @cache
 def signer_of(author: int) -> Ed25519Signer:
-    """The key of an author, the same in every history."""
+    """Return the key of an author, which is the same in every history."""
     return Ed25519Signer.from_seed((author + 1).to_bytes(32, "big"))
 
 
 class HistoryWorld:
-    """A history in the making. Close it, or use it as a context manager."""
+    """A history in the making, as a context manager that closes the tables."""
 
     def __init__(self, rules: WorldRules, replicas: int) -> None:
         self._rules = rules
@@ -94,7 +94,7 @@ class HistoryWorld:
         self._count = replicas
         self.replicas: list[_Replica] = []
         self.has_members = rules.has_members
-        # What a log with members begins with, in each replica; no part of the history.
+        # The first entries of a log with members. Each replica has them; they are not part of the history.
         self._signers = tuple(map(signer_of, range(max(AUTHORS, replicas) + 1)))
         self._founding = found(_TOPIC, self._signers) if rules.has_members else []
 
@@ -107,20 +107,20 @@ class HistoryWorld:
 
     @property
     def history(self) -> History:
-        """What has happened so far."""
+        """Return what has happened so far."""
         return History(tuple(self._written), tuple(self._steps), self._count)
 
     def start(self) -> None:
         """Make the replicas, with the application's tables.
 
         Raises:
-            Found: Something is wrong with those already.
+            Found: Making the tables fails.
         """
         for number in range(self._count):
             self.replicas.append(self._make_replica(is_reversed=number % 2 == 1))
 
     def write(self, author: int, parents: Sequence[int], payload: Any) -> int:
-        """Make an entry, and return its number. Its payload may have ids or the names of entries."""
+        """Make an entry, and return its number. Its payload may contain ids, or names such as `<entry 3>`."""
         named = name_ids(payload, self._numbers)
         keys = sorted({self.entries[parent].key for parent in parents})
         said, topic = resolve_ids(named, [entry.id for entry in self.entries]), _TOPIC
@@ -129,22 +129,22 @@ class HistoryWorld:
             dids = [signer.did for signer in self._signers]
             said = say(said, dids[0], dids, [*self._founding, *(self.entries[number] for number in self._ancestors(parents))])
         entry = sign_entry(signer_of(author), topic, next_clock(keys), keys, pcf.encode(said))
-        # Equal entries are one to a log. Each has a number here, as histories count what was written.
+        # A log stores equal entries once. Here each has a number of its own, because histories count what was written.
         self._numbers.setdefault(entry.id, len(self.entries))
         self.entries.append(entry)
         self._written.append(Written(author, tuple(parents), named))
         return len(self.entries) - 1
 
     def heads(self, replica: int) -> list[int]:
-        """The numbers of the entries that a replica has no children of."""
+        """Return the numbers of a replica's entries without children, ascending."""
         numbers = self.replicas[replica].numbers
         return sorted(set(numbers).difference(*(self._parents(number) for number in numbers)))
 
     def do(self, step: Step) -> None:
-        """Do one step and look at the replica after it.
+        """Perform one step, and check the invariants of its replica.
 
         Raises:
-            Found: Something is wrong.
+            Found: The step fails, or an invariant does not hold.
         """
         self._steps.append(step)
         if isinstance(step, Delivered):
@@ -166,7 +166,7 @@ class HistoryWorld:
                 raise Found(f"invariant {name}", f"{name} does not hold: {self._readable(_last_lines(error))}") from error
 
     def finish(self) -> None:
-        """Bring everything to everybody, and compare all tables with those of a replica that is built from nothing.
+        """Deliver all entries to all replicas, and compare their tables with those of a replica that is built from nothing.
 
         Raises:
             Found: Two tables differ.
@@ -201,8 +201,8 @@ class HistoryWorld:
         """Return the tables that entries make from nothing, applied in the order of ids or in reverse.
 
         Args:
-            without: Ids of entries that the application never gets, as if they had been void before they came.
-            undone: Ids of entries that it has to take back afterwards, as if they became void then.
+            without: Ids of entries that the application never gets, as if they had been void on arrival.
+            undone: Ids of entries that it has to undo at the end, as if they had become void then.
         """
         oracle = self._make_replica(is_reversed=False)
 
@@ -231,7 +231,7 @@ class HistoryWorld:
         return replica
 
     def _lacking(self, replica: _Replica, wanted: Iterable[int]) -> list[int]:
-        """The wanted entries that a replica lacks, each after its ancestors."""
+        """Return the wanted entries that a replica lacks, and the ancestors that it lacks, each after its parents."""
         has = set(replica.numbers)
         found: list[int] = []
         waiting = [self._first_of(number) for number in wanted][::-1]
@@ -248,7 +248,7 @@ class HistoryWorld:
         return found
 
     def _first_of(self, number: int) -> int:
-        """The number that an entry had first."""
+        """Return the smallest number of an equal entry."""
         return self._numbers[self.entries[number].id]
 
     def _ancestors(self, numbers: Iterable[int]) -> list[int]:
@@ -278,7 +278,7 @@ class HistoryWorld:
             tx.call(self._rules.application.reset)
 
     def _take(self, replica: _Replica, taken: Judged, tx: CheckedTransaction) -> None:
-        """Have the application follow a commit, as a log does: what counts no longer is undone, or the tables are built anew."""
+        """Have the application follow a commit, as a log does: void entries are undone, or the tables are rebuilt."""
         application = self._rules.application
         if (taken.lost and application.undo is None) or (taken.regained and not application.order_free):
             self._rebuild(replica, tx, _BATCH)
@@ -304,11 +304,7 @@ class HistoryWorld:
         return refused
 
     def _apply(self, entries: Sequence[Entry], tx: CheckedTransaction) -> set[str]:
-        """Have the application apply entries, as a log does: what it refuses is found among the others, and has no effect.
-
-        Returns:
-            The ids of refused entries.
-        """
+        """Have the application apply entries, as a log does, and return the ids of those that it refused, which have no effect."""
         attempts = isolate(entries)
         try:
             batch = next(attempts)

@@ -1,4 +1,4 @@
-"""One request of HTTP to a process of the test network, and its answer."""
+"""HTTP requests to the processes of a test network."""
 
 from __future__ import annotations
 
@@ -14,16 +14,11 @@ _ANSWER_S = 20.0
 _ANSWER_BYTES_MAX = 64 * 2**20
 
 
-class Refused(CannotConnect):
-    """It answered with an error."""
-
-
 async def ask(place: tuple[str, int], target: str, body: bytes | None = None) -> bytes:
-    """Ask: GET, or POST where there is a body.
+    """Send GET, or POST if there is a body, and return the body of the answer.
 
     Raises:
-        Refused: The status says no.
-        CannotConnect: There is no answer, or none within 20 s.
+        CannotConnect: There is no answer within 20 s, or its status is not 2xx.
     """
     try:
         with trio.fail_after(_ANSWER_S):
@@ -33,13 +28,13 @@ async def ask(place: tuple[str, int], target: str, body: bytes | None = None) ->
     except (OSError, trio.BrokenResourceError, RemoteProtocolError, trio.TooSlowError) as error:
         raise CannotConnect(f"no answer from {place[0]}:{place[1]}: {error or 'too slow'}") from None
     if not 200 <= answer.status < 300:
-        raise Refused(f"{place[0]}:{place[1]} answered {answer.status}: {answer.body[:300].decode('utf-8', 'replace').strip()}")
+        raise CannotConnect(f"{place[0]}:{place[1]} answered {answer.status}: {answer.body[:300].decode('utf-8', 'replace').strip()}")
     return answer.body
 
 
 async def ask_json(place: tuple[str, int], target: str, body: bytes | None = None) -> Any:
-    """Ask, and read the answer as JSON. Raises as `ask`."""
+    """Do as `ask`, and decode the answer as JSON. Raises CannotConnect if it is none, too."""
     try:
         return plain_json.decode(await ask(place, target, body))
     except DecodeError:
-        raise CannotConnect(f"{place[0]}:{place[1]} answered something else") from None
+        raise CannotConnect(f"{place[0]}:{place[1]} answered with something other than JSON") from None

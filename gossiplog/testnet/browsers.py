@@ -1,6 +1,6 @@
-"""Peers that are pages in Chromium, with the reference's client: bundled and served from here, and asked by long polls.
+"""Peers that are pages in Chromium with the reference's client. The pages are bundled and served here, and fetch orders by long polls.
 
-Each page is a Chromium of its own, so that it can be killed like any other peer, and started again on the IndexedDB that it had.
+Each page has a Chromium of its own, so that it can be killed like any other peer, and started again on its IndexedDB.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FLAGS = (
     "--disable-dev-shm-usage",
     "--disable-sync",
     "--disable-features=Translate",
-    # A page that nobody looks at would be slowed down.
+    # Chromium slows down pages in the background.
     "--disable-background-timer-throttling",
     "--disable-renderer-backgrounding",
 )
@@ -58,8 +58,6 @@ _HINT = (
 
 @dataclass
 class _Page:
-    """One page, as far as we know it."""
-
     member: Member
     config: Mapping[str, str]
     hub: str
@@ -75,7 +73,11 @@ class Browsers:
     """Made by `open_browsers`.
 
     Args:
-        scratch: For what Chromium leaves elsewhere when it is killed; its path is short.
+        folder: Holds the bundle and the profile of each page.
+        scratch: Chromium's temporary folder, with a short path.
+
+    Attributes:
+        origin: The origin of the pages; empty until they are served.
     """
 
     def __init__(self, folder: Path, scratch: Path, watching: Watching, chromium: str, router: str) -> None:
@@ -87,7 +89,7 @@ class Browsers:
         self.origin = ""
 
     def command(self, member: Member, hub: Member, url: str) -> list[str]:
-        """How a page's Chromium is started."""
+        """Return the command that starts a page's Chromium. `url` is where the page connects to its hub."""
         config = {"name": member.name, "topic": TOPIC, "seed": member.seed.hex(), "url": url}
         self._pages[member.name] = _Page(member, config, hub.node)
         places = [f"{name}={self._scratch}" for name in ("TMPDIR", "HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")]
@@ -100,10 +102,10 @@ class Browsers:
         await self._pages[member.name].ready.wait()
 
     async def append(self, member: Member, payload: Any) -> str:
-        """Have a page append; return the entry's id.
+        """Have a page append, and return the entry's id.
 
         Raises:
-            CannotConnect: It does not answer, or refuses.
+            CannotConnect: The page does not answer within 30 s, or refuses.
         """
         page = self._pages[member.name]
         self._number += 1
@@ -123,7 +125,7 @@ class Browsers:
         return str(answer["id"])
 
     def make_http(self, hub: Hub) -> ServeHttp:
-        """Make what serves the pages."""
+        """Make the HTTP handler that serves the pages."""
         base = "/browser/{token}/{name}"
         routes = [
             Route("/browser/{token}/page.js", self._script),
@@ -135,7 +137,7 @@ class Browsers:
         return serve_app(Starlette(routes=routes), hub)
 
     def _page(self, request: Request) -> _Page:
-        """Find whose request it is: only the pages that we started know the token."""
+        """Return the page that sent a request. Only pages that we started know the token."""
         page = self._pages.get(request.path_params.get("name", ""))
         if page is None or request.path_params["token"] != self._token:
             raise HTTPException(404)
@@ -192,7 +194,7 @@ async def open_browsers(
     """Serve pages for the length of a block.
 
     Args:
-        scratch: For what Chromium leaves elsewhere when it is killed.
+        scratch: Chromium's temporary folder.
         references: Folders in which npm has installed the reference's packages and esbuild.
 
     Raises:

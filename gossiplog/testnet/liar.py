@@ -1,9 +1,9 @@
-"""A peer that lies: it speaks the protocol, and brings entries that are not valid.
+"""A peer that speaks the protocol and sends invalid entries.
 
     python -m gossiplog.testnet.liar KEY ADDRESS SECONDS MULTIADDR…
 
-It dials each MULTIADDR from ADDRESS, and gossips a forgery at that interval: a new entry with the signature of another one. A peer that
-bans it is dialled again, in vain.
+It dials each MULTIADDR from ADDRESS, and every SECONDS it gossips a new entry that has the signature of another one. It keeps dialling
+peers that have banned it.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ _AGAIN_S = 2.0
 
 
 def forge(signer: Ed25519Signer, number: int) -> Entry:
-    """Make an entry whose signature is that of another."""
+    """Make an entry with the signature of another one."""
     true = sign_entry(signer, TOPIC, 1, [], pcf.encode({"lie": number}))
     other = sign_entry(signer, TOPIC, 1, [], pcf.encode({"truth": number}))
     return Entry.stored(true.value.replace(true.signature.signature, other.signature.signature))
 
 
 def frames(rpc: Rpc) -> bytes:
-    """The bytes of a message of pubsub."""
+    """Encode an RPC."""
     return b"".join(Wire().encode(rpc))
 
 
 async def discard(connection: Connection, stream: Stream) -> None:
-    """Read messages of others, and ignore them."""
+    """Read and ignore what a peer sends."""
     while await stream.receive_some():
         pass
 
 
 async def keep(peering: Peering) -> None:
-    """Keep a connection."""
+    """Keep a connection until it ends."""
     await peering.connection.wait_ended()
 
 
 async def lie(signer: Ed25519Signer, key: PeerKey, source: str, interval_s: float, target: Address, rng: Random) -> None:
-    """Lie to one peer, for ever."""
+    """Send forgeries to one peer until cancelled."""
     number = 0
     while True:
         try:
@@ -76,7 +76,7 @@ async def lie(signer: Ed25519Signer, key: PeerKey, source: str, interval_s: floa
 
 
 async def main(key_file: str, source: str, interval_s: float, targets: Sequence[Address]) -> None:
-    """Lie to all of them."""
+    """Send forgeries to all peers until cancelled."""
     key, rng = PeerKey.load_or_create(Path(key_file)), Random(key_file)
     signer = Ed25519Signer.generate()
     async with trio.open_nursery() as nursery:

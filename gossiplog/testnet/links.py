@@ -1,11 +1,11 @@
-"""The links of a test network: every connection between two of its processes passes here, where it can be delayed, cut and made lossy.
+"""The links of a test network: a relay for every connection between two of its processes, which can delay, cut and slow it.
 
-It is known which pair a connection is of: each process dials from an address of its own (`serve --dial-from`), and what it dials is
-not where the other listens, but our listener in its place, which alone is announced. So no way leads around a cut.
+The relay knows the two ends of each connection. Every process dials from an address of its own (`serve --dial-from`), and it dials a
+listener of the relay, because servers announce no other address. So nothing gets around a cut.
 
-A lossy link behaves as TCP makes it behave: nothing is lost or overtaken, but whatever was lost comes late, and all that follows waits for
-it. A lost segment is noticed by the acknowledgements of three that follow it, which costs a round trip, or where fewer follow by a time-out
-of 200 ms and a round trip, which doubles with each further loss.
+A lossy link behaves as TCP does: nothing is lost or overtaken, but a lost segment arrives late, and everything behind it waits. If three
+segments follow a lost one, their acknowledgements show the loss, which costs a round trip. If fewer follow, the sender waits for a time-out
+of 200 ms plus a round trip, which doubles with each further loss.
 
 Source: RFC 5681, section 3.2; RFC 6298, sections 2 and 5 (the floor of 200 ms is Linux's).
 """
@@ -37,9 +37,10 @@ class Conditions:
     """The conditions of all links.
 
     Attributes:
-        latency: Seconds from one number to another, one way.
+        latency: Seconds one way between two members, by their numbers.
         jitter: A piece takes its link's latency times U[1, 1 + jitter].
-        bandwidth: Bytes a second that each sends at most, over all its links; 0: no limit.
+        loss: The probability that a segment is lost.
+        bandwidth: The most bytes per second that a member sends over all its links together; 0: no limit.
     """
 
     latency: Callable[[int, int], float] = lambda a, b: 0.0
@@ -50,11 +51,14 @@ class Conditions:
 
 @dataclass
 class Link:
-    """The state of the link between two peers.
+    """The state of the link between two members.
 
     Attributes:
-        is_silent: While it is cut, neither side is told: what is sent waits. Else connections are reset, and dials refused.
-        changed: Set, and replaced, when a cut begins, ends or is told, or the limit changes.
+        is_silent: While the link is cut, neither end notices: bytes that are sent wait. Otherwise a cut resets connections and dials.
+        bandwidth: The most bytes per second in each direction; 0: no limit.
+        bytes: Bytes carried so far, in both directions.
+        connections: Connections that are open now.
+        changed: Set, and replaced, whenever one of the first three changes.
     """
 
     is_cut: bool = False
@@ -65,12 +69,12 @@ class Link:
     changed: trio.Event = field(default_factory=trio.Event)
 
     def change(self, *, is_cut: bool, is_silent: bool = False) -> None:
-        """Cut or mend it."""
+        """Cut or heal the link."""
         self.is_cut, self.is_silent = is_cut, is_silent
         self._tell()
 
     def limit(self, bandwidth: float) -> None:
-        """Limit the bytes a second from now on, including those that wait already."""
+        """Limit the bytes per second from now on, including bytes that wait already."""
         self.bandwidth = bandwidth
         self._tell()
 
@@ -79,7 +83,7 @@ class Link:
         changed.set()
 
     async def wait_sent(self, size: float) -> None:
-        """Wait for as long as so many bytes take to leave, by the limit that there is at each moment."""
+        """Wait for as long as this many bytes take under the limit, which may change meanwhile."""
         while size > 0 and self.bandwidth:
             begun, bandwidth = trio.current_time(), self.bandwidth
             with trio.move_on_after(size / bandwidth) as left:
@@ -87,14 +91,14 @@ class Link:
             size = 0 if left.cancelled_caught else size - (trio.current_time() - begun) * bandwidth
 
     async def wait_open(self) -> bool:
-        """Wait until something passes; False if it is cut for all to see."""
+        """Wait while the link is silently cut. Return whether it is open then."""
         while self.is_cut and self.is_silent:
             await self.changed.wait()
         return not self.is_cut
 
 
 class Links:
-    """All links, and the listeners that stand for those who are dialled."""
+    """All links, and the listeners in front of the members that are dialled."""
 
     def __init__(self, conditions: Conditions, rng: Random, nursery: trio.Nursery) -> None:
         self.conditions = conditions
@@ -105,11 +109,11 @@ class Links:
         self._free_at: dict[int, float] = {}
 
     def between(self, a: int, b: int) -> Link:
-        """The link of two numbers, in either order."""
+        """Return the link between two numbers, in either order."""
         return self._links.setdefault((min(a, b), max(a, b)), Link())
 
     def all(self) -> list[tuple[tuple[int, int], Link]]:
-        """All links that were ever used, cut or slowed, in order."""
+        """Return the pairs and links that were ever used, cut or slowed, in the order of pairs."""
         return sorted(self._links.items())
 
     @property
@@ -118,10 +122,10 @@ class Links:
         return sorted(pair for pair, link in self._links.items() if link.is_cut)
 
     def cut(self, a: int, b: int, silent_s: float = 0.0) -> None:
-        """Let nothing pass between two.
+        """Cut the link between two numbers.
 
         Args:
-            silent_s: For this long what is sent only waits, as on a dead line; then connections are reset.
+            silent_s: For this long, bytes that are sent only wait, as on a dead line; then connections are reset.
         """
         self._forget(a, b)
         link = self.between(a, b)
@@ -131,7 +135,7 @@ class Links:
             self._nursery.start_soon(self._tell_later, scope, link, silent_s)
 
     def heal(self, a: int, b: int) -> None:
-        """Mend a cut: what waits passes, and what comes."""
+        """Heal the link between two numbers; bytes that wait are carried on."""
         self._forget(a, b)
         self.between(a, b).change(is_cut=False)
 
@@ -148,13 +152,16 @@ class Links:
     async def stand_for(
         self, number: int, place: tuple[str, int], ours: tuple[str, int], who: Callable[[str], tuple[int, str] | None]
     ) -> None:
-        """Listen in somebody's place, from now on.
+        """Listen in a member's place from now on, and relay to it.
 
         Args:
-            who: Returns the number and the address of the peer that dials from an address; None for a stranger, who is turned away.
+            place: Host and port that the member listens on.
+            ours: Host and port to listen on.
+            who: Returns the number of the member that dials from an address, and the address to dial on from; None for a stranger, whose
+                connection is closed.
 
         Raises:
-            OSError: We cannot listen there.
+            OSError: The port is taken.
         """
         listeners = await trio.open_tcp_listeners(ours[1], host=ours[0])
 
@@ -196,7 +203,7 @@ class Links:
         scope.cancel()
 
     async def _carry(self, source: trio.SocketStream, target: trio.SocketStream, a: int, b: int, link: Link) -> None:
-        """Carry one direction of a connection until it ends; what breaks ends both."""
+        """Carry one direction of a connection until it ends. If it breaks, both directions end."""
         send, receive = trio.open_memory_channel[tuple[float, bytes]](_PIECES_MAX)
 
         async def take() -> None:
@@ -227,7 +234,7 @@ class Links:
             _reset(target)
 
     def _sent_at(self, number: int, size: int, now: float) -> float:
-        """When the last of so many bytes has left: at once, unless all that somebody sends is limited."""
+        """Return when the last of these bytes has left the sender: at once, unless its bandwidth is limited."""
         if not self.conditions.bandwidth:
             return now
         free_at = self._free_at[number] = max(now, self._free_at.get(number, 0.0)) + size / self.conditions.bandwidth
@@ -235,7 +242,7 @@ class Links:
 
 
 def late_by(size: int, latency_s: float, loss: float, rng: Random) -> float:
-    """How much later than without losses the last of some bytes arrives, in seconds.
+    """Return how much later than without losses the last of some bytes arrives, in seconds.
 
     Args:
         loss: The probability that a segment is lost, each time it is sent.
@@ -259,7 +266,7 @@ def late_by(size: int, latency_s: float, loss: float, rng: Random) -> float:
 
 
 def _reset(stream: trio.SocketStream) -> None:
-    """Close a connection so that the other side is told at once, whatever was under way."""
+    """Reset a connection: the other side notices at once, and bytes under way are lost."""
     with contextlib.suppress(OSError):
         stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     stream.socket.close()

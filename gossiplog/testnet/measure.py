@@ -1,4 +1,4 @@
-"""Measuring a run of real processes by their facts, as they come."""
+"""Figures of a run of real processes, computed from their facts as they arrive."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ _COPIES = ("gossip", "push")
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """A run in figures, as far as they mean the same in the simulator.
+    """The figures of a run that have the same meaning in the simulator.
 
     Attributes:
-        p50_s: Median latency from publish to receipt, in seconds; NaN if nothing was delivered. So are the next two.
-        rmr: Further copies that came by gossip or push for each that was the first.
+        delivered: First receipts, without those of the publisher.
+        p50_s: Median latency from publish to receipt, in seconds. It, `p99_s` and `max_s` are NaN if nothing was delivered.
+        rmr: Further copies that came by gossip or push, for each first copy.
+        ways: How many first copies came by each way, the most frequent way first.
     """
 
     published: int
@@ -30,11 +32,10 @@ class RunFigures:
 
 
 class Measure:
-    """Counts facts. Memory: two numbers a receipt.
+    """Counts facts. Memory: two numbers for each receipt.
 
     Attributes:
-        latencies_s: Of all first receipts, as far as the publish is known.
-        roots: For each change the Unix time, and how many different roots there were among the nodes then.
+        roots: The Unix time of each change of a root, and the number of different roots among the nodes from then on.
     """
 
     def __init__(self) -> None:
@@ -52,7 +53,7 @@ class Measure:
         entry, node = str(fact.message), str(fact.node)
         match fact.kind:
             case "publish" | "deliver":
-                # The streams of several nodes interleave; and an entry is sent on before its own node has committed it.
+                # The streams of several nodes interleave, and an entry is forwarded before its publisher has committed it.
                 if entry not in self._first or fact.time_s < self._first[entry][0]:
                     self._first[entry] = (fact.time_s, node)
                 if fact.kind == "publish" or fact.way == "http":
@@ -68,11 +69,11 @@ class Measure:
 
     @property
     def latencies_s(self) -> list[float]:
-        """Ascending."""
+        """The latencies of all first receipts, ascending, in seconds."""
         return sorted(at - self._first[entry][0] for (entry, _), (at, _) in self._others().items())
 
     def _others(self) -> dict[tuple[str, str], tuple[float, str]]:
-        """Return the receipts of all but the publisher. If the publisher was killed before it told, leave out the first receipt."""
+        """Return all receipts but the publisher's. If its fact is missing, since it was killed, the first receipt is left out instead."""
         return {
             (entry, node): receipt
             for (entry, node), receipt in self._receipts.items()
@@ -80,7 +81,7 @@ class Measure:
         }
 
     def figures(self) -> RunFigures:
-        """Sum up. O(receipts × log receipts)."""
+        """Compute the figures. O(receipts × log receipts)."""
         latencies = self.latencies_s
         ways = Counter(way for _, way in self._others().values())
         return RunFigures(

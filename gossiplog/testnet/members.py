@@ -1,4 +1,4 @@
-"""Who takes part in a test network, where each of them is, and how each is started."""
+"""The members of a test network: their kinds, addresses and command lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..sim.scenario import Scenario
 TOPIC = "testnet.example.com"
 MEMBERS_MAX = 200
 _PORTS = range(20_000, 32_000)
-"""Below those that the system gives to a dialler."""
+"""Below the ports that the system assigns to outgoing connections."""
 
 Kind: TypeAlias = Literal["server", "client", "browser", "liar"]
 
@@ -32,11 +32,14 @@ class Member:
 
     Attributes:
         number: 0, 1, 2 …, as in a scenario.
-        kind: A peer of the mesh; a client of the hub that one of these is; a page with the reference's client; one that sends forgeries.
-        dials: Whom it dials at first; a client or a page its hub.
-        node: What it is called in facts; a peer id for a server.
-        group: Which part of the network it is in, as far as cuts divide it.
-        seed: Of the key that signs what is appended at it.
+        kind: A `server` is a peer of the mesh and a hub; a `client` is a WebSocket client of a hub; a `browser` is a page with the
+            reference's client; a `liar` sends forged entries.
+        dials: The numbers of the members that it dials at first; for a client or a browser, its hub alone.
+        host: The address that it listens on and dials from.
+        door: The address at which the others find it: the test network listens there, and relays.
+        node: Its name in facts; for a server, its peer id.
+        group: The part of the network that it is in, if cuts divide it.
+        seed: The seed of the key that signs entries appended at it.
     """
 
     number: int
@@ -62,20 +65,20 @@ class Member:
 
     @property
     def api(self) -> tuple[str, int]:
-        """Where we ask it; not one of the network's links."""
+        """Host and port of its HTTP API, which is reached without a link of the network."""
         return self.host, self.http_port
 
     @property
     def url(self) -> str:
-        """Where people can ask it; empty if it serves nothing."""
+        """The URL of its page; empty for members that serve nothing."""
         return "" if self.kind in ("browser", "liar") else f"http://{self.host}:{self.http_port}"
 
 
 class Neighbourhood:
-    """Addresses of this machine that no other test network uses: each member has one of its own, and one at which we stand for it.
+    """Loopback addresses that no other test network uses, drawn at random: for each member its own, and its door.
 
     Raises:
-        LocalProtocolError: This system has no address but 127.0.0.1 on its loopback.
+        LocalProtocolError: This system has no loopback address but 127.0.0.1.
     """
 
     def __init__(self) -> None:
@@ -92,15 +95,15 @@ class Neighbourhood:
             ) from None
 
     def host(self, number: int) -> str:
-        """The address that a member is at and dials from."""
+        """Return the address that a member listens on and dials from."""
         return f"{self._net}.{number + 1}"
 
     def door(self, number: int) -> str:
-        """The address where the others find it."""
+        """Return the address at which the others find a member."""
         return f"{self._doors}.{number + 1}"
 
     def free_port(self, host: str) -> int:
-        """A port that nobody listens on, at an address. Raises OSError if there is no such address."""
+        """Return a port on which nobody listens; raises OSError if this machine does not have the address."""
         for _ in range(50):
             port = self._ports.choice(_PORTS)
             with socket.socket() as probe:
@@ -114,10 +117,10 @@ class Neighbourhood:
 
 
 def cast(scenario: Scenario, neighbourhood: Neighbourhood, seed: int) -> list[Member]:
-    """Say who takes part, in the order of a scenario's numbers: servers first, then clients, then browsers.
+    """Return the members of a scenario in the order of its numbers: servers first, then clients, then browsers.
 
     Raises:
-        LocalProtocolError: There are too many of them, or no server is left.
+        LocalProtocolError: There are more than `MEMBERS_MAX` members, or none is a server.
     """
     spec, nodes = scenario.topology, scenario.nodes
     browsers = scenario.testnet.browsers
@@ -128,7 +131,6 @@ def cast(scenario: Scenario, neighbourhood: Neighbourhood, seed: int) -> list[Me
             f"nodes: {nodes}, of them {clients} clients and {browsers} browsers, expected at most {MEMBERS_MAX}, and a server at least"
         )
     rng = Random(f"topology {seed}")
-    # Who comes later dials those who are there, as nobody answers otherwise.
     dials: list[list[int]] = [[] for _ in range(servers)]
     for number, dialled in topology.links_of(scenario, servers, rng):
         dials[number].append(dialled)
@@ -143,14 +145,14 @@ def cast(scenario: Scenario, neighbourhood: Neighbourhood, seed: int) -> list[Me
 
 
 def target(scenario: Scenario, servers: int) -> int:
-    """How many connections a server keeps: about as many as the links of the scenario give it."""
+    """Return how many connections a server keeps: about as many links as it has in the scenario."""
     spec = scenario.topology
     wanted = {"ring": 2, "star": 1, "random": 2 * spec.connect}.get(spec.kind, servers - 1)
     return max(1, min(wanted, servers - 1))
 
 
 def server_arguments(member: Member, members: Sequence[Member], scenario: Scenario, folder: Path) -> list[str]:
-    """The arguments of `gossiplog` for a server or a client."""
+    """Return the arguments of `gossiplog` for a server or a client."""
     arguments = ["serve", str(log_of(member, folder)), "--listen", f"{member.host}:{member.http_port}", "--dial-from", member.host]
     arguments += ["--durability", "normal", "--log-format", "json", "--dashboard"]
     if member.kind == "client":
@@ -166,30 +168,30 @@ def server_arguments(member: Member, members: Sequence[Member], scenario: Scenar
 
 
 def log_of(member: Member, folder: Path) -> Path:
-    """The file of a member's log."""
+    """Return the file of a member's log."""
     return folder / f"{member.name}.db"
 
 
 def mesh_place(member: Member) -> str:
-    """Where peers of the mesh find a server: at our place for it."""
+    """Return the address of a server for peers of the mesh, at its door."""
     return f"/ip4/{member.door}/tcp/{member.mesh_port}/p2p/{member.node}"
 
 
 def hub_url(member: Member) -> str:
-    """Where clients of a member's hub connect: at our place for it."""
+    """Return the URL of a server for clients of its hub, at its door."""
     return f"ws://{member.door}:{member.http_port}"
 
 
 def make_key(member: Member, folder: Path) -> None:
-    """Make a server's key among peers, which names it."""
+    """Make the key that gives a member its peer id."""
     member.node = PeerKey.load_or_create(Path(f"{log_of(member, folder)}.peer.pem")).id
 
 
 def write_params(router: str, table: Mapping[str, Any], folder: Path) -> None:
-    """Write a scenario's parameters where `serve` takes them. They take precedence over its other settings.
+    """Write the router's parameters to a file for `serve --mesh-params`; no file if the table has none.
 
     Raises:
-        LocalProtocolError: The router is not one that `serve` runs, or a parameter is none of its own.
+        LocalProtocolError: `serve` does not run this router, or a parameter is unknown.
     """
     if router not in MESH_PARAMS:
         raise LocalProtocolError(f"router: {router!r}, expected one of {', '.join(MESH_PARAMS)}, which real peers run")

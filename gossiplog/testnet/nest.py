@@ -1,11 +1,16 @@
-"""The process that a test network's processes are forked from: it has imported what they need, so that each is up in a moment.
+"""The process from which a test network's processes are forked: its imports are done, so that each of them is up in a moment.
 
     python -m gossiplog.testnet.nest FD FOLDER…
 
-It reads requests from the socket FD, a line of JSON each, and answers with lines: `{"start": NAME, "module": …, "arguments": […], "output":
-FILE}` or `{"start": NAME, "command": […], …}` with `{"started": NAME, "pid": …}`, `{"kill": PID}` with nothing, and of
-itself it says `{"ended": NAME, "pid": …, "status": …}`. When the other end of the socket is closed, for whatever reason, it kills all that
-it started, removes each FOLDER, and ends: a supervisor that is killed leaves nothing.
+It reads requests from the socket FD, a line of JSON each, and writes lines of JSON:
+
+    {"start": NAME, "output": FILE, "module": …, "arguments": […]}   is answered by   {"started": NAME, "pid": …}
+    {"start": NAME, "output": FILE, "command": […]}                  likewise
+    {"kill": PID}                                                    is not answered
+    {"ended": NAME, "pid": …, "status": …}                           is written when a process has ended
+
+When the other end of the socket is closed, it kills all processes, removes each FOLDER, and ends. So a supervisor that is killed leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ import sys
 from typing import Any, NoReturn
 
 PRELOADED = ("cli.app", "cli.net.serve", "cli.net.serving", "gossip_log", "net.mesh", "store.sqlite", "web")
-"""What `gossiplog serve` imports one by one, some 1.4 s of it."""
+"""The modules that `gossiplog serve` imports lazily; importing them takes 1.4 s."""
 _PR_SET_PDEATHSIG = 1
 _RECEIVE_BYTES = 65_536
 
@@ -79,10 +84,10 @@ class Nest:
         self._say({"started": request["start"], "pid": pid})
 
     def _become(self, request: dict[str, Any]) -> NoReturn:
-        """Be the new process, from here on."""
+        """Turn the forked process into the one that is to start."""
         try:
             os.setpgid(0, 0)
-            # Have the system kill this process when the one that started it ends, where the system can.
+            # On Linux, the system kills this process when the nest ends.
             if sys.platform == "linux":
                 ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             signal.set_wakeup_fd(-1)
@@ -98,7 +103,7 @@ class Nest:
             runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
         except SystemExit as end:
             _leave(end.code if isinstance(end.code, int) else 0 if end.code is None else 1)
-        except BaseException as error:  # the process's own end
+        except BaseException as error:  # this is the top of the new process
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
             _leave(1)
         _leave(0)
@@ -135,7 +140,7 @@ def main(descriptor: str, *folders: str) -> None:
     """Run the nest."""
     for name in PRELOADED:
         importlib.import_module(f"gossiplog.{name}")
-    # What is shared with the children stays shared, as no collection touches it.
+    # Frozen objects are not touched by collections, so their memory stays shared with the children.
     gc.freeze()
     nest = Nest(socket.socket(fileno=int(descriptor)))
     try:

@@ -1,4 +1,4 @@
-"""The supervisor's side of the nest: starting processes, ending them, and knowing which of them run."""
+"""Starts and kills the processes of a test network, and knows which of them run: the other end of `nest.py`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _END_S = 10.0
 
 
 class StartFailed(GossipLogError):
-    """A process of a test network ended when it should have run; the hint is what it said last."""
+    """A process of a test network has ended, or does not answer; the hint is its last line of output."""
 
 
 class Processes:
     """Made by `open_processes`.
 
     Attributes:
-        statuses: How those that have ended did so, by name: an exit code, or a signal's number, negated.
+        pids: The process id of each process that runs, by name.
+        statuses: The exit status of each that has ended, by name; a signal's number, negated, if a signal ended it.
     """
 
     def __init__(self, stream: trio.SocketStream, folder: Path) -> None:
@@ -41,7 +42,7 @@ class Processes:
         self._is_over = False
 
     async def start(self, name: str, *, module: str | None = None, arguments: Sequence[str] = (), command: Sequence[str] = ()) -> None:
-        """Start a process: a module of Python, or a program. Its output goes to the file `output(name)`.
+        """Start a Python module or a command as a process. Its output goes to the file `output(name)`.
 
         Raises:
             StartFailed: The nest has ended.
@@ -52,18 +53,18 @@ class Processes:
         await self._until(lambda: name in self.pids or name in self.statuses)
 
     async def kill(self, name: str) -> None:
-        """Kill a process, and wait until it has ended; nothing if it does not run."""
+        """Kill a process, and wait until it has ended. Does nothing if it does not run."""
         pid = self.pids.get(name)
         if pid is not None:
             await self._ask({"kill": pid})
             await self._until(lambda: self.pids.get(name) != pid)
 
     def output(self, name: str) -> Path:
-        """The file that a process writes to."""
+        """Return the file with the output of a process."""
         return self._folder / f"{name}.log"
 
     def last_words(self, name: str) -> str:
-        """The last line that a process wrote."""
+        """Return the last line that a process wrote that is not blank."""
         try:
             lines = self.output(name).read_text("utf-8", "replace").split("\n")
         except OSError:
@@ -71,7 +72,7 @@ class Processes:
         return next((line for line in reversed(lines) if line.strip()), "")
 
     async def run(self) -> None:
-        """Take what the nest says, until it ends."""
+        """Receive the nest's messages until it ends."""
         buffer = b""
         try:
             while received := await self._stream.receive_some(_RECEIVE_BYTES):
@@ -112,14 +113,14 @@ class Processes:
 
 @asynccontextmanager
 async def open_processes(folder: Path, removed: Sequence[Path]) -> AsyncIterator[Processes]:
-    """Have processes for the length of a block, at whose end they are killed.
+    """Start the nest for the length of a block. At its end all processes are killed.
 
     Args:
-        removed: Folders that are removed at the end, by the nest, even when we are killed.
+        removed: Folders that the nest removes at the end, even if this process is killed.
     """
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "gossiplog.testnet.nest", str(theirs.fileno()), *map(str, removed)]
-    # In a session of its own, or Ctrl-C would end it, and all of them, before we say so.
+    # Ctrl-C goes to all processes of a session. In a session of its own, the nest ends when we say so.
     with subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True, stdin=subprocess.DEVNULL) as nest:
         theirs.close()
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))

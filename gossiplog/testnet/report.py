@@ -1,4 +1,4 @@
-"""What a played script leaves: its figures beside the simulator's, what was done when, plots, and all facts."""
+"""The report on a played script: its figures beside the simulator's, the actions with their times, and plots."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _COLOURS = ("#0072B2", "#D55E00")
 
 
 def simulated(scenario: Scenario, seed: int) -> RunResult:
-    """Run the same in the simulator: with what real peers run, and without liars, whom it does not have."""
+    """Run a scenario in the simulator, with the parameters of real peers, and without liars, which it does not support."""
     table = {"base": "mesh", **scenario.params.get(scenario.router, {})}
     faults = tuple(fault for fault in scenario.fault if not isinstance(fault, Liar))
     return run_scenario(replace(scenario, params={**scenario.params, scenario.router: table}, fault=faults), seed)
 
 
 def write_report(testnet: Testnet, measure: Measure, actions: list[dict[str, Any]], folder: Path, *, is_converged: bool) -> list[Path]:
-    """Write the report into a folder, in which the facts lie already: `report.md`, `report.json`, and plots where matplotlib is there.
+    """Write `report.md`, `report.json` and, if matplotlib is installed, plots into the folder that has the facts; return the files.
 
-    Returns:
-        The files.
+    Args:
+        actions: The records of all actions, as `open_testnet` tells them.
     """
     scenario, real = testnet.scenario, measure.figures()
     try:
@@ -90,7 +90,7 @@ def _cell(value: float, unit: int) -> str:
 
 
 def _plot(testnet: Testnet, measure: Measure, actions: list[dict[str, Any]], result: RunResult | None, folder: Path) -> list[Path]:
-    """Draw how entries spread, and how many different logs there were; nothing where matplotlib is missing."""
+    """Plot how entries spread, and how many different roots there were. Does nothing if matplotlib is missing."""
     try:
         plt = pyplot()
     except LocalProtocolError:

@@ -1,7 +1,7 @@
-"""Playing a scenario on real processes: the file that the simulator runs, by the clock on the wall.
+"""Plays a scenario file of the simulator on real processes, in real time.
 
-What only the simulator can do is refused before anything starts: `attack`, `link.duplication` and `link.reordering` (TCP neither doubles
-nor overtakes), `link.queue_max`, `publish.validation_s`, `clock_drift`. What only real processes can do the simulator refuses: `liar`.
+Keys that only the simulator supports are refused before anything starts: `attack`, `link.duplication` and `link.reordering` (TCP neither
+doubles nor overtakes), `link.queue_max`, `publish.validation_s`, `clock_drift`. The simulator in turn refuses the fault `liar`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _LOOK_S = 0.25
 
 
 def check_scenario(scenario: Scenario) -> None:
-    """Say what real processes cannot do.
+    """Check that real processes can play a scenario.
 
     Raises:
-        LocalProtocolError: The scenario asks for it; the message names the key.
+        LocalProtocolError: They cannot; the message names the key.
     """
     plain = LinkSpec()
     simulated = {
@@ -42,7 +42,7 @@ def check_scenario(scenario: Scenario) -> None:
 
 
 async def play(testnet: Testnet) -> None:
-    """Play the scenario's publishes and faults; returns when it is over, and all logs are equal or have had two minutes for it."""
+    """Play the scenario's publishes and faults; returns at the scenario's end."""
     scenario = testnet.scenario
     async with trio.open_nursery() as nursery:
         player = _Player(testnet, nursery)
@@ -54,7 +54,7 @@ async def play(testnet: Testnet) -> None:
 
 
 async def settle(testnet: Testnet) -> bool:
-    """Wait until the logs of all that are up are equal; False if they are not after two minutes."""
+    """Wait until the logs of all members that are up are equal, at most two minutes; return whether they are."""
     with trio.move_on_after(_SETTLE_S):
         while not testnet.is_converged():
             await trio.sleep(_LOOK_S)
@@ -72,11 +72,10 @@ class _Player:
         self._sources = self._rng.sample(testnet.members, testnet.scenario.publish.sources)
 
     async def sleep_until(self, at_s: float) -> None:
-        """Wait for a moment of the scenario."""
         await trio.sleep_until(self._begun + at_s)
 
     async def publish(self) -> None:
-        """Publish all messages, each in a task of its own, so that a slow answer delays nobody."""
+        """Publish all messages, each in a task of its own, so that a slow answer delays no other message."""
         spec = self._testnet.scenario.publish
         for index in range(spec.messages):
             await self.sleep_until(spec.start_s + index * spec.interval_s)
@@ -85,7 +84,7 @@ class _Player:
                 self._nursery.start_soon(self._append, self._rng.choice(up), index, "x" * spec.bytes)
 
     async def do(self, fault: Fault) -> None:
-        """Do one fault when its time has come, and undo it."""
+        """Cause one fault at its time, and end it."""
         testnet = self._testnet
         await self.sleep_until(fault.at_s)
         match fault:
@@ -110,7 +109,7 @@ class _Player:
                 for member in chosen:
                     testnet.slow(member, 0)
             case Offline():
-                # The first source, which goes on publishing.
+                # The first source goes on publishing.
                 testnet.partition([(self._sources or testnet.members)[0]])
                 await self.sleep_until(fault.return_s)
                 testnet.heal_all()
@@ -123,7 +122,7 @@ class _Player:
         try:
             await self._testnet.append(member, {"n": index, "text": text})
         except CannotConnect:
-            # It was killed in this moment, as happens to those who publish.
+            # The member was killed at this moment.
             await trio.lowlevel.checkpoint()
 
     async def _churn(self, fault: Churn) -> None:
@@ -148,7 +147,7 @@ class _Player:
                 self._testnet.note("failed", member, str(error))
 
     def _choose(self, numbers: tuple[int, ...], count: int) -> list[Member]:
-        """These, or so many at random of those that are up and publish no messages of their own."""
+        """Return the numbered members; if none is numbered, `count` random ones that are up and no sources."""
         testnet = self._testnet
         if numbers:
             return [testnet.members[number] for number in numbers]

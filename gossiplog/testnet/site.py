@@ -1,9 +1,9 @@
-"""What a test network serves for its page and for programs: who is there, what happens, and a way to act on them.
+"""The HTTP API of a test network, for its page and for programs.
 
-GET  /api/glass/nodes   everybody; with the header `glass-controls: true`, as the next works
+GET  /api/glass/nodes   all members; the header `glass-controls: true` says that the next request is supported
 POST /api/glass/do      {"action": …}: append, cut, heal, partition, kill, restart, slow, loss, liar
-GET  /api/glass/facts   all that happens, as server-sent events
-GET  /api/glass/links   all links that are cut, slowed or used, and how the peers of each stand to each other
+GET  /api/glass/facts   all facts, as server-sent events
+GET  /api/glass/links   all links that are cut, slowed or were used, and the relation of the two peers of each
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .testnet import Testnet
 
 _BODY_BYTES_MAX = 64 * 1024
 _VIEWS = ("network", "way", "simulator")
-"""What the page can show of it; a log and its figures are on the page of each peer."""
+"""The views that the page offers. The log and the figures of a peer are on that peer's own page."""
 
 
 class Site:
@@ -40,7 +40,7 @@ class Site:
         self._testnet = testnet
 
     def make_http(self, hub: Hub) -> ServeHttp:
-        """Make what serves plain HTTP on our port."""
+        """Make the handler of plain HTTP requests."""
         routes = [
             Route("/", self.index),
             *page_routes(),
@@ -112,11 +112,11 @@ class Site:
 
 
 async def obey(testnet: Testnet, order: dict[str, Any]) -> dict[str, Any]:
-    """Do what somebody asks for.
+    """Carry out the action of a request, and return what its answer says besides.
 
     Raises:
-        LocalProtocolError: There is no such action, or it lacks something.
-        GossipLogError: It failed.
+        LocalProtocolError: There is no such action for this number of members, or a field is missing or wrong.
+        GossipLogError: The action failed.
     """
     names = order.get("nodes", [order["node"]] if "node" in order else [])
     if not isinstance(names, list):
@@ -144,7 +144,7 @@ async def obey(testnet: Testnet, order: dict[str, Any]) -> dict[str, Any]:
         case "loss", []:
             testnet.lose(_number(order, "loss"))
         case action, _:
-            raise LocalProtocolError(f"action {str(action)[:40]!r} of {len(members)} peers: there is none such")
+            raise LocalProtocolError(f"no action {str(action)[:40]!r} for {len(members)} peers")
     return {}
 
 

@@ -1,4 +1,4 @@
-"""The test network itself: it starts the processes, stands between them, and acts on them as asked."""
+"""The test network: starts the processes, relays all connections between them, and acts on both."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ _POLL_S = 0.05
 _WATCH_S = 0.5
 _LIE_S = 0.5
 _AT_ONCE = 4
-"""Processes that start at the same time; more only get in each other's way."""
+"""The most processes that start at the same time; with more, each takes longer."""
 
 
 class Testnet:
     """Made by `open_testnet`.
 
     Args:
-        scenario: Its members and links. Faults and publishes are left to `script.play`.
-        neighbourhood: Where there is room for more.
+        scenario: Describes members and links. Its faults and publishes are carried out by `script.play`.
+        neighbourhood: The source of addresses for members that are added later.
 
     Attributes:
-        members: In the order of their numbers; a liar that came later at the end.
-        origin_s: Unix time at which all were up.
-        diallers: Number and address of each that may dial, by address.
+        members: In the order of their numbers; liars, which are added later, come last.
+        origin_s: Unix time at which all members were up.
+        diallers: Number and address of each member that dials, by address.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Testnet:
         """Find a member by its number, its name, or its id in facts.
 
         Raises:
-            LocalProtocolError: There is none.
+            LocalProtocolError: No member has it.
         """
         found = self._names.get(str(name))
         if found is None:
@@ -90,16 +90,16 @@ class Testnet:
         return found
 
     def is_converged(self) -> bool:
-        """Whether the logs of all that are up are equal."""
+        """Whether the logs of all members that are up are equal."""
         return len({member.root for member in self.members if member.is_up and member.kind != "liar"}) == 1
 
     # Starting
 
     async def start(self, progress: Callable[[int, int], None]) -> None:
-        """Start everybody; returns when all answer.
+        """Start all members; returns when all of them answer.
 
         Raises:
-            StartFailed: A member has ended.
+            StartFailed: The process of a member has ended.
         """
         limit, done = trio.CapacityLimiter(_AT_ONCE), 0
 
@@ -110,7 +110,7 @@ class Testnet:
             done += 1
             progress(done, len(self.members))
 
-        # A browser takes a core for seconds, and needs its hub.
+        # A starting browser occupies a core for seconds, and needs its hub to be up.
         browsers = [member for member in self.members if member.kind == "browser"]
         async with open_service_nursery() as nursery:
             for member in self.members:
@@ -122,10 +122,10 @@ class Testnet:
         self._regroup()
 
     async def invite_liar(self, interval_s: float = _LIE_S) -> Member:
-        """Have one more peer, which gossips a forged entry to each server every so many seconds."""
+        """Add a peer that gossips a forged entry to each server at this interval."""
         number = len(self.members)
         if number >= MEMBERS_MAX:
-            raise LocalProtocolError(f"{number} peers, the most that there may be")
+            raise LocalProtocolError(f"{number} peers, expected fewer than {MEMBERS_MAX}")
         host, servers = self._neighbourhood.host(number), [member for member in self.members if member.kind == "server"]
         liar = Member(number, "liar", tuple(member.number for member in servers), host, self._neighbourhood.door(number), 0, 0)
         make_key(liar, self.folder)
@@ -146,10 +146,10 @@ class Testnet:
         liar.is_up = True
 
     async def launch(self, member: Member) -> None:
-        """Start one process, and wait until it answers.
+        """Start the process of a member, and wait until it answers.
 
         Raises:
-            StartFailed: It has ended, or does not answer within four minutes.
+            StartFailed: The process has ended, or does not answer within four minutes.
         """
         if member.kind == "liar":
             await self._launch_liar(member, _LIE_S)
@@ -181,7 +181,7 @@ class Testnet:
         raise StartFailed(f"{member.name} has ended with {status}", hint=self.processes.last_words(member.name)[:500] or None)
 
     async def watch(self) -> None:
-        """Notice members whose processes have ended."""
+        """Notice members whose processes have ended. Runs until it is cancelled."""
         while True:
             for member in self.members:
                 if member.is_up and member.name not in self.processes.pids:
@@ -191,26 +191,29 @@ class Testnet:
             await trio.sleep(_WATCH_S)
 
     async def look(self, member: Member) -> None:
-        """Ask a server or a client for its root and its number of entries. Raises CannotConnect."""
+        """Ask a server or a client for its root and its number of entries; raises `CannotConnect` if it does not answer."""
         member.root = (await ask_json(member.api, "/api/root"))["hash"]
         member.entries = int((await ask_json(member.api, "/api/messages/count"))["count"])
 
     def note(self, what: str, member: Member, reason: str) -> None:
-        """Tell of something that nobody asked for."""
+        """Report an event that was not asked for."""
         self._say(what, nodes=[member], reason=reason)
 
-    # What can be done to them
+    # Actions
 
     async def append(self, member: Member, payload: Any = None) -> str:
-        """Append at a member; return the entry's id.
+        """Append at a member, and return the entry's id.
+
+        Args:
+            payload: None for one that names the member and counts the appends.
 
         Raises:
-            CannotConnect: It does not answer.
+            CannotConnect: The member does not answer.
         """
         self._appended += 1
         payload = {"by": member.name, "n": self._appended} if payload is None else payload
         if member.kind == "liar":
-            raise LocalProtocolError(f"{member.name} appends nothing, it lies")
+            raise LocalProtocolError(f"{member.name} cannot append: it only sends forged entries")
         if member.kind == "browser":
             assert self._browsers is not None
             id = await self._browsers.append(member, payload)
@@ -227,29 +230,29 @@ class Testnet:
         return entry.id
 
     def cut(self, a: Member, b: Member) -> None:
-        """Let nothing pass between two, from now on."""
+        """Cut the link between two members."""
         self.links.cut(a.number, b.number)
         self._regroup()
         self._say("cut", nodes=[a, b])
 
     def heal(self, a: Member, b: Member) -> None:
-        """Let pass again what two send each other."""
+        """Heal the link between two members."""
         self.links.heal(a.number, b.number)
         self._regroup()
         self._say("heal", nodes=[a, b])
 
     def heal_all(self) -> None:
-        """Mend all links that are cut."""
+        """Heal all links that are cut."""
         for a, b in self.links.cut_pairs:
             self.links.heal(a, b)
         self._regroup()
         self._say("heal", nodes=[])
 
     def partition(self, side: Iterable[Member], silent_s: float = 0.0) -> None:
-        """Let nothing pass between some and all others.
+        """Cut all links between some members and all others.
 
         Args:
-            silent_s: How long nobody is told; see `Links.cut`.
+            silent_s: How long the two ends do not notice; see `Links.cut`.
         """
         inside = {member.number for member in side}
         for number in sorted(inside):
@@ -260,31 +263,31 @@ class Testnet:
         self._say("partition", nodes=[self.members[number] for number in sorted(inside)])
 
     def slow(self, member: Member, bandwidth: float) -> None:
-        """Let each link of a member carry so many bytes a second in each direction; 0: as many as come."""
+        """Limit each link of a member to this many bytes per second in each direction; 0: no limit."""
         for other in self.members:
             if other is not member:
                 self.links.between(member.number, other.number).limit(bandwidth)
         self._say("slow" if bandwidth else "slow ends", nodes=[member], bandwidth=bandwidth)
 
     def lose(self, loss: float) -> None:
-        """Have all links lose this share of what is sent from now on."""
+        """Have all links lose this share of the segments sent from now on."""
         if not 0 <= loss < 1:
             raise LocalProtocolError(f"loss: {loss!r}, expected ≥ 0 and < 1")
         self.links.conditions.loss = loss
         self._say("loss", nodes=[], loss=loss)
 
     async def kill(self, member: Member) -> None:
-        """End a member's process as a crash would."""
+        """Kill a member's process."""
         member.is_up = False
         await self.processes.kill(member.name)
         self._regroup()
         self._say("kill", nodes=[member])
 
     async def restart(self, member: Member) -> None:
-        """Start a member's process again, on the log that it had; nothing if it runs.
+        """Start a member's process again, on its log. Does nothing if it runs.
 
         Raises:
-            StartFailed: It does not start.
+            StartFailed: The process does not start.
         """
         if member.name in self.processes.pids:
             return
@@ -293,7 +296,7 @@ class Testnet:
         self._say("restart", nodes=[member])
 
     def _regroup(self) -> None:
-        """Number the parts that the network is in."""
+        """Number the parts into which cuts divide the network."""
         cut = set(self.links.cut_pairs)
         parts = {member.number: member.number for member in self.members}
 
@@ -335,10 +338,14 @@ async def open_testnet(
     """Run a test network for the length of a block.
 
     Args:
-        references: Folders in which npm has installed what browsers need.
+        folder: Holds logs, keys and the output of each process. Unless `is_kept`, it is removed at the end.
+        facts_file: Where all facts are written, one JSON object per line.
+        references: Folders in which npm has installed the packages that browsers need.
+        tell: Called with a record of each action.
+        progress: Called while members start, with the number that are up and the number of all.
 
     Raises:
-        LocalProtocolError: The scenario asks for what real processes cannot do here.
+        LocalProtocolError: The scenario has a router, a parameter or a number of nodes that real processes cannot have here.
         StartFailed: A process does not start.
     """
     neighbourhood = Neighbourhood()
@@ -357,7 +364,7 @@ async def open_testnet(
     async with AsyncExitStack() as stack:
         stack.callback(watching.close)
         has_browsers = any(member.kind == "browser" for member in members)
-        # Chromium makes sockets where it keeps what is temporary, whose paths are at most 108 bytes long.
+        # Chromium makes sockets in its temporary folder, and the path of a socket has at most 108 bytes.
         scratch = [Path(tempfile.mkdtemp(prefix="gossiplog-pages-"))] if has_browsers else []
         for place in scratch:
             stack.callback(shutil.rmtree, place, ignore_errors=True)
@@ -380,20 +387,20 @@ async def open_testnet(
 
 
 async def _stand_between(links: Links, members: Sequence[Member], diallers: Mapping[str, tuple[int, str]]) -> None:
-    """Listen in everybody's place."""
+    """Listen in the place of each server, and for each browser in the place of its hub."""
     for member in members:
         if member.kind == "server":
             for port in (member.mesh_port, member.http_port):
                 await links.stand_for(member.number, (member.host, port), (member.door, port), diallers.get)
         elif member.kind == "browser":
-            # A browser cannot choose where it dials from, so it has a door of its own.
+            # A browser cannot choose the address that it dials from, so it has a listener of its own.
             hub = members[member.dials[0]]
             known = (member.number, member.host)
             await links.stand_for(hub.number, (hub.host, hub.http_port), (hub.door, member.http_port), lambda _, known=known: known)  # type: ignore[misc]
 
 
 def describe(record: dict[str, Any]) -> str:
-    """One line of text for an action."""
+    """Return one line of text for the record of an action."""
     about = " ".join(f"{key}={value}" for key, value in record.items() if key not in _SAID)
     return f"{record['time_s']:9.3f} s  {record['action']:<10} {', '.join(record['nodes'])}  {about}".rstrip()
 

@@ -1,4 +1,4 @@
-"""What all members tell of themselves, in one stream, in which everybody goes by one name."""
+"""The facts of all members in one stream, in which each member has one name."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .members import Member
 
 
 class Watching:
-    """Follows members.
+    """Follows members, and passes their facts on to a board, a measure and a file.
 
     Args:
-        facts_file: Where facts are written, a line each; None: nowhere.
+        facts_file: Where facts are written, one JSON object per line; None: nowhere.
     """
 
     def __init__(self, facts_file: Path | None, measure: Measure) -> None:
@@ -30,13 +30,13 @@ class Watching:
         self._file: IO[str] | None = None if facts_file is None else facts_file.open("w", encoding="utf-8")
 
     async def follow(self, member: Member) -> None:
-        """Follow a server or a client for ever, over its restarts."""
+        """Follow a server or a client, over its restarts, until cancelled."""
         followed = FollowedServer(member.url, member.name)
         self._names |= {member.host: member.node, member.door: member.node}
 
         def take(fact: Fact) -> None:
             if followed.node and followed.node != member.node and member.kind == "client":
-                # A client has no peer id; it goes by its name.
+                # A client has no peer id, so the id that it made up is replaced by its name.
                 self._names[followed.node] = member.node
             if fact.kind == "root":
                 member.root, member.entries = str(fact.message), fact.count or 0
@@ -45,11 +45,11 @@ class Watching:
         await follow(followed, take, clock=time.time)
 
     def name(self, member: Member) -> None:
-        """Have a member that is not followed go by its name."""
+        """Register the name of a member that is not followed."""
         self._names |= {member.host: member.node, member.node: member.node}
 
     def add(self, fact: Fact) -> None:
-        """Take a fact."""
+        """Pass a fact on, with names for addresses and URLs."""
         told = replace(fact, node=self._known(fact.node), peer=None if fact.peer is None else self._known(fact.peer))
         self.board.add(told)
         self.measure.take(told)
@@ -58,7 +58,7 @@ class Watching:
             self._file.write(told.to_json() + "\n")
 
     def _known(self, name: int | str) -> int | str:
-        """Call a hub by its own name, not by its URL, and its client not by an address."""
+        """Return the name of a hub that is given by its URL, and of a client that is given by its address."""
         if not isinstance(name, str):
             return name
         if name.startswith(("ws://", "wss://")):
