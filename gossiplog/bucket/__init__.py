@@ -1,4 +1,4 @@
-"""A log in a bucket: publishing a log in a folder or in object storage, and taking what others have published there.
+"""A log in a bucket: publish a log in a folder or in object storage, and take the entries that others have published there.
 
 Source: docs/spec/bucket.md.
 """

@@ -1,4 +1,4 @@
-"""Asking witnesses to cosign what was published. Nobody waits for them: a checkpoint is shown first, and cosignatures come to it.
+"""Asking witnesses to cosign a published checkpoint. Readers do not wait for them: cosignatures are added to a checkpoint already shown.
 
 Source: C2SP tlog-witness; docs/spec/bucket.md, "Witnesses".
 """
@@ -20,21 +20,21 @@ from .reading import PublishedTree, open_tree, read_head
 from .storage import Storage
 
 WITNESS_S = 5.0
-"""How long all witnesses together are waited for."""
+"""How long to wait for all witnesses together."""
 _WITNESSES_MAX = 32
 _ANSWER_LINES_MAX = 16
 
 AskWitness: TypeAlias = "Callable[[str, bytes], Awaitable[tuple[int, str, bytes]]]"
-"""Posts a body to a URL; returns the status, the media type and the body of the answer. May raise GossipLogError or OSError."""
+"""Posts a body to a URL; returns the answer's status, media type and body. May raise GossipLogError or OSError."""
 
 
 @dataclass(frozen=True, slots=True)
 class WitnessPlace:
-    """Where a witness is asked, and by which key it is known.
+    """A witness's address and key.
 
     Attributes:
-        url: The submission prefix, to which `/add-checkpoint` comes.
-        key: Of cosignatures.
+        url: The submission prefix, without `/add-checkpoint`.
+        key: Verifies its cosignatures.
     """
 
     url: str
@@ -60,11 +60,11 @@ class WitnessPlace:
 
 @dataclass(slots=True)
 class Cosigned:
-    """What witnesses have answered.
+    """The answers of witnesses.
 
     Attributes:
-        names: Of the witnesses whose cosignatures stand under the published checkpoint.
-        refusals: Names of the others, and why.
+        names: The witnesses that have cosigned the published checkpoint.
+        refusals: The others by name, and why they have not.
     """
 
     names: list[str]
@@ -74,13 +74,13 @@ class Cosigned:
 async def cosign_published(
     storage: Storage, signer: Signer, witnesses: Sequence[WitnessPlace], ask: AskWitness, *, seconds: float = WITNESS_S
 ) -> Cosigned:
-    """Ask those witnesses that have not cosigned the published checkpoint, all at once, and publish what they sign.
+    """Ask the witnesses that have not cosigned the published checkpoint, all at once, and publish their cosignatures.
 
-    A witness that is slow, lies or is away is named, and changes nothing. If the checkpoint is another one meanwhile, so does this call.
+    A witness that fails, lies or is too slow is named, and changes nothing. If `head` changes meanwhile, nothing is published.
 
     Args:
         witnesses: At most 32.
-        seconds: How long they are waited for.
+        seconds: How long to wait for all of them.
 
     Raises:
         BucketError: The storage failed.
@@ -126,7 +126,7 @@ async def cosign_published(
 
 
 async def _ask(tree: PublishedTree, note: Note, witness: WitnessPlace, ask: AskWitness) -> NoteSignature:
-    """Have one witness sign; it says at first which size it has signed last, if it has signed any."""
+    """Have one witness sign. A witness that has signed before answers the first request with the size that it signed last."""
     own = Note(note.text, note.signatures[:1]).to_bytes()
     old = 0
     for _ in range(3):
@@ -145,7 +145,7 @@ async def _ask(tree: PublishedTree, note: Note, witness: WitnessPlace, ask: AskW
 
 
 def _verified(note: Note, body: bytes, key: VerifierKey) -> NoteSignature:
-    """Return the line of an answer that is the witness's and verifies; lines of other keys are passed over."""
+    """Return the answer's line of the witness's key, if it verifies; ignore lines of other keys."""
     answer = Note.parse(note.text.encode() + b"\n" + body)
     for line in answer.signatures[:_ANSWER_LINES_MAX]:
         if (line.name, line.key_id) == (key.name, key.key_id):

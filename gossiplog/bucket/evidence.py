@@ -1,4 +1,4 @@
-"""Checkpoints and proofs out of a bucket, for those who have neither the log nor a reason to trust it."""
+"""Proofs from a bucket, for others who have neither the log nor a reason to trust it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ async def prove(log: Replica, entry: Entry, place: str | os.PathLike[str] | None
     """Prove that an entry is in a published log, by its newest checkpoint; see `GossipLog.prove`.
 
     Args:
-        log: Whose places are tried.
-        place: Where it is published; None for the places that the log remembers.
-        publisher: Whose log it must be in; None for anybody's.
-        guess: Where the entry may be, from 0; elsewhere it is looked for in all bundles, 22 kB with their tiles for 256 entries.
+        place: Where the log is published; None tries the places that it remembers.
+        publisher: The did of the publisher whose log the entry must be in; None for any.
+        guess: The leaf where the entry may be, from 0. If it is not there, all bundles are read, with their tiles 22 kB per 256 entries.
     """
     places = [place] if place is not None else Kept.beside(log).places()
     for each in places:

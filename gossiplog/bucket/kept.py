@@ -1,7 +1,7 @@
-"""What is kept beside a log about its buckets: checkpoints that were seen and signed, and how far each place was read.
+"""Files beside a log about its buckets: the checkpoints seen and signed, and how far each place was read.
 
-A signed checkpoint binds its publisher for good. So each verified one is kept, under its publisher and generation; if a later one does not
-extend it, that is kept beside it as evidence. Files are small and replaced as a whole.
+A signed checkpoint binds its publisher for good. So the largest verified one of each publisher and generation is kept; a checkpoint that
+contradicts it is kept beside it as evidence. Files are small and replaced as a whole.
 
 Source: docs/spec/bucket.md, "Beside the log".
 """
@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 from ..entry.message_id import decode_id, encode_id
 from ..errors import BucketError, DecodeError
-from ..tlog.note import Checkpoint, Origin, parse_checkpoint
+from ..tlog.note import Checkpoint, Origin, parse_checkpoint, unsigned
 from ..tlog.segment import SEGMENT_WIDTH
 from .folder import read_plain, replace_file
 
@@ -32,16 +32,16 @@ T = TypeVar("T")
 _STEPS_MAX = 16
 _HOLES_MAX = 64
 _KEPT_BYTES_MAX = 16 * 1024 * 1024
-"""The largest file: for 10,000 publishers 5 MB are kept, and 13 if all have holes; for 16 checkpoints 2."""
+"""The largest file read: for 10,000 publishers 5 MB are kept, and 13 if all have holes; for 16 checkpoints 2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A checkpoint that was signed here.
+    """A checkpoint that this log's key signed.
 
     Attributes:
         seq: The insertion number of its last entry; 0 for an empty tree.
-        key: That entry's key, or None.
+        key: That entry's key; None for an empty tree.
     """
 
     note: bytes
@@ -60,11 +60,15 @@ class Signed:
 
     Attributes:
         log: The log's identity, which `ReadPlace` calls its generation.
-        steps: The last 16 checkpoints, all of one generation, the latest at the end.
+        steps: The last 16 checkpoints, all of one generation, the latest last.
     """
 
-    log: str
-    steps: tuple[Step, ...]
+    log: str = ""
+    steps: tuple[Step, ...] = ()
+
+    def index(self, note: bytes | None) -> int | None:
+        """Return which step a note is, whatever its cosignatures; None if it is none of them."""
+        return next((at for at, step in enumerate(self.steps) if note is not None and unsigned(step.note) == unsigned(note)), None)
 
 
 @dataclass(slots=True)
@@ -72,11 +76,11 @@ class TakenState:
     """How far a publisher's log was taken from one place.
 
     Attributes:
-        checkpoint: The one that was taken last, without the log's root.
+        checkpoint: The last one read there, without the log's root.
         taken: Everything before this leaf is done, except the holes.
         holes: Segments before it of which something could not be read; ascending, at most 64.
-        left: A leaf at or before the first one that was left out for its signature scheme; None if there was none.
-        schemes: The schemes that were accepted then.
+        left: A leaf at or before the first entry left out for its signature scheme; None if none was.
+        schemes: The schemes that the log accepted then.
     """
 
     checkpoint: Checkpoint
@@ -116,11 +120,7 @@ class TakenState:
 
 
 class Kept:
-    """The files beside one log. For a log in memory, they are in memory too.
-
-    Attributes:
-        folder: `LOG-buckets`; None for a log in memory.
-    """
+    """The files in a folder, which for a log is `LOG-buckets`. Without a folder they are in memory."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
@@ -128,7 +128,7 @@ class Kept:
 
     @classmethod
     def beside(cls, log: Replica) -> Kept:
-        """Return what is kept beside a log; for one in PostgreSQL, below XDG_STATE_HOME, by default `~/.local/state`."""
+        """Return a log's files; for a log in PostgreSQL they are below XDG_STATE_HOME, by default `~/.local/state`."""
         location = log.location
         if location == ":memory:":
             return _OF_MEMORY.setdefault(log, cls(None))
@@ -145,9 +145,8 @@ class Kept:
         try:
             return parse_checkpoint(data)[1]
         except DecodeError as error:
-            raise BucketError(
-                f"{self._place(_note_name(origin))} is damaged: {error}", hint="remove it to trust the publisher anew"
-            ) from None
+            hint = "remove it to trust the publisher anew"
+            raise BucketError(f"{self._place(_note_name(origin))} is damaged: {error}", hint=hint) from None
 
     def keep_seen(self, checkpoint: Checkpoint, note: bytes) -> None:
         """Keep a checkpoint after verifying that it extends the previous one."""
@@ -160,23 +159,23 @@ class Kept:
         return [self._place(_note_name(checkpoint.origin)), self._place(name)]
 
     def owner(self) -> bytes:
-        """Return what says, in storage without locks, that this log writes there: 32 hexadecimal digits, drawn once."""
+        """Return the mark by which this log claims its folder in storage without locks: 32 hexadecimal digits, drawn once."""
         owner = self.read("owner")
         if owner is None:
             self.write("owner", owner := secrets.token_hex(16).encode())
         return owner
 
-    def signed(self, publisher: str) -> Signed | None:
-        """Return what a publisher has signed for this log; None if nothing."""
+    def signed(self, publisher: str) -> Signed:
+        """Return what a publisher has signed for this log; no steps if nothing."""
 
         def parse(record: dict[str, Any]) -> Signed:
             steps = [Step(each["note"].encode(), each["seq"], each["id"] and decode_id(each["id"])) for each in record["steps"]]
             return Signed(record["log"], tuple(steps))
 
-        return self._read_json(f"signed-{publisher}.json", parse)
+        return self._read_json(f"signed-{publisher}.json", parse) or Signed()
 
     def keep_signed(self, publisher: str, signed: Signed) -> None:
-        """Keep what was signed, before anybody else can see it."""
+        """Keep the last 16 signed checkpoints, durably."""
         steps = [
             {"note": step.note.decode(), "seq": step.seq, "id": step.key and encode_id(step.key)} for step in signed.steps[-_STEPS_MAX:]
         ]
@@ -196,7 +195,7 @@ class Kept:
         return self._read_json(_taken_name(url), parse) or {}
 
     def keep_taken(self, url: str, taken: dict[str, TakenState]) -> None:
-        """Keep how far; if it is lost, entries are only read again."""
+        """Keep how far each publisher's log was taken, not durably: if the file is lost, entries are read again."""
         publishers = {
             name: {
                 "origin": str(each.checkpoint.origin),
@@ -212,12 +211,12 @@ class Kept:
         self.write(_taken_name(url), record.encode(), is_durable=False)
 
     def keep_place(self, url: str) -> None:
-        """Keep the name of a place that was published to."""
+        """Remember a place that was published to."""
         if self._read_json(_taken_name(url), dict) is None:
             self.keep_taken(url, {})
 
     def places(self) -> list[str]:
-        """Return the places that were taken from or published to, as they were named."""
+        """Return the URLs of the places that were taken from or published to."""
         names = [] if self.folder is None or not self.folder.is_dir() else sorted(path.name for path in self.folder.glob("taken-*.json"))
         return [url for name in names if (url := self._read_json(name, lambda record: str(record["url"]))) is not None]
 
@@ -225,7 +224,7 @@ class Kept:
         return name if self.folder is None else str(self.folder / name)
 
     def read(self, name: str) -> bytes | None:
-        """Return the bytes of a file, at most 16 MiB; None if there is none. Raises BucketError if it cannot be read."""
+        """Return a file's bytes, at most 16 MiB; None if there is none. Raises BucketError if it cannot be read."""
         if self.folder is None:
             return self._files.get(name)
         try:
@@ -239,9 +238,8 @@ class Kept:
         try:
             return None if data is None else parse(json.loads(data))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, DecodeError):
-            raise BucketError(
-                f"{self._place(name)} is damaged", hint="remove it: the bucket is then read again from its beginning"
-            ) from None
+            hint = "remove it: the bucket is then read again from its beginning"
+            raise BucketError(f"{self._place(name)} is damaged", hint=hint) from None
 
     def write(self, name: str, data: bytes, *, is_durable: bool = True) -> None:
         """Replace a file as a whole. Raises BucketError if it cannot be written."""
@@ -255,7 +253,7 @@ class Kept:
 
 
 _OF_MEMORY: WeakKeyDictionary[Replica, Kept] = WeakKeyDictionary()
-"""For a log in memory, this is kept as long as it is open."""
+"""The files of logs in memory, while these are open."""
 
 
 def _note_name(origin: Origin) -> str:

@@ -1,6 +1,6 @@
-"""Exchanging with a bucket: once, or again and again as one more peer of an open log.
+"""Exchanging with a bucket: once, or repeatedly as one more peer of an open log.
 
-Nothing else waits for the bucket: errors are told once, kept for whoever asks, and tried again.
+Nothing waits for the bucket. An error is reported once, kept as the peer's `error`, and the exchange is retried.
 """
 
 from __future__ import annotations
@@ -26,23 +26,18 @@ if TYPE_CHECKING:
     from ..replica.log import Replica
 
 EXCHANGE_S = 5.0
-"""How often a bucket is looked at, unless its user says otherwise."""
+"""The default interval between exchanges."""
 _PAUSE_MAX_S = 60.0
 _WITNESS_PAUSE_MAX_S = 600.0
 _LAST_S = 2.0
-"""At the end, for what came since the last time."""
+"""How long the last publishing may take when a peer ends."""
 
 _PEERS: WeakKeyDictionary[Replica, list[BucketPeer]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """What an exchange with a bucket came to.
-
-    Attributes:
-        taken: What was taken from each publisher.
-        published: What was published; None if there is no signer.
-    """
+    """The results of an exchange with a bucket; `published` is None without a signer, and for a bucket that is read-only."""
 
     taken: Taken
     published: Published | None
@@ -51,21 +46,22 @@ class Exchanged:
 async def exchange(
     log: Replica, storage: Storage, signer: Signer | None, *, on_progress: Callable[[int, int], None] | None = None
 ) -> Exchanged:
-    """Take, and then publish, with a signer and where that can be. Raises as `take` and `publish`."""
+    """Take, and then publish, if there is a signer and the storage is not read-only. Raises as `take` and `publish`."""
     taken = await take(log, storage, on_progress=on_progress)
     return Exchanged(taken, None if signer is None or storage.is_read_only else await publish(log, storage, signer))
 
 
 @dataclass(eq=False, slots=True)
 class BucketPeer:
-    """An exchange with one bucket that is kept up; made by `keep_exchanging`.
+    """The repeated exchange with one bucket; made by `keep_exchanging`.
 
     Attributes:
-        error: Why the last exchange failed; None if it did not, or before the first.
-        exchanged_at: Unix time of the last one that did not; 0 before that.
+        error: Why the last exchange failed; None if it succeeded, or before the first.
+        failures: How many have failed.
+        exchanged_at: Unix time of the last success; 0 before the first.
         published: Entries that the newest checkpoint covers.
         taken: Entries that came from the bucket.
-        faults: What the last exchange found wrong there, as `kind: reason`.
+        faults: The faults that the last exchange found there, as `kind: reason`.
         witnesses: Names of the witnesses that have cosigned the newest checkpoint.
     """
 
@@ -87,23 +83,22 @@ class BucketPeer:
 
     @property
     def url(self) -> str:
-        """The bucket's, without secrets."""
+        """The bucket's URL, without secrets."""
         return self._storage.url
 
     async def _run(self) -> None:
-        """Exchange again and again."""
         pause = self._every_s
         while True:
             began = trio.current_time()
             is_done = await self._guarded(self._exchange)
             pause = self._every_s if is_done else min(max(_PAUSE_MAX_S, self._every_s), 2 * pause)
             if is_done and self._witnesses:
-                # Within the pause, so that it delays nothing.
+                # During the pause, so that it delays nothing.
                 await self._cosign(min(WITNESS_S, self._every_s))
             await trio.sleep_until(max(began + pause, trio.current_time() + self._every_s / 10))
 
     async def _last(self) -> None:
-        """Publish what came since, if that takes no longer than two seconds."""
+        """Publish the newest entries, if that takes no longer than two seconds."""
         with trio.move_on_after(_LAST_S, shield=True):
             await self._guarded(self._publish)
 
@@ -124,7 +119,7 @@ class BucketPeer:
         self.published, self.exchanged_at = published.size, time.time()
 
     async def _guarded(self, exchange: Callable[[], object]) -> bool:
-        """Do something with the bucket; say whether it could be done. Nothing that it does may end the server."""
+        """Call a function that uses the bucket; return whether it succeeded. No error of it may end the server."""
         error: str | None = None
         try:
             await exchange()  # type: ignore[misc]
@@ -141,7 +136,7 @@ class BucketPeer:
         return error is None
 
     async def _cosign(self, seconds: float) -> None:
-        """Ask those witnesses that are not known to be away; those that fail are asked less and less often."""
+        """Ask the witnesses to cosign, except those in a pause. A witness's pause doubles with each failure."""
         now, ask = trio.current_time(), self._ask
         due = [each for each in self._witnesses if self._doubts.get(each.url, (0.0, 0.0))[0] <= now]
         if ask is None or not due:
@@ -177,13 +172,14 @@ async def keep_exchanging(
     ask: AskWitness | None = None,
     tell: Callable[[str, str], None] = lambda event, reason: None,
 ) -> AsyncIterator[BucketPeer]:
-    """Keep a log in exchange with a bucket for the length of a block, at whose end what is new is published, within two seconds.
+    """Exchange a log with a bucket repeatedly for the length of a block. At its end new entries are published, within two seconds.
 
     Args:
         log: Open for writing.
         signer: An Ed25519 signer, which names the folder and signs checkpoints.
-        every_s: How often, in seconds; after failures up to every minute.
-        tell: Is told what goes wrong, once, and when it is over.
+        every_s: The interval in seconds; after failures it grows up to a minute.
+        ask: Posts to witnesses; None asks none.
+        tell: Called with an event and its reason when something goes wrong, and when it is over.
 
     Raises:
         BucketError: Nothing can be written there.
@@ -199,10 +195,10 @@ async def keep_exchanging(
             nursery.cancel_scope.cancel()
     finally:
         peers.remove(peer)
-        # Also if the block was cancelled, which is how a server ends what goes along with its logs.
+        # Also if the block was cancelled, as it is when a server ends.
         await peer._last()
 
 
 def peers_of(log: Replica) -> Iterator[BucketPeer]:
-    """Return the buckets with which a log is in exchange."""
+    """Return the peers of a log that are running."""
     return iter(tuple(_PEERS.get(log, ())))

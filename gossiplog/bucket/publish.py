@@ -1,19 +1,19 @@
-"""Publishing: what came into a log since the last time is written behind what was written then, and a new checkpoint last.
+"""Publishing: the entries that came into a log since the last time are written after the earlier ones, and then a new checkpoint.
 
-In each step the order of writes is this, and a kill between any two of them leaves what the next call goes on from:
+Each step writes in this order. After a kill between any two writes, the next call resumes:
 
 1. full objects: tiles, bundles and segments, which never change;
-2. beside the log, durably: the checkpoint that is about to be seen, so that nothing else is ever signed in its place;
+2. beside the log, durably, the checkpoint about to be shown, so that no other is ever signed in its place;
 3. partial objects, under names with their width;
-4. `checkpoint`, then `head`, if it still is what it was when we began;
-5. what was partial and is full now is removed.
+4. `checkpoint`, and then `head`, if `head` has not changed since the step began;
+5. partial objects that are full now are removed.
 
 Source: docs/spec/bucket.md, "Writing".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from ..tlog.growth import Edge, Growth, partial_folders
 from ..tlog.note import CHECKPOINT_BYTES_MAX, Checkpoint, Origin, parse_checkpoint, publisher_of, signed_checkpoint, unsigned
 from ..tlog.segment import SEGMENT_WIDTH, segment_path
 from ..tree.node import Node, ReadRoot
-from .kept import Kept, Signed, Step
+from .kept import Kept, Step
 from .leaves import read_leaves
 from .reading import open_tree, parse_head
 from .storage import Storage, check_writable, read_whole
@@ -52,12 +52,13 @@ class Published:
     """What a call has published.
 
     Attributes:
-        origin: Where it lies: `<topic>/<publisher>/<generation>`.
+        origin: `<topic>/<publisher>/<generation>`.
         size: Entries that are published now.
         added: How many of these are new.
-        written_bytes: And how large they were together.
-        checkpoint: The signed note, as it is there.
-        cosigned: What the witnesses that were asked after that have answered.
+        objects: How many objects were written.
+        written_bytes: Their bytes in all.
+        checkpoint: The signed note in the storage.
+        cosigned: The answers of the witnesses; None if none was asked.
     """
 
     origin: str = ""
@@ -79,18 +80,18 @@ async def publish(
 ) -> Published:
     """Publish what is new in a log below the signer's own folder. Nothing is written if nothing is new.
 
-    Memory is that of 65,536 entries or 32 MiB, and of one segment. A cancelled call leaves what the next one goes on from.
+    Memory is bounded by 65,536 entries or 32 MiB, and one segment. After a cancelled call the next one resumes.
 
     Args:
         log: Open for reading is enough.
         signer: An Ed25519 signer, which names the folder and signs the checkpoint.
-        again: Write all objects once more, where some were lost or damaged.
-        on_progress: Called now and then with the number of entries that are published.
+        again: Write all objects once more, to replace lost or damaged ones.
+        on_progress: Called now and then with the number of published entries.
 
     Raises:
         LogBusy: Another process publishes there with this key.
         BucketError: The storage failed, or another log was published there with this key.
-        LocalProtocolError: The signer is none of Ed25519.
+        LocalProtocolError: The signer is not an Ed25519 signer.
     """
     check_writable(storage)
     publisher = _Publisher(log, storage, signer, on_progress)
@@ -103,9 +104,9 @@ async def publish(
 class _Publisher:
     """One call.
 
-    `_growth` is the tree as far as it was built, up to and with the entry at `_place`; `_head` are the bytes of `head` as they are in the
-    storage. `_signed` is what was signed before. `_due` is a checkpoint that the tree has to pass through before anything is shown: it
-    was signed already, and the storage may not have it, or not have what belongs to it.
+    `_growth` is the tree built so far, `_place` the log's entry that is its last leaf. `_head` has the bytes of `head` in the storage.
+    `_signed` is what this log has signed before. `_due` is a checkpoint that was signed before, but may be missing in the storage, with the
+    objects of its tree: the tree must reach it before anything is shown.
     """
 
     def __init__(self, log: Replica, storage: Storage, signer: Signer, on_progress: Callable[[int], None] | None) -> None:
@@ -120,20 +121,19 @@ class _Publisher:
         self._growth = Growth()
         self._place = LogPlace(0)
         self._origin = Origin(log.topic, self._publisher, 1)
-        self._signed = Signed("", ())
+        self._signed = self._kept.signed(self._publisher)
         self._due: bytes | None = None
         self._cleaned = 0
 
     async def run(self, *, again: bool) -> Published:
-        # It may have changed before the lock was had.
+        # Both may have changed while this call waited for the lock.
         self._head = await read_whole(self._storage, f"{self._publisher}/head", CHECKPOINT_BYTES_MAX)
-        log_name = (await self._log.run(ask(ReadPlace(0)))).generation
-        self._signed = self._kept.signed(self._publisher) or Signed(log_name, ())
+        self._signed = self._kept.signed(self._publisher)
         head = self._read_head()
         if again or not await self._resume():
             await self._begin(head)
         await self._claim(again=again)
-        self._signed = replace(self._signed, log=log_name)
+        self._signed = replace(self._signed, log=(await self._log.run(ask(ReadPlace(0)))).generation)
         shown = head.size if head is not None and head.origin == self._origin else 0
         while await self._step():
             self.done.size, self.done.added = self._growth.size, self._growth.size - shown
@@ -144,12 +144,13 @@ class _Publisher:
         return self.done
 
     async def is_idle(self) -> bool:
-        """Whether the storage has what was signed last, and the log nothing new: then nothing more is read."""
-        signed = self._signed = self._kept.signed(self._publisher) or self._signed
-        head = await read_whole(self._storage, f"{self._publisher}/head", CHECKPOINT_BYTES_MAX) if signed.steps else None
-        if head is None or unsigned(signed.steps[-1].note) != unsigned(head):
+        """Whether `head` is the checkpoint that was signed last, and the log has nothing new: then nothing more is read."""
+        if not (steps := self._signed.steps):
             return False
-        step = signed.steps[-1]
+        head = await read_whole(self._storage, f"{self._publisher}/head", CHECKPOINT_BYTES_MAX)
+        step = steps[-1]
+        if head is None or unsigned(step.note) != unsigned(head):
+            return False
         if await self._log.run(ask(ReadTail(step.seq, 1))) or not await self._is_at(step):
             return False
         checkpoint = step.checkpoint
@@ -157,24 +158,21 @@ class _Publisher:
         return True
 
     async def _claim(self, *, again: bool) -> None:
-        """Be the only log that writes below the publisher's folder; where a lock sees to that, nothing is to be done."""
+        """Make sure by the object `owner`, where there are no locks, that no other log writes to the publisher's folder."""
         if self._storage.has_locks:
             return
         path, owner = f"{self._publisher}/owner", self._kept.owner()
         found = await read_whole(self._storage, path, _OWNER_BYTES_MAX)
-        is_ours = any(self._head is not None and unsigned(step.note) == unsigned(self._head) for step in self._signed.steps)
-        if found == owner:
-            return
-        if found is None or again or is_ours:
+        if found != owner and (found is None or again or self._signed.index(self._head) is not None):
             await self._storage.swap(path, owner, found)
-            # Somebody may have been faster, this very log in another process too; without conditions, the last one has it.
+            # Another log may have been faster, or this one in another process; without conditional writes the last one wins.
             found = await read_whole(self._storage, path, _OWNER_BYTES_MAX)
         if found != owner:
             hint = "publish each log with a key of its own (--key); or take the place over with --again"
             raise BucketError(f"another log writes to {self._storage.url}/{self._publisher}", hint=hint)
 
     async def _is_at(self, step: Step) -> bool:
-        """Whether the log still has what it had when this was signed."""
+        """Whether the log still has the entries that it had when a checkpoint was signed."""
         try:
             await self._log.run(check_place(LogPlace(step.seq, self._signed.log, step.key), self._log.location))
         except LogReplaced:
@@ -182,18 +180,15 @@ class _Publisher:
         return True
 
     async def _resume(self) -> bool:
-        """Go on from the checkpoint in the storage, if it is one of ours and what it needs is there."""
-        steps = self._signed.steps
-        shown = b"" if self._head is None else unsigned(self._head)
-        at = next((at for at, step in enumerate(steps) if unsigned(step.note) == shown), None)
+        """Continue from the checkpoint in the storage; return whether it is one of ours, and its objects are there."""
+        steps, at = self._signed.steps, self._signed.index(self._head)
         if at is None or not await self._is_at(steps[at]):
             return False
         step, checkpoint = steps[at], steps[at].checkpoint
         try:
             self._growth = await self._read_growth(checkpoint)
         except (DecodeError, BucketError):
-            # Something is lost or damaged there: it is written anew.
-            return False
+            return False  # something is lost or damaged, so everything is written again
         self._origin, self._place, self.done.checkpoint = checkpoint.origin, LogPlace(step.seq, None, step.key), self._head or b""
         self._due = steps[-1].note if at < len(steps) - 1 else None
         self._cleaned = steps[at - 1].checkpoint.size if at else 0
@@ -209,16 +204,15 @@ class _Publisher:
         return Growth.resume(size, tree.tiles.edge(), tail)
 
     async def _begin(self, head: Checkpoint | None) -> None:
-        """Begin with the first entry: in the same generation if the log still gives what was signed, else in a new one."""
-        signed = {step.note: step.checkpoint for step in self._signed.steps}
-        bound = dict([*signed.items()][-1:])
-        is_foreign = self._head is not None and unsigned(self._head) not in map(unsigned, signed)
+        """Begin with the first entry: in the same generation if the log leads through the signed checkpoints, else in a new one."""
+        bound = {step.note: step.checkpoint for step in self._signed.steps[-1:]}
+        is_foreign = self._head is not None and self._signed.index(self._head) is None
         if head is not None and self._head is not None and is_foreign:
             bound[self._head] = head
         generation = max((each.origin.generation for each in bound.values()), default=1)
         bound = {note: each for note, each in bound.items() if each.origin.generation == generation}
         self._origin = Origin(self._log.topic, self._publisher, generation)
-        if await self._gives([*bound.values()]):
+        if await self._leads_through(bound.values()):
             self._due = max(bound, key=lambda note: bound[note].size, default=None)
             return
         if self._head in bound and is_foreign:
@@ -248,28 +242,27 @@ class _Publisher:
             )
         return checkpoint
 
-    async def _gives(self, bound: Sequence[Checkpoint]) -> bool:
-        """Whether the log, read from its beginning, leads through these checkpoints. About 8 µs an entry."""
-        roots = {checkpoint.size: checkpoint.root for checkpoint in bound if checkpoint.size}
+    async def _leads_through(self, bound: Iterable[Checkpoint]) -> bool:
+        """Whether the log, read from its beginning, has the roots of these checkpoints at their sizes. About 8 µs per entry."""
         edge, seq = Edge(), 0
-        for size in sorted(roots):
+        for size, root in sorted((checkpoint.size, checkpoint.root) for checkpoint in bound):
             while edge.size < size:
                 rows = await self._log.run(ask(ReadTail(seq, min(_PAGE, size - edge.size))))
                 if not rows:
                     return False
                 seq = rows[-1][0]
                 await trio.to_thread.run_sync(edge.extend, [value for _, value in rows])
-            if edge.root != roots[size] or sum(checkpoint.size == size and checkpoint.root != edge.root for checkpoint in bound):
+            if edge.root != root:
                 return False
         return True
 
     async def _step(self) -> bool:
-        """Write what is next, up to 65,536 entries, and its checkpoint; False if there was nothing."""
+        """Write the next entries, up to 65,536, and their checkpoint; return whether there were any."""
         before, log_root = self._growth.size, None
         due = None if self._due is None else parse_checkpoint(self._due)[1]
         until = before + _STEP_ENTRIES if due is None else due.size
         size_bytes = 0
-        # What is due was signed at this very size, whatever it takes to get there.
+        # The checkpoint that is due was signed at this very size, so its step may be larger.
         while self._growth.size < until and (due is not None or size_bytes < _STEP_BYTES):
             rows, log_root = await self._log.run(_page(self._place.seq, min(_PAGE, until - self._growth.size)))
             if not rows:
@@ -284,7 +277,7 @@ class _Publisher:
             if (self._growth.size, self._growth.root) == (due.size, due.root):
                 await self._show(note, before)
             else:
-                # Entries were taken out of the log since.
+                # Entries have been removed from the log since.
                 self._begin_generation()
             return True
         if self._growth.size == before and self.done.checkpoint:
@@ -294,8 +287,8 @@ class _Publisher:
         return True
 
     async def _show(self, note: bytes, before: int) -> None:
-        """Let readers see the tree as it is now; what was signed is kept before anybody sees it."""
-        if note not in [step.note for step in self._signed.steps]:
+        """Show readers the tree as it is now. The checkpoint is kept beside the log before anyone can see it."""
+        if self._signed.index(note) is None:
             self._signed = replace(self._signed, steps=(*self._signed.steps, Step(note, self._place.seq, self._place.key)))
             await trio.to_thread.run_sync(self._kept.keep_signed, self._publisher, self._signed)
         await self._write_all(self._growth.partial())
@@ -307,7 +300,7 @@ class _Publisher:
         await self._clean(before)
 
     async def _clean(self, before: int) -> None:
-        """Remove partial objects that are full now, and the segment's tails but the last two; also those of a call that was killed."""
+        """Remove partial objects that are full now, also those of a killed call, and all tails but the last two."""
         folders = dict.fromkeys(partial_folders(self._cleaned, self._growth.size) + partial_folders(before, self._growth.size))
         tail = f"{segment_path(self._growth.size // SEGMENT_WIDTH, SEGMENT_WIDTH)}.p"
         kept = {str(before % SEGMENT_WIDTH), str(self._growth.size % SEGMENT_WIDTH)}
@@ -332,6 +325,6 @@ class _Publisher:
 
 
 def _page(seq: int, limit: int) -> Plan[tuple[list[tuple[int, bytes]], Node | None]]:
-    """Read on; at the end of the log also its root, which is then that of just these entries."""
+    """Read the next entries, or at the end of the log its root, which is that of all entries read."""
     rows = yield from ask(ReadTail(seq, limit))
     return rows, (None if rows else (yield from ask(ReadRoot())))

@@ -1,11 +1,11 @@
-"""Reading a bucket without a log: how far its publishers are, what of that is to be read, and the entries, in any process.
+"""Reading a bucket without a log: find how far its publishers are, cut that into extents, and read these in any process.
 
-`look` and `extents` plan, and read checkpoints alone. An extent says all that a process needs in order to read its leaves, so many
-processes read at once, and nothing passes through the one that planned.
+`look` and `extents` read checkpoints only. An extent has all that a process needs to read its leaves, so many processes can read at once,
+and no entry passes through the one that planned.
 
-Publishers of one log have the same entries. Each is read once: of leaves that stand in several trees, the one in the largest tree. For
-that, bundles of leaves are compared, with an entry's SHA-256 beside its key. A plain scan believes the publishers that these bundles, and
-the segments, are those of their checkpoints: one that lies there hides what others have. One that proves believes nobody.
+Publishers of one log have the same entries. Each entry is read once, from the largest tree that has it. Bundles of leaves, with the key
+and SHA-256 of each entry, show what several trees have. A plain scan believes that bundles and segments are those of the checkpoints, so
+a publisher that lies can hide entries of others. A scan that proves believes nothing.
 
 Source: docs/spec/bucket.md, "Reading".
 """
@@ -32,7 +32,7 @@ from .storage import Storage
 
 _SEGMENTS = 12
 _SEGMENTS_COMPARED = 64
-"""Of an extent that has to be compared with other trees, whose leaves are read for each: 30 MB of leaves in memory."""
+"""For an extent compared with other trees, whose bundles are read again for each extent: 30 MB of leaves in memory."""
 _PARTS_MAX = 100_000
 """A checkpoint may claim any size."""
 _AHEAD = 16
@@ -42,9 +42,9 @@ class TreeRead(NamedTuple):
     """How far a publisher's tree was read.
 
     Attributes:
-        read: Its first leaves, so many.
-        size: Of the tree, by the checkpoint that was seen last.
-        log_root: The root of the publisher's log, if it had just these entries: level, and hash in hexadecimal.
+        read: How many of its first leaves.
+        size: Its size in the last checkpoint seen.
+        log_root: The root of the publisher's log, if the log had exactly these entries: level, and hash in hexadecimal.
     """
 
     read: int
@@ -55,12 +55,12 @@ class TreeRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BucketPlace:
-    """A place in what a bucket's publishers have written, to go on from.
+    """How far a bucket was read, to continue from there.
 
     Attributes:
         topic: The log's; None before anything was seen.
-        trees: How far each is read, by `<publisher>/<generation>`.
-        faults: What is wrong with a publisher, by its name: `<kind>: <reason>`, see `Fault`.
+        trees: How far each tree was read, by `<publisher>/<generation>`.
+        faults: What is wrong with publishers, by their names: `<kind>: <reason>`, see `Fault`.
     """
 
     topic: str | None = None
@@ -69,34 +69,30 @@ class BucketPlace:
 
     @property
     def seq(self) -> int:
-        """How many leaves were read in all."""
+        """The number of leaves read in all."""
         return sum(tree.read for tree in self.trees.values())
 
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
-        """The last one that was seen of each publisher."""
+        """The last checkpoint seen of each publisher, without the log's root."""
         found = [Checkpoint(Origin.parse(f"{self.topic}/{name}"), tree.size, tree.root) for name, tree in self.trees.items()]
         return {each.origin.publisher: each for each in sorted(found, key=lambda each: each.origin.generation)}
 
     @property
     def log_root(self) -> Node | None:
-        """The root of the log, if all publishers have the same, and no others are known to."""
+        """The root of the log, if all trees are known to have the same."""
         roots = {tree.log_root for tree in self.trees.values()}
         found = roots.pop() if len(roots) == 1 else None
         return None if found is None else Node(found[0], None, bytes.fromhex(found[1]))
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return the place as plain lists, dictionaries and strings."""
         trees = {name: [tree.read, tree.size, encode_base64(tree.root), tree.log_root] for name, tree in sorted(self.trees.items())}
         return {"topic": self.topic, "trees": trees, "faults": dict(sorted(self.faults.items()))}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> BucketPlace:
-        """Read what `to_json` returned.
-
-        Raises:
-            DecodeError: It is something else.
-        """
+        """Read what `to_json` returned; raise DecodeError if it is something else."""
         try:
             trees = {}
             for name, (read, size, root, log_root) in record["trees"].items():
@@ -107,10 +103,10 @@ class BucketPlace:
             raise DecodeError(f"{dict(record)!r:.200} is no place in a bucket: {error}") from None
 
     def within(self, since: BucketPlace, target: BucketPlace | None = None, rows_max: int | None = None) -> BucketPlace:
-        """Return this place, but read no further than a target, and at most so many leaves more than an earlier place.
+        """Return this place, but read no further than a target, and at most `rows_max` leaves further than an earlier place.
 
-        A tree of which nothing more is read is as it was in the earlier place; if that is so of all, and of the faults, the result is equal
-        to the earlier place.
+        A tree of which no leaf more is read stays as in the earlier place. So if there are no new leaves and faults, the result equals the
+        earlier place.
         """
         trees = dict(since.trees)
         for name, tree in sorted(self.trees.items()):
@@ -146,18 +142,17 @@ class Extent(NamedTuple):
 
 
 async def look(storage: Storage, topic: str | None = None, since: BucketPlace | None = None) -> BucketPlace:
-    """Return how far the publishers of a bucket are; one small read each, and some tiles of those that have grown since an earlier place.
+    """Return how far a bucket's publishers are; one small read each, and some tiles of those that have grown since an earlier place.
 
-    A publisher that contradicts the earlier place is named in `faults`, and is not read on.
+    A publisher that contradicts the earlier place is named in `faults`, and not read further.
 
     Args:
-        topic: The log's; None for the one that there is, others being faults.
-        since: The earlier place.
+        topic: The log's; None if the bucket has one topic only.
 
     Raises:
-        LocalProtocolError: Nothing is published there, or not of this topic, or logs of several topics.
+        LocalProtocolError: Nothing is published there, or nothing of this topic, or logs of several topics.
         BucketError: The bucket cannot be listed, or no publisher's checkpoint can be read.
-        DamagedBucket: The only publishers there have no valid checkpoint.
+        DamagedBucket: No publisher there has a valid checkpoint.
     """
     since = since or BucketPlace()
     known = since.checkpoints
@@ -181,7 +176,7 @@ async def look(storage: Storage, topic: str | None = None, since: BucketPlace | 
             trees[f"{name}/{head.origin.generation}"] = TreeRead(head.size, head.size, head.root, root)
         elif topic is None or name in known:
             faults[name] = f"topic: {head.origin} is of another topic than {wanted}"
-    # A fault that is there still is not told anew, though it may read otherwise.
+    # A fault that stays is not reported again, even if its reason has other words now.
     same = {name: fault for name, fault in since.faults.items() if name in faults and _kind(fault) == _kind(faults[name])}
     return BucketPlace(wanted, trees, faults | same)
 
@@ -251,7 +246,7 @@ def _tree_of(storage: Storage, extent: Extent) -> PublishedTree:
 
 
 def read_extent(storage: Storage, extent: Extent, *, proves: bool = False) -> Iterator[Leaves]:
-    """Do as `extent_leaves`, outside trio: what comes next is read meanwhile, in a thread."""
+    """Yield the same as `extent_leaves`, outside trio. A thread reads ahead."""
     read: SimpleQueue[Leaves | BaseException | None] = SimpleQueue()
     room, is_over = Semaphore(_AHEAD), False
 
@@ -299,7 +294,7 @@ async def _shared(storage: Storage, extent: Extent, proves: bool) -> tuple[set[i
                 if mine.setdefault(leaf, number) != number:
                     hidden.add(number)
     for other in extent.others:
-        # The newest first: what is new in one place is new in others.
+        # The newest first: entries that are new in one tree are new in others.
         async with aclosing(_tree_of(storage, other).bundles(other.low, other.high, proves=proves, step=-1)) as bundles:
             async for _, leaves, fault in bundles:
                 faults += [fault] if fault is not None else []

@@ -1,4 +1,4 @@
-"""A bucket as a table: Arrow's record batches, for DuckDB, Polars, pandas and whatever else reads them. Needs the extra `arrow`."""
+"""A bucket as a table of Arrow record batches, for DuckDB, Polars, pandas and others. Needs the extra `arrow`."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def bucket_to_arrow(
     topic: str | None = None,
     proves: bool = False,
 ) -> pa.RecordBatchReader:
-    """Read what all publishers of a bucket have, each entry once, in the order in which they got it; a batch at a time is in memory.
+    """Read the entries of all publishers of a bucket, each once, in the publishers' order. Memory holds a batch at a time.
 
-    The columns are those of `to_arrow`; `seq` is an entry's number in its publisher's log, from 1, and `branch` is null. A row for what is
-    missing or damaged has a `fault`, and a `place`.
+    The columns are those of `to_arrow`; `seq` is an entry's number in its publisher's log, from 1, and `branch` is null. A missing or
+    damaged object is a row with a `fault` and a `place`.
 
     Args:
         place: A path or URL.
-        columns: The columns' names, in the order of the table.
+        columns: Their names, in the order of the table.
         topic: The log's, if logs of several topics are published there.
-        proves: Compare every VALUE with the publisher's checkpoint, about 4 µs an entry. Without it the publisher is believed. Entries'
-            own signatures are not verified.
+        proves: Compare every VALUE with the publisher's checkpoint, about 4 µs per entry. Without it the publisher is believed. The
+            entries' own signatures are not verified.
 
     Raises:
         LocalProtocolError: There is no such column, or no such log.
-        BucketError: The storage failed, here or while batches are read.
+        BucketError: The storage failed, now or while batches are read.
         DamagedBucket: No checkpoint there is valid.
     """
     schema, storage = arrow_schema(columns), open_storage(place)
@@ -52,21 +52,18 @@ def bucket_to_arrow(
 
 
 def read_pages(storage: Storage, extent: Extent, *, proves: bool = False, has_key: Callable[[bytes], bool] | None = None) -> Iterator[Page]:
-    """Yield an extent's rows; see `read_extent`.
+    """Yield an extent's rows. Raises BucketError if the storage fails.
 
     Args:
-        proves: See `read_extent`.
-        has_key: Says of a key whether the entry is wanted; None for all.
-
-    Raises:
-        BucketError: The storage failed.
+        proves: See `extent_leaves`.
+        has_key: Whether the entry with a key is wanted; None for all.
     """
     waiting: list[Leaves] = []
     rows = size = 0
     for leaves in read_extent(storage, extent, proves=proves):
         if leaves.fault is not None:
             if kind_of(leaves.fault) == "unreadable":
-                # It may be there when it is read again; a row would say for good that it is not.
+                # The object may be there when it is read again. A row would state for good that it is not.
                 raise leaves.fault
             sources = [value or None for value in leaves.values]
             places = [f"{extent.tree} seq {number + 1}" for number in leaves.numbers]
@@ -85,7 +82,7 @@ def read_pages(storage: Storage, extent: Extent, *, proves: bool = False, has_ke
 
 
 def fault_pages(faults: Iterable[tuple[str, str]]) -> Iterator[Page]:
-    """Yield a row for each fault: where it is, and what."""
+    """Yield a row for each fault, given as place and reason."""
     found = list(faults)
     if found:
         nothing = [None] * len(found)

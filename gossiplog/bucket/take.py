@@ -1,8 +1,8 @@
-"""Taking what others have published: each publisher's log is read from where the last call stopped.
+"""Taking the entries that others have published: each publisher's log is read from where the last call stopped.
 
-Every byte is proved before it is used. The checkpoint is signed by the publisher; it extends the one that was seen before; tiles are of
-its root, leaves of the tiles, VALUEs of the leaves; and each entry is then verified and inserted as any entry from a stranger. Whatever
-is missing or wrong is a `Fault` in the report, and the rest goes on.
+Every byte is proved before it is used. The publisher signs the checkpoint, which must extend the one seen before. Its root proves the
+tiles, the tiles the leaves, and the leaves the VALUEs. Each entry is then verified and inserted like an entry from any stranger. A missing
+or wrong object is a `Fault` in the report, and the rest is taken.
 
 Source: docs/spec/bucket.md, "Reading".
 """
@@ -24,7 +24,6 @@ from ..log.requests import ReadLeaves
 from ..plan import ask
 from ..tasks.nursery import open_service_nursery
 from ..tasks.ordered import map_ordered
-from ..tlog.note import unsigned
 from ..tlog.segment import SEGMENT_WIDTH
 from .kept import Kept, TakenState
 from .leaves import read_leaves
@@ -42,13 +41,13 @@ _BATCH_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something wrong, which did not prevent taking the rest.
+    """A fault found in a bucket. The rest was taken.
 
     Attributes:
-        kind: `missing`, `damaged`, `unreadable` where the storage fails; `rolled-back` to an earlier checkpoint, `forked` from one; `topic`
-            of another log.
+        kind: `missing` or `damaged`; `unreadable` if the storage failed; `rolled-back` to an earlier checkpoint or `forked` from one;
+            `topic` for a log of another topic.
         reason: The details, with the object's name, or both sizes.
-        evidence: Files beside the log with the two signed notes, of a fork or a rollback.
+        evidence: For a fork or a rollback, the files beside the log with the two signed notes.
     """
 
     kind: str
@@ -66,10 +65,10 @@ class TakenFrom:
         entries: Entries that are new here.
         known: Entries that were already here.
         rejected: Invalid entries.
-        left_out: Entries refused by this log's own rules, or for a missing ancestor.
-        refused: The first 100 of both: id and reason.
-        faults: What is wrong, at most 100.
-        is_complete: Whether everything that its checkpoint covers is done, or here from others.
+        left_out: Entries refused by this log's own rules, or because an ancestor is missing.
+        refused: The first 100 rejected or left out: id and reason.
+        faults: At most 100.
+        is_complete: Whether everything that its checkpoint covers was read, or came from other publishers.
     """
 
     publisher: str
@@ -85,30 +84,26 @@ class TakenFrom:
 
 @dataclass(slots=True)
 class Taken:
-    """What was taken from a bucket.
-
-    Attributes:
-        publishers: The results by publisher, in the order of their names.
-    """
+    """What was taken from a bucket: one result per publisher, in the order of their names."""
 
     publishers: list[TakenFrom] = field(default_factory=list)
 
     @property
     def entries(self) -> int:
-        """Entries that are new here, from all publishers."""
+        """The number of entries that are new here, from all publishers."""
         return sum(each.entries for each in self.publishers)
 
     @property
     def faults(self) -> list[Fault]:
-        """Everything that was found wrong."""
+        """The faults of all publishers."""
         return [fault for each in self.publishers for fault in each.faults]
 
 
 async def take(log: Replica, storage: Storage, *, on_progress: Callable[[int, int], None] | None = None) -> Taken:
     """Take everything new from all publishers of a bucket. A poll that finds nothing costs one small read per publisher.
 
-    Four publishers are read at once, and memory is bounded by a few segments of each. Their entries are inserted in turns, so what several
-    of them have is verified once. A cancelled call keeps what it has inserted, and the next one continues near there.
+    Four publishers are read at once, and memory is bounded by a few segments of each. Their entries are inserted in turns, so an entry that
+    several of them have is verified once. A cancelled call keeps what it has inserted, and the next one continues near there.
 
     Args:
         log: A log open for writing.
@@ -280,8 +275,10 @@ class _Taker:
     async def _is_ours(self, note: bytes) -> bool:
         """Whether this log has published this checkpoint itself, and still has what is in it."""
         signed = self._kept.signed(self._publisher)
-        step = None if signed is None else next((step for step in signed.steps if unsigned(step.note) == unsigned(note)), None)
-        return step is not None and (step.key is None or step.key in await self._log.run(ask(ReadLeaves([step.key]))))
+        if (at := signed.index(note)) is None:
+            return False
+        key = signed.steps[at].key
+        return key is None or key in await self._log.run(ask(ReadLeaves([key])))
 
     async def _read(self, tree: PublishedTree, part: range, send: trio.MemorySendChannel[_Batch]) -> None:
         """Read and prove leaves, a segment at a time, while those before are inserted."""

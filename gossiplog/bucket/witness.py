@@ -1,6 +1,6 @@
-"""A witness's memory on disk: for each log the last checkpoint that it signed, and nothing is answered before that is there.
+"""A witness's memory on disk: for each log the last checkpoint that it signed, written before it answers.
 
-A state that was lost or put back lets a witness sign what contradicts what it signed before; so it is made on purpose, and locked.
+With a lost or older state, a witness would sign checkpoints that contradict those it has signed.
 
 Source: C2SP tlog-witness; docs/spec/bucket.md, "Witnesses".
 """
@@ -29,21 +29,21 @@ class Cosigner:
     """Signs checkpoints.
 
     Args:
-        folder: Its state: for each log the note that it signed last, with its own line. Another process must not use it.
+        folder: Its state: for each log the note that it signed last, with its own line. Only one process may use it, see `locked`.
         name: Its name in signature lines, without spaces and plus signs.
         signer: Its Ed25519 signer, which should sign nothing else.
-        logs: The keys of logs that it signs for, of whatever origins.
-        publishers: The names of publishers for all of whose logs it signs; None for every publisher of this format.
+        logs: The keys of logs that it signs for, of any program.
+        publishers: The names of publishers all of whose logs it signs for; None for every publisher of this format.
 
     Attributes:
-        key: What its cosignatures are verified with.
-        signed: How many checkpoints it has signed.
+        key: Verifies its cosignatures.
+        signed: How many checkpoints it has signed since it began.
     """
 
     def __init__(
         self, folder: Path, name: str, signer: Signer, *, logs: Collection[VerifierKey] = (), publishers: Collection[str] | None = ()
     ) -> None:
-        # A publisher's name holds its key, which spares a second way of reading a did.
+        # An origin reads the key from a publisher's name, which is the signer's did.
         self.key = VerifierKey(name, COSIGNATURE, Origin("-", publisher_of(signer), 1).key.public_key)
         self.signed = 0
         self._folder = folder
@@ -55,28 +55,28 @@ class Cosigner:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the only process that uses the folder, which is made if necessary.
+        """Lock the folder for the length of a block; it is made if necessary.
 
         Raises:
-            LogBusy: Another one does.
+            LogBusy: Another process holds the lock.
             BucketError: The folder cannot be used.
         """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             lock = WriterLock.on(self._folder / "lock")
+            if lock is None:
+                raise LogBusy(f"another process is a witness with {self._folder}", hint="each witness has a folder and a key of its own")
             for draft in self._folder.glob(".*.note.*"):
                 draft.unlink(missing_ok=True)
         except OSError as error:
             raise BucketError(f"{error.filename or self._folder}: {error.strerror}") from error
-        if lock is None:
-            raise LogBusy(f"another process is a witness with {self._folder}", hint="each witness has a folder and a key of its own")
         try:
             yield
         finally:
             lock.release()
 
     async def add(self, data: bytes) -> str:
-        """Answer a request: sign, and return the signature line. One request at a time is judged.
+        """Sign a checkpoint, and return the signature line. Requests are judged one at a time.
 
         Raises:
             WitnessRefusal: It may not be signed.
@@ -87,7 +87,7 @@ class Cosigner:
         except DecodeError as error:
             raise WitnessRefusal(400, str(error)) from None
         async with self._turn:
-            # To its end, once begun: what is kept and what was answered must be the same.
+            # Not abandoned on cancellation: the next request must find what this one kept.
             return await trio.to_thread.run_sync(self._add, request)
 
     def _add(self, request: AddCheckpoint) -> str:
@@ -96,7 +96,7 @@ class Cosigner:
         last = self._last_of(origin)
         if last is None and sum(1 for _ in self._folder.glob("*.note")) >= _ORIGINS_MAX:
             raise WitnessRefusal(403, f"this witness knows {_ORIGINS_MAX:,} logs, and takes no more")
-        # A clock that went back would deny what was signed before.
+        # For one origin the time never goes back, even if the clock does.
         before = 0 if last is None else last.verify(self.key) or 0
         line = cosign(note.text, self.key, self._signer, max(int(time.time()), before))
         self._files.write(name_of(origin), Note(note.text, (*note.signatures, line)).to_bytes())
@@ -119,7 +119,7 @@ class Cosigner:
             if note is not None and (tree_head(note.text)[0] != origin or note.verify(self.key) is None):
                 raise DecodeError("it is of another log, or of another witness")
         except DecodeError as error:
-            # To sign as if there were nothing could contradict what was signed.
+            # Signing as if this were the first could contradict the last.
             path, hint = self._folder / name_of(origin), "put back what was there; nothing is signed for this log"
             raise BucketError(f"{path} cannot be used: {error}", hint=hint) from error
         return note

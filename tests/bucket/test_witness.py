@@ -123,8 +123,11 @@ async def test_nothing_damaged_is_signed(witness: Cosigner) -> None:
 async def test_it_remembers_after_a_restart_and_one_process_has_its_state(witness: Cosigner, tmp_path: Path) -> None:
     with witness.locked():
         await witness.add(request(0, 70))
+        draft = tmp_path / "state" / f".{'0' * 64}.note.00000000"
+        draft.write_bytes(b"half of a note that the first one is writing")
         with pytest.raises(LogBusy, match="another process"), Cosigner(tmp_path / "state", NAME, SIGNER).locked():
             pass
+        assert draft.exists()
     again = Cosigner(tmp_path / "state", NAME, SIGNER, publishers=None)
     with again.locked():
         assert await status(again, request(0, 80, leaves=FORK)) == 409
