@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from random import Random
 from typing import TYPE_CHECKING, assert_never
 
@@ -158,7 +159,7 @@ class PubSub(Hooks):
         self._failed: dict[PeerId, Draft] = {}
         self._is_retry_set = False
         self.tick = 0
-        self._heartbeat_at = 0.0
+        self._heartbeat_at = inf
         self._gate: Callable[[Peer], bool] | None = None  # says whether a peer's RPCs are read; None: all are
 
     # The door
