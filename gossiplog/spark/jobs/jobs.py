@@ -350,11 +350,12 @@ def _kept_root(location: str, options: Mapping[str, str] | None) -> tuple[Node |
         return None, options
     if is_published(location):
         from ...bucket.scan import BucketPlace
-        from ..source.bucket_scan import BucketFollower
+        from ..source.bucket_scan import BucketScan
+        from ..source.scan import Selection
 
-        follower, nothing = BucketFollower(location, (options or {}).get("topic")), BucketPlace()
-        end = follower.latest(nothing)
-        return end.log_root, {**(options or {}), **follower.options(nothing, end)}
+        bucket, nothing = BucketScan(location, Selection((options or {}).get("topic"))), BucketPlace()
+        end = bucket.latest(nothing)
+        return end.log_root, {**(options or {}), **bucket.options(nothing, end)}
     if not is_log(location):
         return None, options
     with opened_store(location) as run:

@@ -1,4 +1,4 @@
-"""Scanning a log in a bucket: each task reads segments itself, from a folder or from object storage."""
+"""Scanning and following a log in a bucket: each task reads segments itself, from a folder or from object storage."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class ExtentPart(ScanPart):
 
 
 class BucketScan:
-    """What a bucket's publishers have, each entry once; `seq` is its number in the publisher's log.
+    """The entries of all publishers of a bucket, each once; `seq` is an entry's number in its publisher's log. See `Scan` and `Follower`.
 
     Args:
         location: A path or URL.
         proves: Compare VALUEs with the publishers' checkpoints.
-        since: Only what is new since this place.
-        until: Only up to this place; None for all there is.
+        since: For `parts`: the entries that are new since this place.
+        until: For `parts`: up to this place; None for the end.
     """
 
     def __init__(
@@ -42,48 +42,32 @@ class BucketScan:
         since: BucketPlace | None = None,
         until: BucketPlace | None = None,
     ) -> None:
-        self._storage = open_storage(location)
+        # Opened where it is used, as this may be sent to the executors.
+        self._location = location
         self._selection = selection
         self._proves = proves
         self._since = since or BucketPlace()
         self._until = until
 
     def parts(self, count: int | None) -> list[ScanPart]:
-        """Cut it into parts of whole segments, about 50,000 entries each for None; checkpoints alone are read."""
-        selection, since = self._selection, self._since
-        until = self._until or trio.run(look, self._storage, selection.topic, since)
-        new = [(f"did:key:{name}", fault) for name, fault in until.faults.items() if since.faults.get(name) != fault]
-        found = extents(since, until, count, low=selection.seq_min - 1, high=selection.seq_max)
-        return [*([FaultPart(new)] if new else []), *map(ExtentPart, found)]
+        """Cut the bucket into parts of whole segments, about 50,000 entries each for None. Only checkpoints are read."""
+        return self.between(self._since, self._until or self.latest(self._since), count)
 
     def read(self, part: ScanPart) -> Iterator[Page]:
-        """Yield a part's rows in the order in which the publisher got them; what is missing or damaged is a row with a fault."""
+        """Yield a part's rows in the publisher's order. A missing or damaged object is a row with a fault."""
         if isinstance(part, FaultPart):
             return part.pages()
         assert isinstance(part, ExtentPart), part
         has_key = None if self._selection.is_all else self._selection.has_key
-        return read_pages(self._storage, part.extent, proves=self._proves, has_key=has_key)
-
-
-class BucketFollower:
-    """See `Follower`: all publishers of a bucket.
-
-    Args:
-        location: A path or URL.
-        topic: See `look`.
-    """
-
-    def __init__(self, location: str, topic: str | None = None) -> None:
-        self._location = location
-        self._topic = topic
+        return read_pages(open_storage(self._location), part.extent, proves=self._proves, has_key=has_key)
 
     def begin(self, seq: int) -> BucketPlace:
-        """See `Follower`; before everything, whatever the number."""
+        """Return the place before everything, whatever the number."""
         return BucketPlace()
 
     def latest(self, since: BucketPlace) -> BucketPlace:
-        """See `Follower`. A publisher that contradicts what was read is a fault in the place, and is not read on."""
-        return trio.run(look, open_storage(self._location), self._topic, since)
+        """See `Follower`. A publisher that contradicts what was read is a fault in the place, and not read further."""
+        return trio.run(look, open_storage(self._location), self._selection.topic, since)
 
     def within(
         self, since: BucketPlace, latest: BucketPlace, target: BucketPlace | None = None, rows_max: int | None = None
@@ -91,13 +75,11 @@ class BucketFollower:
         """See `Follower`."""
         return latest.within(since, target, rows_max)
 
-    def parts(self, since: BucketPlace, until: BucketPlace, count: int | None) -> list[ScanPart]:
-        """See `Follower`."""
-        return BucketScan(self._location, Selection(), since=since, until=until).parts(count)
-
-    def read(self, part: ScanPart) -> Iterator[Page]:
-        """See `Follower`."""
-        return BucketScan(self._location, Selection()).read(part)
+    def between(self, since: BucketPlace, until: BucketPlace, count: int | None) -> list[ScanPart]:
+        """See `Follower`. The faults that are new make a part of their own."""
+        new = [(f"did:key:{name}", fault) for name, fault in until.faults.items() if since.faults.get(name) != fault]
+        found = extents(since, until, count, low=self._selection.seq_min - 1, high=self._selection.seq_max)
+        return [*([FaultPart(new)] if new else []), *map(ExtentPart, found)]
 
     def options(self, since: BucketPlace, until: BucketPlace) -> dict[str, str]:
         """See `Follower`."""

@@ -1,4 +1,4 @@
-"""What stands at a location, and what reads it: a log in its store, a log in a bucket, or files of entries."""
+"""Which reader a location needs: that of a log in its store, of a bucket, or of files of entries."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ...bucket.storage import is_published
 from ...errors import LocalProtocolError
 from ...log.place import LogPlace
 from .run_plan import is_log
-from .scan import Follower, Scan, selection_of
+from .scan import Follower, Scan, Selection, selection_of
 
 if TYPE_CHECKING:
     from ...bucket.scan import BucketPlace
 
 
 def scan_of(location: str, options: Mapping[str, str]) -> Scan:
-    """Return what reads a location, with the options of a load.
+    """Return the scan of a location, given the options of a load.
 
     Raises:
-        LocalProtocolError: An option makes no sense, or not there.
+        LocalProtocolError: An option has an invalid value, or does not apply to this location.
     """
     selection = selection_of(options)
     if is_published(location):
@@ -41,11 +41,11 @@ def scan_of(location: str, options: Mapping[str, str]) -> Scan:
 
 
 def follower_of(location: str, topic: str | None = None) -> Follower | None:
-    """Return what follows a location; None for what cannot be followed, as it does not grow in order."""
+    """Return the follower of a location; None for files, which do not grow in order."""
     if is_published(location):
-        from .bucket_scan import BucketFollower
+        from .bucket_scan import BucketScan
 
-        return BucketFollower(location, topic)
+        return BucketScan(location, Selection(topic))
     if is_log(location):
         from .store_scan import LogFollower
 
@@ -54,11 +54,7 @@ def follower_of(location: str, topic: str | None = None) -> Follower | None:
 
 
 def place_of(record: Mapping[str, Any]) -> LogPlace | BucketPlace:
-    """Read what a place's `to_json` returned.
-
-    Raises:
-        DecodeError: It is something else.
-    """
+    """Read what a place's `to_json` returned; raise DecodeError if it is something else."""
     if "trees" not in record:
         return LogPlace.from_json(record)
     from ...bucket.scan import BucketPlace
@@ -67,14 +63,16 @@ def place_of(record: Mapping[str, Any]) -> LogPlace | BucketPlace:
 
 
 def resumed(follower: Follower, place: LogPlace | BucketPlace) -> Any:
-    """Return a place that was noted, as one that can be gone on from.
+    """Return a noted place if it is of the follower's kind; a place before everything becomes the follower's own.
 
     Raises:
-        LocalProtocolError: It is a place in a log, and this is a bucket; or the other way round.
+        LocalProtocolError: The place is in a log, and this is a bucket; or the other way round.
     """
     begin = follower.begin(1)
-    if place.seq == 0 or isinstance(place, type(begin)):
-        return begin if place.seq == 0 and not isinstance(place, type(begin)) else place
+    if isinstance(place, type(begin)):
+        return place
+    if place.seq == 0:
+        return begin
     raise LocalProtocolError("a log was read before, and now a bucket; or the other way round", hint="begin in another folder")
 
 

@@ -1,6 +1,6 @@
-"""What a scan of a log or of files is cut into, which entries of it are wanted, and the options that say so.
+"""Scans and followers, which entries of a scan are wanted, and the options that select them.
 
-A misspelt option is an error: Spark passes on whatever it is given.
+A misspelt option is an error here, since Spark passes on any option.
 """
 
 from __future__ import annotations
@@ -37,63 +37,63 @@ STREAM_OPTIONS = _PLACE | {"columns", "partitions", "topic", "startSeq", "maxRow
 WRITE_OPTIONS = _PLACE | {"topic", "durability", "schemes", "staging", "quarantine", "counts"}
 
 _INTERNAL = frozenset({"work", "workwith", "since", "until", "paths"})
-"""What `read_work` and an export alone give, and what Spark itself adds for `load([…])`."""
+"""Options that only `read_work` and an export give, and `paths`, which Spark adds for `load([…])`."""
 
 
 class ScanPart(InputPartition):
-    """A part of a scan that one task reads; small, and sent to the executor as a pickle."""
+    """A part of a scan that one task reads. It is small, as it is pickled and sent to the executor."""
 
     def __init__(self) -> None:
         super().__init__(None)
 
 
 class FaultPart(ScanPart):
-    """What the planning found wrong: `(place, fault)`."""
+    """Faults found while planning: `(place, fault)`."""
 
     def __init__(self, faults: Iterable[tuple[str, str]]) -> None:
         super().__init__()
         self.faults = list(faults)
 
     def pages(self) -> Iterator[Page]:
-        """Yield a row for each."""
+        """Yield a row for each fault."""
         yield from paged(SourceRow(None, None, place=place, fault=fault) for place, fault in self.faults)
 
 
 class Scan(Protocol):
-    """One place that entries can be read from."""
+    """A place that entries can be read from."""
 
     def parts(self, count: int | None) -> list[ScanPart]:
-        """Cut the place into about `count` parts, None for as many as are usual, in key order where it has one; runs on the driver and
-        reads no values."""
+        """Cut the place into about `count` parts, None for a usual number, in key order where it has one. Runs on the driver, and reads
+        no values."""
 
     def read(self, part: ScanPart) -> Iterator[Page]:
-        """Yield a part's rows; runs on an executor. Rows that hold no entry come too."""
+        """Yield a part's rows, those without an entry too. Runs on an executor."""
 
 
 class Follower(Protocol):
-    """One place that entries can be followed in. `Any` stands for a place in it, a `LogPlace` or a `BucketPlace`."""
+    """A log or a bucket whose new entries can be followed. `Any` stands for a place in it, a `LogPlace` or a `BucketPlace`."""
 
     def begin(self, seq: int) -> Any:
         """Return the place before an insertion number."""
 
     def latest(self, since: Any) -> Any:
-        """Return the place at the end, after a look whether what was read up to an earlier place is still so."""
+        """Return the place at the end, after checking that the entries up to an earlier place are still there."""
 
     def within(self, since: Any, latest: Any, target: Any = None, rows_max: int | None = None) -> Any:
-        """Return the place that is as far as the latest, but not beyond a target, nor by more rows from an earlier one; that one if there
-        is nothing new."""
+        """Return the latest place, but no further than a target, and at most `rows_max` rows further than an earlier place; the earlier
+        place if there is nothing new."""
 
-    def parts(self, since: Any, until: Any, count: int | None) -> Sequence[ScanPart]:
-        """Cut what lies between two places into parts; runs on the driver."""
+    def between(self, since: Any, until: Any, count: int | None) -> Sequence[ScanPart]:
+        """Cut the entries between two places into parts. Runs on the driver."""
 
     def read(self, part: ScanPart) -> Iterator[Page]:
-        """Yield a part's rows; runs on an executor."""
+        """Yield a part's rows. Runs on an executor."""
 
     def options(self, since: Any, until: Any) -> dict[str, str]:
-        """Return the options of a load that reads what lies between two places, and no rows for faults of the latter."""
+        """Return the options of a load that reads the entries between two places, without rows for the later place's faults."""
 
     def faults(self, place: Any) -> dict[str, str]:
-        """Return who is not read on from a place, and why."""
+        """Return the publishers that are not read further from a place, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +101,11 @@ class Selection:
     """Which entries are wanted; bounds are keys or the beginnings of keys.
 
     Attributes:
-        topic: Only entries of this topic; of a log, what its topic must be.
+        topic: Only entries of this topic. A log must have it as a whole.
         after: Only greater keys.
         before: Only lower keys.
         seq_min: Of a log, only entries inserted at or after this number.
-        seq_max: Of a log, only entries inserted at or before it; None for all there are when the scan is planned.
+        seq_max: Of a log, only entries inserted at or before this number; None for all when the scan is planned.
         keys: Only these; None for all.
     """
 
@@ -132,12 +132,12 @@ def check_options(given: Iterable[str], known: frozenset[str], what: str) -> Non
     """Refuse options that have no effect.
 
     Args:
-        given: Names in any case: Spark makes them lower.
+        given: Names in any case, as Spark makes them lower-case.
         known: The names that have an effect.
         what: The owner of the options, for errors.
 
     Raises:
-        LocalProtocolError: One is unknown; the error names it, and the nearest that is known.
+        LocalProtocolError: One is unknown; the error names it, and the nearest known name.
     """
     by_lower = {name.lower(): name for name in known}
     for name in given:
@@ -153,10 +153,8 @@ def selection_of(options: Mapping[str, str]) -> Selection:
     """Read a load's options: `topic`, `minClock`, `maxClock`, `from`, `to`, `ids`, `minSeq`, `maxSeq`.
 
     Raises:
-        LocalProtocolError: One of them has a value that makes no sense.
+        LocalProtocolError: One of them has an invalid value.
     """
-    after = _low(options)
-    before = _high(options)
     ids = options.get("ids")
     try:
         keys = None if ids is None else frozenset(decode_id(id.strip()) for id in ids.split(",") if id.strip())
@@ -165,8 +163,8 @@ def selection_of(options: Mapping[str, str]) -> Selection:
     seq_max = options.get("maxSeq")
     return Selection(
         topic=options.get("topic"),
-        after=after,
-        before=before,
+        after=_low(options),
+        before=_high(options),
         seq_min=number_of(options, "minSeq", 1),
         seq_max=None if seq_max is None else number_of(options, "maxSeq", 0),
         keys=keys,
@@ -202,11 +200,7 @@ def _key(options: Mapping[str, str], name: str) -> bytes:
 
 
 def number_of(options: Mapping[str, str], name: str, least: int) -> int:
-    """Read an option that is a number; without it, the least that it may be.
-
-    Raises:
-        LocalProtocolError: It is none, or out of range.
-    """
+    """Return an option's number, or the least that it may be if it is not given; raise LocalProtocolError if it is invalid."""
     text = options.get(name, str(least))
     if not text.isascii() or not text.isdigit() or not least <= int(text) <= CLOCK_MAX:
         raise LocalProtocolError(f"option {name}: {text!r}, expected a number from {least} to 2^53 − 1")

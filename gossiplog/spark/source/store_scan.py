@@ -1,8 +1,7 @@
-"""Scanning a log in its store: cut by key range along the tree's own nodes, read by plans, page by page; or, for what is new since an
-insertion number, by insertion number, which reads nothing else.
+"""Scanning a log in its store, page by page: by key range, cut along the tree's own nodes, or new entries by insertion number.
 
-No transaction outlives a page, so a writer's file can be tidied up while a scan of hours runs. All parts read up to one insertion number,
-which is taken when the scan is planned: as parents are inserted before their children, that is a whole log.
+No transaction outlives a page, so the database can be checkpointed and vacuumed during a scan of hours. All parts read up to one insertion
+number, taken when the scan is planned. As parents are inserted before their children, the entries read are a whole log.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from .run_plan import PlanRunner, is_url, opened_store
 from .scan import PARTS_MAX, ScanPart, Selection
 
 _FIRST_PAGE = 64
-"""Nobody knows how large the values are, so pages begin small."""
+"""The size of the values is not known yet, so pages begin small."""
 _ENTRIES_A_PART = 50_000
 _ROWS_A_PART = 20_000
 _NODES_A_PART = 8
-"""Parts are cut at nodes of a level that has at least so many for each, so that they come out about even."""
+"""Parts are cut at nodes of a level with at least so many nodes per part, which makes them about even."""
 
 
 class KeyRange(ScanPart):
@@ -69,7 +68,7 @@ class StoreScan:
         self._selection = selection
 
     def parts(self, count: int | None) -> list[ScanPart]:
-        """Cut the log into about `count` key ranges, of 50,000 entries for None, or what is new in it by insertion number."""
+        """Cut the log into about `count` key ranges, of 50,000 entries for None; with `seq_min` by insertion number."""
         with opened_store(self._location, self._selection.topic) as run:
             until = run(ask(ReadCount(counted=False)))[1]
             selection = self._selection
@@ -88,7 +87,7 @@ class StoreScan:
         return [KeyRange(replace(selection, after=low, before=high)) for low, high in zip(lows, bounds[1:], strict=True)]
 
     def read(self, part: ScanPart) -> Iterator[Page]:
-        """Yield a part's rows in its own order; of a leaf whose entry is missing or damaged there is a row with a fault."""
+        """Yield a part's rows in its order. A leaf whose entry is missing or damaged is a row with a fault."""
         if isinstance(part, SeqRange):
             with opened_store(self._location, self._selection.topic) as run:
                 for leaves, values in _read_seqs(run, part):
@@ -119,11 +118,11 @@ _SEQ_END = (1 << 63) - 1
 
 
 class LogFollower:
-    """See `Follower`: a log by insertion number.
+    """Follows a log by insertion number. See `Follower`.
 
     Args:
         location: A path or a URL.
-        topic: What the log's topic must be; None for whatever it is.
+        topic: The topic that the log must have; None for any.
     """
 
     def __init__(self, location: str, topic: str | None = None) -> None:
@@ -131,7 +130,7 @@ class LogFollower:
         self._topic = topic
 
     def begin(self, seq: int) -> LogPlace:
-        """See `Follower`: before this insertion number, or the end of a log that has not got so far."""
+        """Return the place before this insertion number, or the end of a shorter log."""
         return self._place(seq - 1)
 
     def latest(self, since: LogPlace) -> LogPlace:
@@ -150,12 +149,12 @@ class LogFollower:
         until = latest if min(bounds) == latest.seq else self._place(min(bounds))
         return until if until.seq > since.seq else since
 
-    def parts(self, since: LogPlace, until: LogPlace, count: int | None) -> list[SeqRange]:
+    def between(self, since: LogPlace, until: LogPlace, count: int | None) -> list[SeqRange]:
         """See `Follower`."""
         return cut_evenly(since.seq, until.seq, count or 1 + max(0, until.seq - since.seq) // _ROWS_A_PART)
 
     def read(self, part: ScanPart) -> Iterator[Page]:
-        """See `Follower`; keys are computed, as nothing else is looked up."""
+        """Yield a part's rows without their branches. Keys are computed from VALUEs, and nothing is looked up."""
         assert isinstance(part, SeqRange), part
         with opened_store(self._location) as run:
             for leaves, values in _read_seqs(run, part):
@@ -166,7 +165,7 @@ class LogFollower:
         return {"minSeq": str(since.seq + 1), "maxSeq": str(until.seq)}
 
     def faults(self, place: LogPlace) -> dict[str, str]:
-        """See `Follower`; there are none, since what is wrong with a log is an error."""
+        """Return none: what is wrong with a log is an error."""
         return {}
 
     def _place(self, seq: int) -> LogPlace:
@@ -175,7 +174,7 @@ class LogFollower:
 
 
 def _read_seqs(run: PlanRunner, part: SeqRange) -> Iterator[tuple[list[LeafRow], list[Any]]]:
-    """Yield pages of a range of insertion numbers, as leaves that nobody has looked up, and values."""
+    """Yield pages of a range of insertion numbers, as values with leaves that have only `seq`."""
     after, limit = part.after, _FIRST_PAGE
     while after < part.until:
         rows = run(ask(ReadEntryRows(after, min(limit, part.until - after))))
@@ -189,7 +188,7 @@ def _read_seqs(run: PlanRunner, part: SeqRange) -> Iterator[tuple[list[LeafRow],
 
 
 def _indexed(run: PlanRunner, leaves: list[LeafRow], values: list[Any]) -> list[LeafRow]:
-    """Give each row the key that its VALUE has, and the branch that the index has for it."""
+    """Give each leaf its key, from VALUE, and its branch, from the index."""
     keys = [_key_of(value) for value in values]
     found = run(ask(ReadLeaves([key for key in keys if key])))
     nowhere = Leaf(0, 0)
@@ -204,7 +203,7 @@ def _key_of(value: Any) -> bytes:
 
 
 def _cuts(count: int) -> Plan[list[bytes]]:
-    """Return up to `count` − 1 keys, ascending, that cut the log into about even parts: first keys of nodes of the tree."""
+    """Return up to `count` − 1 keys of nodes of the tree, ascending, that cut the log into about even parts."""
     level = (yield from ask(ReadRoot())).level
     wanted = count * _NODES_A_PART
     keys: list[bytes] = []
@@ -219,7 +218,7 @@ def _cuts(count: int) -> Plan[list[bytes]]:
 
 
 def _keys_of_level(level: int) -> Plan[list[bytes]]:
-    """Return the keys of the nodes of a level, but for its anchor's, which is none."""
+    """Return the keys of the nodes of a level, except its anchor, which has none."""
     keys: list[bytes] = []
     after: tuple[int, bytes] = (level, b"")
     while True:

@@ -1,6 +1,6 @@
-"""A log, or what a bucket's publishers write, as a stream: micro-batches in the order of insertion.
+"""A log or a bucket as a stream of micro-batches in the order of insertion.
 
-That order is what can be resumed from: an entry that arrives late sorts before others that were read long ago, but is inserted after them.
+Only that order can be resumed: an entry that arrives late sorts before others read long ago, but is inserted after them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are places, a `LogPlace` or a `BucketPlace` as JSON: everything up to there has been read.
+    """Reads micro-batches. Offsets are places, a `LogPlace` or a `BucketPlace` as JSON: everything up to an offset has been read.
 
     Args:
         options: `startSeq`, the first number to read of a log; `maxRowsPerBatch`; `partitions` of a batch.
@@ -36,15 +36,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Any = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Begin before `startSeq`, or at the end of a log that has not got so far."""
+        """Return the place before `startSeq`, or the end of a shorter log."""
         return self._json(self._follower.begin(self._start))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Take `maxRowsPerBatch` a batch, everything without it."""
+        """Return `maxRowsPerBatch`, or no limit."""
         return ReadMaxRows(self._rows_max) if self._rows_max else ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return how far the next batch goes: to the end of the log, or as far as the limit lets it.
+        """Return the end of the next batch: the end of the log, or the limit.
 
         Raises:
             LogReplaced: The log is not the one that was read up to `start`.
@@ -56,16 +56,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if until == begin else self._json(until)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the end of the log as far as was seen, for the query's progress."""
+        """Return the end of the log as last seen, for the query's progress."""
         return self._json(self._latest or self._follower.latest(self._follower.begin(1)))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take what is there now for all there is."""
+        """End the stream at what is there now."""
         self._target = self._follower.latest(self._follower.begin(1))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Cut a batch into even ranges."""
-        return list(self._follower.parts(self._place(start), self._place(end), self._parts or None))
+        return list(self._follower.between(self._place(start), self._place(end), self._parts or None))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a range's rows as record batches."""
