@@ -1,4 +1,4 @@
-"""A tree and its segments as they grow at the end, and the objects that have to be written for them."""
+"""A tree and its segments growing at the end, and the objects to write for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def leaf_of(value: bytes) -> bytes:
     """Return the leaf of a VALUE, about 3 µs: its key (20 bytes) ‖ SHA-256(VALUE) (32 bytes).
 
     Raises:
-        DecodeError: It has no key; other VALUEs that are malformed are not noticed here.
+        DecodeError: VALUE has no key. Other faults of VALUE are not noticed here.
     """
     return skim_key(value) + sha256(value).digest()
 
@@ -62,7 +62,7 @@ class Edge:
 
 
 class Growth(Edge):
-    """What a publisher keeps of its tree: the right edge, the leaves of the last bundle, and the segment that is not full yet."""
+    """A publisher's state of its tree: the right edge, the leaves of the last bundle, and the segment that is not full yet."""
 
     def __init__(self) -> None:
         super().__init__()

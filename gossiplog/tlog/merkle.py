@@ -1,7 +1,7 @@
 """The tree of RFC 6962 over SHA-256: hashes, roots, and both kinds of proofs.
 
 A proof is a list of roots of subtrees. Sizes alone determine which subtrees, so `inclusion_ranges` and `consistency_ranges` name them as
-ranges of leaves. The caller looks up their hashes, in a list or in tiles, and the checks put them together in the same order.
+ranges of leaves. The caller looks up their roots, in a list or in tiles, and the checks combine them in the same order.
 
 Source: RFC 6962, 2.1.
 """
@@ -27,7 +27,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def root_of(hashes: Sequence[bytes]) -> bytes:
-    """Return the root above neighbouring hashes; only the last may be that of an incomplete subtree. O(n)."""
+    """Return the root above neighbouring hashes, of which only the last may be of an incomplete subtree. O(n)."""
     if not hashes:
         return EMPTY_ROOT
     layer = list(hashes)
@@ -91,7 +91,7 @@ def subtrees(start: int, end: int) -> list[tuple[int, int]]:
 
 
 def is_included(leaf: bytes, index: int, size: int, root: bytes, proof: Sequence[bytes]) -> bool:
-    """Say whether a proof shows that a leaf with this hash is in the tree of this size and root."""
+    """Return whether a proof shows that a leaf with this hash is in the tree of this size and root."""
     if not 0 <= index < size:
         return False
     ranges, found = inclusion_ranges(index, size), leaf
@@ -101,7 +101,7 @@ def is_included(leaf: bytes, index: int, size: int, root: bytes, proof: Sequence
 
 
 def is_consistent(old: int, old_root: bytes, new: int, new_root: bytes, proof: Sequence[bytes]) -> bool:
-    """Say whether a proof shows that the first `old` leaves of the later tree are those of the earlier one."""
+    """Return whether a proof shows that the first `old` leaves of the later tree are those of the earlier one."""
     if not 0 <= old <= new:
         return False
     if old in (0, new):

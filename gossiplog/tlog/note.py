@@ -25,9 +25,9 @@ from .merkle import HASH_BYTES, PROOF_HASHES_MAX
 
 CHECKPOINT_BYTES_MAX = 64 * 1024
 NUMBER_MAX = (1 << 53) - 1
-"""The largest size and generation: every language's numbers hold it, those of JSON's readers too."""
+"""The largest size and generation: any language's numbers can hold it, also those of JSON."""
 ED25519, COSIGNATURE = 0x01, 0x04
-"""The types of signatures that are verified here: a log's own, and a witness's, which contains a time."""
+"""The types of signatures verified here: a log's own, and a witness's, which contains a time."""
 _SIGNATURES_MAX = 64
 _KEY_ID_BYTES = 4
 _TIME_BYTES = 8
@@ -247,10 +247,10 @@ class Checkpoint:
 
 
 def tree_head(text: str) -> tuple[str, int, bytes]:
-    """Read the origin, the size and the root of anybody's checkpoint; lines after these are passed over.
+    """Return the origin, size and root of any program's checkpoint; later lines are ignored.
 
     Raises:
-        DecodeError: It is no checkpoint.
+        DecodeError: It is not a checkpoint.
     """
     lines = text.removesuffix("\n").split("\n")
     if len(lines) < 3 or not all(lines):
@@ -260,22 +260,14 @@ def tree_head(text: str) -> tuple[str, int, bytes]:
 
 
 def parse_number(text: str) -> int:
-    """Read a number below 2^63 in its one decimal form.
-
-    Raises:
-        DecodeError: It is none.
-    """
+    """Parse a decimal number below 2^63 without leading zeros; raise DecodeError if it is anything else."""
     if not _NUMBER.fullmatch(text) or int(text) >= 1 << 63:
         raise DecodeError(f"{text[:40]!r} is no number")
     return int(text)
 
 
 def parse_hashes(lines: Sequence[str]) -> list[bytes]:
-    """Read the hashes of a proof, one a line.
-
-    Raises:
-        DecodeError: They are more than 63, or not of 32 bytes each.
-    """
+    """Parse the hashes of a proof, one per line; raise DecodeError for more than 63, or one that has not 32 bytes."""
     hashes = [decode_base64(line) for line in lines[: PROOF_HASHES_MAX + 1]]
     if len(hashes) > PROOF_HASHES_MAX or any(len(each) != HASH_BYTES for each in hashes):
         raise DecodeError(f"more than {PROOF_HASHES_MAX} hashes, or one that has not {HASH_BYTES} bytes")
@@ -283,12 +275,12 @@ def parse_hashes(lines: Sequence[str]) -> list[bytes]:
 
 
 def unsigned(note: bytes) -> bytes:
-    """Return a note's text: cosignatures may come to a checkpoint, which says the same with each of them."""
+    """Return a note's text, by which checkpoints are compared: cosignatures may be added to a checkpoint at any time."""
     return note.rpartition(b"\n\n")[0]
 
 
 def parse_checkpoint(data: bytes) -> tuple[Note, Checkpoint]:
-    """Parse a checkpoint and verify its publisher's signature. The caller checks that it is the expected publisher.
+    """Parse a checkpoint and verify its publisher's signature. The caller checks that this is the expected publisher.
 
     Raises:
         DecodeError: It is malformed, or not signed by the publisher that its origin names.
@@ -301,11 +293,7 @@ def parse_checkpoint(data: bytes) -> tuple[Note, Checkpoint]:
 
 
 def signed_checkpoint(checkpoint: Checkpoint, signer: Signer) -> Note:
-    """Sign a checkpoint.
-
-    Args:
-        checkpoint: A checkpoint of the signer's own tree.
-        signer: An Ed25519 signer.
+    """Sign a checkpoint of the signer's own tree.
 
     Raises:
         LocalProtocolError: The signer is of another scheme, or of another publisher.

@@ -38,7 +38,7 @@ class Proof:
 
     Attributes:
         value: VALUE, the extra data.
-        index: The leaf's place in the tree, from 0.
+        index: The leaf's number in the tree, from 0.
         hashes: The proof's hashes, from the leaf's sibling up.
         checkpoint: The publisher's note, cosignatures included.
     """
@@ -77,12 +77,12 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a checked proof shows.
+    """The contents of a proof that was checked.
 
     Attributes:
-        entry: The entry; its own signature is verified as well.
-        index: Its place in the publisher's log, from 0.
-        checkpoint: The publisher, and the size of the log when it was signed.
+        entry: The entry, its own signature verified.
+        index: Its leaf in the publisher's tree, from 0.
+        checkpoint: The publisher, and the size of the log when the checkpoint was signed.
         witnesses: The witnesses that cosigned, by their names in the policy, each with its time in Unix seconds.
     """
 
@@ -100,7 +100,7 @@ class WitnessPolicy:
         logs: The keys of accepted publishers; if empty, any publisher is accepted.
         witnesses: The witnesses' keys, by their names in the policy.
         groups: For each group the number of members that must have cosigned, and the members: witnesses or earlier groups.
-        quorum: A witness or a group; `none` for no witness.
+        quorum: The witness or group that must have cosigned; `none` for no witness.
     """
 
     logs: set[VerifierKey] = field(default_factory=set)

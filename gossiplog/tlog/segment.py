@@ -57,7 +57,7 @@ def segment_path(index: int, width: int) -> str:
 
 
 class SegmentWriter:
-    """One segment while it is written."""
+    """A segment being written."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -75,7 +75,7 @@ class SegmentWriter:
             self._open, self._size = [], 0
 
     def to_bytes(self) -> bytes:
-        """Return the segment's bytes as it is now; it may grow after that."""
+        """Return the segment's bytes as it is now. More VALUEs can be added afterwards."""
         frames = [*self._frames, *([self._frame()] if self._open else [])]
         index = [_ENTRY.pack(len(stream), count, size) for stream, count, size in frames]
         return b"".join([_MAGIC, *(stream for stream, _, _ in frames), *index, _TRAILER.pack(len(frames), self.count, _MAGIC)])
@@ -115,7 +115,7 @@ def parse_index(end: bytes, size: int, count: int) -> list[Frame]:
 
 
 def unpack(data: bytes, frame: Frame) -> list[bytes]:
-    """Return the VALUEs of a frame. Memory is bounded by what its index says, whatever the bytes are.
+    """Return the VALUEs of a frame. Memory is bounded by the size in the index, whatever the bytes are.
 
     Raises:
         DecodeError: The bytes are not the frame that the index describes.

@@ -1,7 +1,7 @@
 """A tree in tiles of 256 hashes, and reading only what its root proves.
 
-Reading is a generator that yields the tiles that it needs, many at once, and is sent their bytes. Everything it returns is proved by the
-tree's size and root. Other bytes raise DecodeError, which names the tile.
+A reading is a generator that yields the tiles that it needs, many at once, and is sent their bytes. Everything it returns is proved by
+the tree's size and root. Wrong bytes raise DecodeError, which names the tile.
 
 Source: C2SP tlog-tiles; docs/spec/bucket.md, "Tiles".
 """
@@ -83,7 +83,7 @@ def edge_root(edge: Iterable[tuple[int, list[bytes]]]) -> bytes:
 
 
 class Tiles:
-    """The tiles of one tree that were read and proved.
+    """The tiles of one tree that have been read and proved.
 
     Attributes:
         size: The tree's number of leaves.

@@ -1,4 +1,4 @@
-"""What a witness is asked, what it answers, and when it signs: only a checkpoint that extends the last one that it signed.
+"""Requests to a witness, and its judgement: it signs only a checkpoint that extends the last one of the same log that it signed.
 
 Source: C2SP tlog-witness and tlog-cosignature; docs/spec/bucket.md, "Witnesses".
 """
@@ -13,7 +13,7 @@ from .merkle import EMPTY_ROOT, is_consistent
 from .note import CHECKPOINT_BYTES_MAX, Note, VerifierKey, encode_base64, parse_hashes, parse_number, tree_head
 
 SIZE_TYPE = "text/x.tlog.size"
-"""The media type of an answer that says which size the witness signed last."""
+"""The media type of an answer with the size that the witness signed last."""
 WITNESS_REQUEST_BYTES_MAX = CHECKPOINT_BYTES_MAX + 64 * 64
 
 
@@ -21,8 +21,8 @@ class WitnessRefusal(Exception):
     """Why a witness does not sign.
 
     Attributes:
-        status: Of HTTP: 400, 403, 404, 409 or 422.
-        size: Of the tree that it signed last, where that is the answer; else None.
+        status: The HTTP status: 400, 403, 404, 409 or 422.
+        size: The size of the tree that it signed last, if the request named another; else None.
     """
 
     def __init__(self, status: int, reason: str, size: int | None = None) -> None:
@@ -36,8 +36,8 @@ class AddCheckpoint:
     """A request to sign.
 
     Attributes:
-        old: The size that the witness is believed to have signed last.
-        proof: Hashes that prove that the tree of this size is the beginning of the checkpoint's.
+        old: The size that the witness signed last, as the sender believes; 0 for none.
+        proof: Hashes that prove that the tree of this size is the beginning of the checkpoint's tree.
         checkpoint: A signed note.
     """
 
@@ -46,16 +46,12 @@ class AddCheckpoint:
     checkpoint: bytes
 
     def to_bytes(self) -> bytes:
-        """Write it out."""
+        """Return the request's body."""
         return "\n".join([f"old {self.old}", *map(encode_base64, self.proof), "", ""]).encode() + self.checkpoint
 
     @classmethod
     def parse(cls, data: bytes) -> AddCheckpoint:
-        """Read one.
-
-        Raises:
-            DecodeError: It is none.
-        """
+        """Parse a request's body; raise DecodeError if it is malformed."""
         head, blank, checkpoint = data.partition(b"\n\n")
         first, *hashes = head.decode("ascii", "replace").split("\n")
         if not blank or not first.startswith("old "):
@@ -66,14 +62,14 @@ class AddCheckpoint:
 def judge(request: AddCheckpoint, key_of: Callable[[str], VerifierKey | None], last_of: Callable[[str], Note | None]) -> Note:
     """Return the checkpoint that may be signed, with its log's signature and no other.
 
-    Whoever signs has to keep it, durably and before anybody is answered, and may judge nothing else in between.
+    The caller must keep the signed checkpoint durably before it answers, and judge no other request in between.
 
     Args:
-        key_of: The key of the log with an origin; None if the witness does not know it.
-        last_of: The last checkpoint of it that was signed; None before the first.
+        key_of: Returns the key of the log with an origin; None if the witness does not know the log.
+        last_of: Returns the last checkpoint of it that was signed; None before the first.
 
     Raises:
-        WitnessRefusal: It may not.
+        WitnessRefusal: The checkpoint may not be signed.
     """
     try:
         note = Note.parse(request.checkpoint)

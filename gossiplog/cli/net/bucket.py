@@ -115,9 +115,10 @@ async def exchange_with(
     """Do what `sync` does with a bucket.
 
     Args:
-        pulls: Take what others have published.
-        topic: Which the log must have; None for whichever.
-        durability: What an entry that is taken survives.
+        pulls: Whether to take the entries of others.
+        pushes: Whether to publish.
+        topic: The topic that the log must have; None for any.
+        durability: That of the entries taken.
     """
     from ...bucket import Exchanged, Taken, open_storage
     from ...keyring import Keyring

@@ -22,7 +22,7 @@ _PART_BYTES = 16 * 1024 * 1024
 _PART_BYTES_MIN = 1024 * 1024
 """Smaller parts of a file are not worth a task."""
 _SOURCE_BYTES_MAX = 64 * 1024
-"""So much is kept of what stands where an entry should be."""
+"""The most bytes that are kept of a line that is not an entry."""
 _GZIP = b"\x1f\x8b"
 
 
@@ -42,7 +42,7 @@ class ArchiveScan:
     """A file of entries, a folder of such files, or a pattern like `exports/*.jsonl`.
 
     Args:
-        expanded_bytes_max: What a compressed file may grow to.
+        expanded_bytes_max: The size that a compressed file may expand to.
     """
 
     def __init__(self, location: str, selection: Selection, expanded_bytes_max: int = EXPANDED_BYTES_MAX) -> None:
@@ -85,7 +85,7 @@ class ArchiveScan:
         if selection.is_all and selection.topic is None:
             return True
         if row.value is None:
-            # Nobody knows what it was; only who asks for single entries does not want it.
+            # It may have been any entry, so it is wanted unless single entries are asked for.
             return selection.keys is None
         try:
             envelope = parse_envelope(row.value, VALUE_BYTES_LIMIT, trusted=True)
@@ -134,7 +134,7 @@ def _cut(file: Path, count: int) -> list[ScanPart]:
 
 
 def _peek(file: BinaryIO, offset: int) -> bytes:
-    """What stands at an offset, without moving on."""
+    """Return the bytes at an offset, and stay at the current one."""
     here = file.tell()
     file.seek(offset)
     data = file.read(_SOURCE_BYTES_MAX)
@@ -146,7 +146,7 @@ def _line_rows(file: BinaryIO, part: FilePart) -> Iterator[SourceRow]:
     """Yield a row for each line that begins in the part, with the offset of its first byte."""
     file.seek(max(0, part.start - 1))
     if part.start > 0:
-        # The line that the byte before the part belongs to is the part's before it.
+        # The line with the byte before this part belongs to an earlier part.
         skip_line(file)
     while (offset := file.tell()) < part.end and (line := file.readline(LINE_BYTES_MAX + 1)):
         if len(line) > LINE_BYTES_MAX and not line.endswith(b"\n"):

@@ -1,4 +1,4 @@
-"""Where things lie: on this machine's disk, or in a file system of Spark's that only a URL names (`s3a://`, `hdfs://`, `viewfs://`)."""
+"""Locations: paths on this machine's disk, and URLs of Spark's file systems (`s3a://`, `hdfs://`, `viewfs://`)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _FILES = (".db", ".sqlite", ".sqlite3", ".jsonl", ".car", ".hex", ".gz")
 
 
 def is_remote(location: str) -> bool:
-    """Say whether a location is a URL of a file system that this process cannot open files in."""
+    """Return whether a location is a URL of a file system that this process cannot open files in."""
     return "://" in location and not location.startswith("file://") and not is_url(location)
 
 
 def is_export(url: str) -> bool:
-    """Say whether there is an export where a bucket may be: Spark can have file systems at such URLs too."""
+    """Return whether a location where a bucket may be has an export: Spark can have file systems at such URLs too."""
     import trio
 
     storage = open_storage(url)
@@ -36,7 +36,7 @@ def is_export(url: str) -> bool:
 
 
 def check_bucket(location: str, topic: str | None) -> None:
-    """Read the checkpoints of a bucket, in order to know of what is wrong with it before Spark is started.
+    """Read the checkpoints of a bucket, to find faults before Spark is started.
 
     Raises:
         GossipLogError: See `look`.
@@ -60,10 +60,9 @@ def local_path(location: str) -> Path:
 
 
 def check_local(location: str, what: str) -> None:
-    """Refuse a URL where only a path of a local or mounted disk works: `Path` would make a local folder named like the URL.
+    """Raise LocalProtocolError for a URL where only a path of a local or mounted disk works.
 
-    Raises:
-        LocalProtocolError: It is a URL.
+    `Path` would make a local folder named like the URL.
     """
     if "://" in location and not location.startswith("file://"):
         hint = "give a path on a disk that this machine and the executors mount, and copy the folder when the job is done"
@@ -72,14 +71,14 @@ def check_local(location: str, what: str) -> None:
 
 
 def check_export_place(out: str, spark: SparkSession | None = None) -> None:
-    """Look whether a run may be added to a folder: one that does not exist yet, an empty one, or an export.
+    """Check that a run can be added to a folder: one that does not exist yet, an empty one, or an export.
 
     Args:
         out: A path, or a URL, which only Spark can look at.
         spark: The session; None before there is one.
 
     Raises:
-        LocalProtocolError: It is a file, or another job's folder, or names a database, or is a URL that would be taken for a file's.
+        LocalProtocolError: It is a file, another job's folder, a database, or a URL that looks like that of a file of entries.
     """
     check_table_url(out)
     if not is_remote(out) and local_path(out).is_file():
@@ -96,10 +95,10 @@ def _check_text(location: str) -> None:
 
 
 def check_table_url(out: str) -> None:
-    """Refuse a URL for tables of entries that would be taken for that of a file when they are read.
+    """Check the location of new tables of entries.
 
     Raises:
-        LocalProtocolError: It is one, or Spark cannot be told the name.
+        LocalProtocolError: It is a URL that looks like that of a file of entries, or not UTF-8, as Spark's names are.
     """
     _check_text(out)
     if is_remote(out) and out.lower().endswith(_FILES):
@@ -108,20 +107,16 @@ def check_table_url(out: str) -> None:
 
 
 def check_new(out: str) -> None:
-    """Look that nothing is at a place for results, as far as this process can see it.
-
-    Raises:
-        LocalProtocolError: There is something.
-    """
+    """Raise LocalProtocolError if there is something at a local path already."""
     if not is_remote(out) and local_path(out).exists():
         raise LocalProtocolError(f"{out} exists", hint=NEW_FOLDER)
 
 
 def check_readable(location: str) -> None:
-    """Refuse a URL of what only a local or mounted disk can hold for reading: logs and files of entries.
+    """Check a location to read from: logs and files of entries are read from local or mounted disks only.
 
     Raises:
-        LocalProtocolError: The URL ends as those do, or Spark cannot be told the name.
+        LocalProtocolError: It is a URL with the suffix of one, or not UTF-8, as Spark's names are.
     """
     _check_text(location)
     if is_remote(location) and location.lower().endswith(_FILES):
@@ -130,11 +125,11 @@ def check_readable(location: str) -> None:
 
 
 def exists(spark: SparkSession | None, location: str) -> bool:
-    """Say whether there is a file or folder: on this machine's disk, or where Spark says so at a URL, as it can of every file system.
+    """Return whether there is a file or folder: on this machine's disk, or at a URL by asking Spark.
 
     Args:
-        spark: The session. Without one there is nothing at any URL.
-        location: A URL may have wildcards: then whether anything matches.
+        spark: The session. Without one the answer for a URL is False.
+        location: A URL may have wildcards; then whether anything matches.
     """
     if not is_remote(location):
         return local_path(location).exists()
@@ -143,7 +138,7 @@ def exists(spark: SparkSession | None, location: str) -> bool:
     from pyspark.errors import AnalysisException
 
     try:
-        # Spark lists what is there, and reads nothing: the schema of a text is known.
+        # The schema of text files is known, so Spark lists the files and reads none.
         _ = spark.read.option("recursiveFileLookup", "true").text(location).schema
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":

@@ -1,4 +1,4 @@
-"""Entries as a DataFrame, whatever they lie in: a log, files of entries, or the Parquet tables of an export."""
+"""Entries as a DataFrame, from a log, from files of entries, or from the Parquet tables of an export."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def read_entries(
     """Read the entries of a log, of files of entries, or of an export's Parquet tables.
 
     Args:
-        spark: Any session, a Connect client's too; the location is as the server sees it.
+        spark: Any session, also a Connect client's; then the location is one of the server.
         location: A path, a pattern or a URL.
         columns: A selection of `COLUMNS`, in their order. See `with_columns` for those that a Parquet table lacks.
         options: Further options of the data source; not for Parquet tables.
     """
     if "://" not in location:
-        # Tasks have folders of their own to be in.
+        # Tasks run in other working directories.
         location = os.path.abspath(location)  # noqa: PTH100  (it may be a pattern)
     check_readable(location)
     if is_table(location):
@@ -47,10 +47,10 @@ def read_entries(
 
 
 def finished_runs(spark: SparkSession, out: str) -> dict[str, Any]:
-    """Return the runs of an export, and the place in the log that each ends at; a run that is not listed was not finished.
+    """Return the finished runs of an export, and the place in the log where each ends.
 
     Raises:
-        DecodeError: What says so is damaged.
+        DecodeError: A record of a place is damaged.
     """
     places = f"{out}/places"
     if not exists(spark, places):
@@ -72,16 +72,16 @@ def finished_runs(spark: SparkSession, out: str) -> dict[str, Any]:
 
 
 def read_table(spark: SparkSession, location: str) -> DataFrame:
-    """Read Parquet; of what `export` and `follow` write, the entries, which lie in a folder beside other things.
+    """Read Parquet; in a folder that `export` or `follow` wrote, the table of entries.
 
     Raises:
-        LocalProtocolError: It is an export at a URL without any finished run.
+        LocalProtocolError: It is an export at a URL, and none of its runs is finished.
     """
     location = location.rstrip("/")
     below = f"{location}/entries"
     runs = [f"{below}/{run}" for run in finished_runs(spark, location)] if is_remote(location) else []
     if runs:
-        # No run can be renamed into place there, so one that was killed may have left some of its files.
+        # Runs cannot be renamed into place at a URL, so a killed one may have left some of its files.
         return spark.read.option("basePath", below).parquet(*runs)
     if not exists(spark, below):
         return spark.read.parquet(location)
@@ -91,20 +91,20 @@ def read_table(spark: SparkSession, location: str) -> DataFrame:
 
 
 def is_table(location: str) -> bool:
-    """Say whether a location holds Parquet tables, by its name or by what a local folder has in it."""
+    """Return whether a location has Parquet tables, by its name or by the files in a local folder."""
     if location.endswith(".parquet"):
         return True
     if is_published(location):
         return is_export(location)
     if "://" in location and not location.startswith("file://"):
-        # A folder of a remote file system; what a database's URL names is no folder.
+        # It is a folder of a remote file system, unless it is a database.
         return not is_url(location)
     folder = Path(location.removeprefix("file://"))
     return folder.is_dir() and next(folder.rglob("*.parquet"), None) is not None
 
 
 def read_work(spark: SparkSession, work: TaskWork, location: str, *arguments: Any, options: Mapping[str, str] | None = None) -> DataFrame:
-    """Run a work over the entries of a place, in the processes that read them: they need not go through the JVM twice.
+    """Run a work over the entries of a location, in the processes that read them, so that they do not go through the JVM twice.
 
     Args:
         work: `JUDGE`, `PICK` or `FOLD`.

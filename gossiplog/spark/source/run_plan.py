@@ -29,7 +29,7 @@ def is_url(location: str) -> bool:
 
 
 def is_log(location: str) -> bool:
-    """Say whether a location is a log rather than a file of entries, by what stands there."""
+    """Return whether a location is a log rather than a file of entries, by its first bytes."""
     if is_url(location):
         return True
     path = Path(location.removeprefix("file://"))
@@ -46,7 +46,7 @@ def opened_store(location: str, topic: str | None = None) -> Iterator[PlanRunner
 
     Args:
         location: A path or a URL, as `gossiplog.open` takes it.
-        topic: What the log's topic must be; None for whatever it is.
+        topic: The topic that the log must have; None for any.
 
     Raises:
         StoreError: As `gossiplog.open`.
@@ -75,6 +75,6 @@ def _run_on_sqlite(db: BoundedConnection, answer: Callable[[BoundedConnection, A
     try:
         return run_plan(plan, partial(answer, db))
     finally:
-        # Some errors, as of the disk, have ended the transaction already.
+        # Some errors, such as a disk's, have ended the transaction already.
         if db.in_transaction:
             db.execute("ROLLBACK")

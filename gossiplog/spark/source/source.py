@@ -1,4 +1,4 @@
-"""The data source `gossiplog`: a log, or files of entries, as a table, as a stream, and as what a table is written to."""
+"""The data source `gossiplog`: reads a log or files of entries as a table or a stream, and writes a table into a log."""
 
 from __future__ import annotations
 
@@ -33,25 +33,24 @@ class GossipLogSource(DataSource):
     Options of a load: `path` (a SQLite file; a .jsonl, .car or .hex file, either with .gz; a folder of those, or a pattern; a bucket's
     folder or s3://, gs://, az://, https://) or `url` (a database); `columns`, a comma-separated choice of `COLUMNS` where no `.schema(…)`
     is given; `partitions`; `topic`, `minClock`, `maxClock`, `from`, `to` (ids, the first excluded), `ids`, `minSeq`, `maxSeq`; `maxBytes`,
-    what a compressed file may grow to; `prove`, whether a bucket's entries are compared with its checkpoints; `work`, `workWith`, `since`
-    and `until`, for our jobs alone. Of a stream: `path` or `url`, `topic`, `startSeq`, `maxRowsPerBatch`, `partitions`. Of a write: `path`
-    or `url`, `topic` to create a log, `durability`, `schemes`, `staging`, `quarantine`, `counts`. Any other is an error.
+    the size a compressed file may expand to; `prove`, whether a bucket's entries are compared with its checkpoints; `work`, `workWith`,
+    `since` and `until`, for our jobs only. Of a stream: `path` or `url`, `topic`, `startSeq`, `maxRowsPerBatch`, `partitions`. Of a write:
+    `path` or `url`, `topic` to create a log, `durability`, `schemes`, `staging`, `quarantine`, `counts`. Any other option is an error.
 
-    It has no `pushFilters` on purpose: in Spark 4.3.0 a filter that was pushed sticks to the DataFrame, and later queries on it answer
-    wrong.
+    It has no `pushFilters` on purpose: in Spark 4.3.0 a pushed filter sticks to the DataFrame, and later queries on it give wrong answers.
     """
 
     @classmethod
     def name(cls) -> str:
-        """Name the format."""
+        """Return the format's name."""
         return "gossiplog"
 
     def schema(self) -> StructType:
-        """Return the columns that the option `columns` names, all usual ones without it."""
+        """Return the columns that the option `columns` names, or the usual ones."""
         if "provider" in self.options:
-            # Spark 4.3.0 keeps such a table in its catalog, and gives the source none of its options when the table is read.
+            # Spark 4.3.0 keeps such a table in its catalog, but gives the source no options when the table is read.
             raise LocalProtocolError(f"CREATE TABLE cannot be USING gossiplog, as Spark forgets its options; {_VIEW}")
-        # Whether they are a load's or a stream's is not known yet.
+        # Spark does not say yet whether this is a load or a stream.
         check_options(self.options, LOAD_OPTIONS | STREAM_OPTIONS, "a load")
         if "work" in self.options:
             return from_arrow_schema(find_work(self.options["work"]).schema)
@@ -59,14 +58,14 @@ class GossipLogSource(DataSource):
         return schema_of(DEFAULT_COLUMNS if names is None else [name.strip() for name in names.split(",")])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads a table."""
+        """Return the reader of a table."""
         check_options(self.options, LOAD_OPTIONS, "a load")
         if "work" in self.options:
             return _WorkReader(self.options, schema.fieldNames())
         return _BatchReader(self.options, _names(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return what reads a stream."""
+        """Return the reader of a stream."""
         from .stream import StreamReader
 
         check_options(self.options, STREAM_OPTIONS, "a stream")
@@ -77,7 +76,7 @@ class GossipLogSource(DataSource):
         return StreamReader(follower, self.options, _names(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what writes a table into a log."""
+        """Return the writer of a table into a log."""
         from .writing import LogWriter
 
         check_options(self.options, WRITE_OPTIONS, "a write")
@@ -92,15 +91,15 @@ class GossipLogSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `gossiplog` known to a session; needed only where `pyspark_gossiplog` is not on the server's path."""
+    """Register the format `gossiplog` with a session; needed only where `pyspark_gossiplog` is not on the server's path."""
     spark.dataSource.register(GossipLogSource)
 
 
 def location_of(options: Mapping[str, str]) -> str:
-    """Return where the options say that the log or the files are.
+    """Return the location of the log or the files, given by the option `path` or `url`.
 
     Raises:
-        LocalProtocolError: They name none, or two, or a URL of a file system that no Python process can open files in.
+        LocalProtocolError: Neither or both are given, or the URL is of a file system that Python cannot open files in.
     """
     found = [options[name] for name in ("path", "url") if options.get(name)]
     if len(found) != 1:
@@ -111,11 +110,7 @@ def location_of(options: Mapping[str, str]) -> str:
 
 
 def find_work(name: str) -> TaskWork:
-    """Return the function over the batches of a task that has this name in the option `work`.
-
-    Raises:
-        LocalProtocolError: There is none.
-    """
+    """Return the `TaskWork` with this name; raise LocalProtocolError if there is none."""
     from ..tables.state import PICK
     from ..tables.tree import FOLD
     from ..tables.verify import JUDGE
@@ -129,7 +124,7 @@ def find_work(name: str) -> TaskWork:
 class _BatchReader(DataSourceReader):
     """Reads a table. Everything is opened where it is used, as this is sent to the executors.
 
-    The options stay the mapping that Spark gives, which does not tell `minClock` from `minclock`.
+    The options stay in Spark's own mapping, whose names are case-insensitive.
     """
 
     def __init__(self, options: Mapping[str, str], names: list[str]) -> None:
@@ -146,7 +141,7 @@ class _BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a part's rows as record batches."""
         if not isinstance(partition, ScanPart):
-            # There are no parts, and so no rows: Spark asks for one all the same.
+            # Without any parts, Spark still asks for one.
             return
         yield from to_batches(self._scan().read(partition), self._names)
 
@@ -155,10 +150,10 @@ class _BatchReader(DataSourceReader):
 
 
 class _WorkReader(_BatchReader):
-    """Reads a table and does with it what the option `work` names, with the arguments in `workWith`, a list in JSON."""
+    """Reads a table through the function that the option `work` names, with the arguments in `workWith`, a list in JSON."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield what becomes of a part's rows."""
+        """Yield the function's rows for a part."""
         work = find_work(self._options["work"])
         if self._names != work.schema.names:
             raise LocalProtocolError(f"the columns of the work {work.name} are {', '.join(work.schema.names)}")
@@ -167,7 +162,7 @@ class _WorkReader(_BatchReader):
 
 
 def _names(schema: StructType) -> list[str]:
-    """Return the columns of a schema that a user gave, after a look at their types."""
+    """Return the column names of a user's schema, after checking the types."""
     names: list[str] = schema.fieldNames()
     expected = schema_of(names)
     for field in schema.fields:

@@ -1,7 +1,7 @@
-"""Writing a table into a log: tasks stage what they are given, and the commit inserts it as if a stranger had sent it.
+"""Writing a table into a log: tasks stage rows, and the commit inserts them like entries from a stranger.
 
-A log has one writer, and every entry is verified before it is in, so the tasks only sort: each leaves files of rows in the order of their
-keys, and the commit merges these, so that parents come before their children wherever in the table they were.
+A log has one writer, and every entry is verified before it is inserted, so the tasks only sort. Each writes files of rows in the order of
+their keys. The commit merges these files, so parents come before their children, whatever their order in the table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...entry.validation import Verdict
 
 _RUN_BYTES = 64 * 1024 * 1024
-"""A task sorts so much at a time, which is what it holds in memory."""
+"""A task sorts this much at a time, in memory."""
 _INSERT_ROWS = 4_000
 _INSERT_BYTES = 8 * 1024 * 1024
 _RUN_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("place", pa.string())])
@@ -38,14 +38,14 @@ _Row = tuple[bytes, bytes, str]
 
 
 class _Staged(WriterCommitMessage):
-    """What a task has written: its runs, and how many rows held no VALUE."""
+    """The paths of the runs that a task has written."""
 
     def __init__(self, runs: list[str]) -> None:
         self.runs = runs
 
 
 class LogWriter(DataSourceArrowWriter):
-    """Writes rows that have a column `value`; others are ignored, but for `place` and `fault`, which the quarantine repeats.
+    """Writes the column `value` of rows; other columns are ignored, except `place` and `fault`, which the quarantine repeats.
 
     Rows that cannot be inserted go to the quarantine, a file of JSON lines with place, id, rule, reason and VALUE in hexadecimal.
 
@@ -53,12 +53,11 @@ class LogWriter(DataSourceArrowWriter):
         location: The log. It is created if the option `topic` is given.
         options: `topic`; `durability`, `normal` unless given; `schemes`, the signature schemes to accept, `ed25519` unless given;
             `staging`, a folder that tasks and driver share, beside the log unless given;
-            `quarantine`, the file, beside the log unless given; `counts`, a file for what came of it: added, known,
-            failed.
+            `quarantine`, the file, beside the log unless given; `counts`, a file for the numbers of rows added, known and failed.
         names: The columns of the table.
 
     Raises:
-        LocalProtocolError: There is no column `value`, or no place to stage rows in.
+        LocalProtocolError: There is no column `value`, or no folder to stage rows in.
     """
 
     def __init__(self, location: str, options: Mapping[str, str], names: Sequence[str]) -> None:
@@ -106,7 +105,7 @@ class LogWriter(DataSourceArrowWriter):
             shutil.rmtree(self._staging, ignore_errors=True)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what was staged; the log is as it was."""
+        """Remove the staged files; the log is unchanged."""
         shutil.rmtree(self._staging, ignore_errors=True)
 
     async def _insert(self, runs: list[str]) -> None:
@@ -152,7 +151,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[_Row]:
 
 
 def _sort_key(value: bytes | None) -> bytes:
-    """The entry's key, which sorts it after its parents; nothing for what is no entry."""
+    """Return the entry's key, which sorts it after its parents; nothing if it is not an entry."""
     try:
         return b"" if value is None else Entry.stored(value).key
     except DecodeError:
@@ -177,7 +176,7 @@ def _read_run(path: str) -> Iterator[_Row]:
 
 
 class _Quarantine:
-    """The file of what could not be inserted; there is none if everything could."""
+    """The file of rows that could not be inserted; there is none if all could."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
