@@ -29,7 +29,7 @@ import trio
 
 from gossiplog import Ed25519Signer
 from gossiplog.net.ground.protocol_ids import presence_protocol
-from gossiplog.presence import sign_statement
+from gossiplog.presence.messages import sign_statement
 
 from .hub import TOPIC, hub_process, make_log
 from .hub_clients import MARK, connect, message, muxed

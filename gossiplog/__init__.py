@@ -58,7 +58,7 @@ _LAZY = {
     "open": ".gossip_log",
     "shelf": ".shelves",
 }
-"""What needs trio, or is rarely needed, is imported when it is first asked for: validating takes no event loop."""
+"""Modules that need trio, or are rarely needed, are imported on first use: validating needs no event loop."""
 
 
 def __getattr__(name: str) -> Any:

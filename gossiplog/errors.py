@@ -4,7 +4,7 @@ from typing import ClassVar
 
 
 def shortened(text: str, chars_max: int) -> str:
-    """Cut the middle out of a text that is too long: an error may quote what others wrote."""
+    """Cut the middle out of a text that is too long, such as one from others that an error quotes."""
     if len(text) <= chars_max:
         return text
     half = chars_max // 2
@@ -15,7 +15,7 @@ class GossipLogError(Exception):
     """The root of the tree.
 
     Attributes:
-        hint_default: The hint of exceptions of the class that are raised without one.
+        hint_default: The class's hint, for exceptions raised without one.
     """
 
     hint_default: ClassVar[str | None] = None
@@ -27,7 +27,7 @@ class GossipLogError(Exception):
 
     @property
     def hint(self) -> str | None:
-        """What the user can do about it, in one sentence, or None. Tracebacks show it as a note of the exception."""
+        """One sentence that tells the user what to do, or None. Tracebacks show it as a note."""
         return self._hint
 
     @hint.setter
@@ -48,7 +48,7 @@ class ClosedError(LocalProtocolError):
 
 
 class NotOpened(LocalProtocolError, AttributeError):
-    """Something that is open only within a block, such as a log, was used without the block."""
+    """An object that is open only within a block, such as a log, was used outside of it."""
 
 
 class RemoteProtocolError(GossipLogError):
@@ -64,15 +64,15 @@ class RemoteProtocolError(GossipLogError):
 
 
 class ProtocolNotSupported(GossipLogError):
-    """A peer speaks none of the protocols that were proposed for a stream."""
+    """A peer supports none of the protocols proposed for a stream."""
 
 
 class CannotListen(GossipLogError):
-    """Listening on an address failed: it is in use, or none of this machine's."""
+    """Listening on an address failed: it is in use, or not an address of this machine."""
 
 
 class CannotConnect(GossipLogError):
-    """A peer or a server cannot be reached, or something else answers at its address."""
+    """A peer or server cannot be reached, or something else answers at its address."""
 
 
 class StreamReset(GossipLogError):
@@ -80,7 +80,7 @@ class StreamReset(GossipLogError):
 
 
 class SyncAborted(GossipLogError):
-    """A sync session ended early through no fault of the data; it can be resumed.
+    """A sync session ended early, but not because of its data; it can be resumed.
 
     Attributes:
         cooldown_s: Seconds to wait before the next session, as the server asked.
@@ -92,7 +92,7 @@ class SyncAborted(GossipLogError):
 
 
 class DecodeError(GossipLogError):
-    """Bytes or text that no decoder of ours accepts. Every decoder raises this and nothing else."""
+    """Bytes or text that a decoder refuses. Decoders raise nothing else."""
 
 
 class EncodeError(GossipLogError):
@@ -108,7 +108,7 @@ class EncodeError(GossipLogError):
 
 
 class KeyFileError(GossipLogError):
-    """A private key's file is missing, unreadable, not a key, or readable by others."""
+    """A private key's file is missing, unreadable, readable by others, or contains no key."""
 
 
 class NotFound(GossipLogError):
@@ -135,8 +135,8 @@ class Reject(Exception):
     """Raised by an application's `apply` to set one entry aside: it stays in the log without effect on the application's tables.
 
     Attributes:
-        id: The entry's id; with None the log finds out by itself which of the entries given to `apply` is meant.
-        reason: Why, for people: lists of set-aside entries show it.
+        id: The entry's id; with None the log finds out which of the entries given to `apply` it was.
+        reason: A text for people, shown in lists of set-aside entries.
     """
 
     def __init__(self, reason: str, *, id: str | None = None) -> None:
@@ -162,10 +162,10 @@ class ForeignFile(StoreError):
 
 
 class DamagedLog(StoreError):
-    """The file is a log, and parts of it cannot be read.
+    """The file is a log, but parts of it cannot be read.
 
     Attributes:
-        location: The log's place, for messages to the user; None if unknown.
+        location: The log's place, for messages; None if unknown.
     """
 
     location: str | None = None
@@ -173,7 +173,7 @@ class DamagedLog(StoreError):
 
 
 class LogReplaced(StoreError):
-    """A follower's place is not in this log: another log, or an older state of it, was put in its place."""
+    """A follower's position is not in this log, which was replaced by another log or an older state of it."""
 
 
 class RepairRefused(StoreError):
@@ -190,7 +190,7 @@ class NewerVersion(StoreError):
 
 
 class ReadOnlyLog(StoreError):
-    """The log, or the place it lies in, cannot be written to."""
+    """The log, or its folder or database, cannot be written to."""
 
 
 class TopicMismatch(StoreError):
@@ -202,37 +202,37 @@ class LogBusy(StoreError):
 
 
 class ShelfFull(StoreError):
-    """As many logs as may be are open and in use, or in the folder."""
+    """The most logs that are allowed are open and in use, or in the folder."""
 
 
 class SnapshotExpired(StoreError):
-    """The store revoked a snapshot that kept it from tidying up; begin anew on a later one."""
+    """The store revoked a snapshot that kept it from tidying up; start again with a new one."""
 
 
 class StorageFull(StoreError):
-    """The disk or a quota is full; the transaction was rolled back whole."""
+    """The disk or a quota is full; the whole transaction was rolled back."""
 
     hint_default = "free some space and try again; nothing that was acknowledged is affected"
 
 
 class BucketError(GossipLogError):
-    """A bucket's storage failed, or its contents keep a publisher from going on."""
+    """A bucket's storage failed, or its contents stop a publisher."""
 
 
 class DamagedBucket(BucketError):
-    """What is published is malformed, or not what its publisher has signed."""
+    """A bucket's contents are malformed, or not those that the publisher signed."""
 
 
 class StoreUnavailable(StoreError):
-    """The database server cannot be reached, or does not let us in."""
+    """The database server cannot be reached, or refuses us."""
 
 
 class ConnectionLost(StoreUnavailable):
-    """The connection to the server broke before a commit: nothing was stored, and the work can be repeated."""
+    """The connection to the database broke before a commit: nothing was stored, and the work can be repeated."""
 
 
 class CommitError(StoreError):
-    """A transaction failed and was rolled back whole."""
+    """A transaction failed and was rolled back as a whole."""
 
 
 class StatementError(CommitError):

@@ -1,4 +1,4 @@
-"""How often something may happen, and how much of it is kept: token buckets, back-offs, and tables whose oldest entry makes room."""
+"""Rate limits and bounds: token buckets, back-offs, and tables that drop their oldest entry when full."""
 
 import ipaddress
 from collections import OrderedDict
@@ -11,11 +11,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _IPV6_PREFIX = 64
-"""What one household or machine has of IPv6 addresses."""
+"""The usual size of one household's or machine's share of IPv6 addresses."""
 
 
 def address_group(address: str) -> str:
-    """Name those who share an allowance with an IP address: the address itself, of IPv6 its /64."""
+    """Return the group of addresses that share an allowance: an IPv4 address itself, or the /64 of an IPv6 address."""
     parsed = ipaddress.ip_address(address)
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is None:
         return str(ipaddress.ip_network((parsed, _IPV6_PREFIX), strict=False))
@@ -23,11 +23,11 @@ def address_group(address: str) -> str:
 
 
 class TokenBucket:
-    """An allowance of `rate` a second that saves up to `burst`.
+    """An allowance of `rate` tokens a second that accumulates up to `burst`.
 
     Args:
-        rate: Tokens a second, above 0.
-        burst: The most that is saved, at least 1; it is full at the start.
+        rate: Tokens a second, > 0.
+        burst: The most tokens that accumulate, ≥ 1; the bucket starts full.
     """
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
@@ -37,7 +37,7 @@ class TokenBucket:
         self._at = now
 
     def take(self, count: int, now: float) -> int:
-        """Take as many whole tokens as there are, at most `count`; return how many."""
+        """Take up to `count` whole tokens; return how many were taken."""
         self._refill(now)
         taken = min(count, int(self._tokens))
         self._tokens -= taken
@@ -48,9 +48,9 @@ class TokenBucket:
         self._tokens = min(self._burst, self._tokens + count)
 
     def ready_at(self, now: float) -> float:
-        """The time from which on `take` finds at least one token."""
+        """Return the time from which `take` gets at least one token."""
         self._refill(now)
-        # A little late rather than a rounding error too early, which would wake a driver twice.
+        # Slightly late, so that rounding cannot make it too early, which would wake the driver twice.
         return now if self._tokens >= 1 else now + (1 - self._tokens) / self._rate + 1e-6
 
     def _refill(self, now: float) -> None:
@@ -88,12 +88,12 @@ class Backoff:
         return min(self._most_s, delay * (1 + self._random.random() / 4))
 
     def reset(self) -> None:
-        """Begin again at the shortest delay, after progress."""
+        """Return to the shortest delay, after progress."""
         self._next_s = self._first_s
 
 
 def keep_newest(values: OrderedDict[K, V], key: K, value: V, size_max: int) -> None:
-    """Set a value as the newest; where there are too many then, the oldest is forgotten. O(1)."""
+    """Set a value as the newest; if there are then more than `size_max`, drop the oldest. O(1)."""
     values[key] = value
     values.move_to_end(key)
     if len(values) > size_max:

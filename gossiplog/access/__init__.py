@@ -1,15 +1,15 @@
-"""Members of a log, decided by the log's own entries: pure rules, from control entries to what belongs and what counts.
+"""Members of a log, decided by the log's own entries: pure rules that tell which entries belong, and which of these count.
 
-How a driver uses it. `has_policy(topic)` says whether a log has members; `parse_policy` checks its first entry, and `Members(policy)`
-begins. Each entry has a `View`: the union of its parents' views after themselves, which is `ControlEntry.view_after` for a control entry,
-its own view for data, and `NOTHING` for the policy's entry. With its view,
+How a driver uses them. `has_policy(topic)` says whether a log has members. The driver checks its first entry with `parse_policy` and makes
+`Members(policy)`. Each entry has a `View`, the union of what its parents pass on: `ControlEntry.view_after` of a control entry, the view of
+data, `NOTHING` of the policy's entry. `is_control` tells control entries from data. Then
 
-    is_control(entry)        data: it belongs if `holdings(author, view)` is not empty
-                             control: `parse_said`, then `find_refusal(said, author, view, kept, named)`, then `add`
+    data             belongs if `holdings(author, view)` is not empty
+    a control entry  belongs if `find_refusal(parse_said(entry), author, view, kept, named)` is None; it is then added by `add`
 
-and `bars_of_control`, `bars_of_data` and `bars_of_node` say by which revocations something is void, or a node removed, as things are now.
-For data the driver keeps those of `against(holdings)` within whose `keep` the entry is not: all of them, if the entry comes after them;
-when a revocation comes, it looks at the data that is there.
+`bars_of_control`, `bars_of_data` and `bars_of_node` return the revocations that make an entry void, or a node removed, as of now. For each
+data entry the driver stores the revocations of `against(holdings)` whose `keep` does not cover the entry: all of them, if the entry comes
+after them. When a revocation comes later, the driver checks the data that is there.
 """
 
 from .forms import (

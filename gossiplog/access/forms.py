@@ -1,7 +1,7 @@
 """The byte forms of control entries: the policy of a log, grants, revocations and admissions.
 
-A control entry's payload is a map with the one key `gossiplog.access`. Each thing said has exactly one form; everything else that begins
-as a control entry does is refused.
+A control entry's payload is a map with the one key `gossiplog.access`. Each statement has exactly one form; any other payload that begins
+like a control entry is refused.
 
 Source: docs/spec/access.md, "Forms".
 """
@@ -29,27 +29,28 @@ IDS_MAX = 1_024
 """Ids in one list of a revocation or an admission."""
 SALT_BYTES = 16
 ROLES = ("read", "write", "admin")
-"""From the least to the most; each may do what those before it may."""
+"""From the least to the most; each includes the rights of those before it."""
 _NAME = "gossiplog.access"
 _HEAD = b"\xa1\x70" + _NAME.encode()
-"""A map of one pair whose key is the name; in PCF nothing else begins so."""
+"""The first bytes, in PCF, of a map of one pair whose key is the name, and of nothing else."""
 DID_CHARS = 56
-"""Of the shortest did of an Ed25519 key; a padded one has more."""
+"""The length of an Ed25519 key's did in its shortest form."""
 _TOPIC = re.compile(r"[a-zA-Z0-9.-]+\.[0-9a-v]{51}[0g]")
-"""52 digits of base32hex hold 260 bits, of which the last four are 0."""
+"""52 digits of base32hex hold 260 bits; the last four are 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Who founded a log, and how many founders remove a member together. The log's topic names its hash.
+    """The founders of a log, and how many of them can remove a member by votes. The log's topic contains the policy's hash.
 
     Attributes:
         founders: 1 to 16 Ed25519 dids, each once; kept ascending.
-        k: How many founders' votes remove a node: more than half of them, at most all. 0, the default, takes the least that is allowed.
-        salt: 16 bytes that tell apart two logs with the same founders. Empty where it is not known yet; `gossiplog.open` draws one.
+        k: The number of founders' votes that remove a node: more than half of the founders, at most all. 0, the default, stands for the
+            least allowed number.
+        salt: 16 bytes that tell apart two logs with the same founders. Empty while it is not known; `gossiplog.open` draws one.
 
     Raises:
-        LocalProtocolError: One of them is not as it should be.
+        LocalProtocolError: An attribute is out of these bounds.
     """
 
     founders: tuple[str, ...]
@@ -80,7 +81,7 @@ class Policy:
         """Return the topic of a log with this policy: `NAME.` and 52 digits of base32hex.
 
         Raises:
-            LocalProtocolError: The name is not of letters, digits, `.` and `-`, or has more than 75 characters.
+            LocalProtocolError: The name has other characters than letters, digits, `.` and `-`, or more than 75.
         """
         topic = f"{name}.{base64.b32hexencode(self.hash).decode().rstrip('=').lower()}"
         if not is_topic(topic) or _TOPIC.fullmatch(topic) is None:
@@ -88,7 +89,7 @@ class Policy:
         return topic
 
     def entry(self, topic: str) -> Entry:
-        """Return the policy's entry, the first one of its log: the same bytes whoever makes it."""
+        """Return the policy's entry, the first entry of its log, which has the same bytes whoever makes it."""
         return sign_entry(Ed25519Signer(self.hash), topic, 1, [], pcf.encode({_NAME: self._map()}))
 
     def _map(self) -> dict[str, Any]:
@@ -101,8 +102,8 @@ class Grant:
 
     Attributes:
         role: `read`, `write` or `admin`.
-        under: The node that grants, which becomes the new one's parent. Nodes are named by a founder's did, or by a grant's id.
-        device: Whether the node is another key of the same person as its parent. It changes nobody's rights.
+        under: The granting node, which becomes the new node's parent. A node's name is a founder's did, or a grant's id.
+        device: Whether the node is another key of the same person as its parent. This does not affect rights.
     """
 
     did: str
@@ -113,11 +114,13 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Removes a node with all below it; of the node itself it is a leaving, of a node in another founder's branch a founder's vote.
+    """Removes a node with all nodes below it. Under the node itself it is a leaving, under a founder who is not above it a vote.
 
     Attributes:
-        keep: Ids that stay with all their ancestors; None for the entry's parents.
-        adopt: Children of the node that go on with all below them.
+        node: The node to remove.
+        under: The node that signs.
+        keep: Ids of entries that stay valid with all their ancestors; None for the revocation's own parents.
+        adopt: Children of the node that stay members, with all nodes below them.
     """
 
     node: str
@@ -128,11 +131,11 @@ class Revoke:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Makes data count that revocations had made void.
+    """Makes data count again that revocations made void.
 
     Attributes:
-        ids: Of data entries.
-        under: The node that admits: an admin, whose own revocations and those from below it are lifted for these entries.
+        ids: Ids of data entries.
+        under: The admitting node, an admin. For these entries, its own revocations and those signed below it are lifted.
     """
 
     ids: tuple[str, ...]
@@ -143,20 +146,20 @@ Said: TypeAlias = Grant | Revoke | Admit
 
 
 def has_policy(topic: str) -> bool:
-    """Say whether a topic is that of a log with members: it ends in `.` and the hash of a policy."""
+    """Say whether a topic belongs to a log with members: it ends in `.` and the hash of a policy."""
     return _TOPIC.fullmatch(topic) is not None and is_topic(topic)
 
 
 def is_control(entry: Entry) -> bool:
-    """Say whether an entry of a log with members is about members; anything else is data."""
+    """Say whether an entry of a log with members is a control entry; all others are data."""
     return entry.value.startswith(_HEAD, entry.envelope.payload_at)
 
 
 def parse_policy(entry: Entry) -> Policy:
-    """Read a log's policy from its first entry, and check that it is the one entry that the topic allows.
+    """Read a log's policy from its first entry, and check that it is the one that the topic names.
 
     Raises:
-        DecodeError: It is any other entry.
+        DecodeError: The entry is any other.
     """
     said = _said_of(entry)
     if said.keys() != {"founders", "k", "salt"} or not is_text_list(said["founders"]) or not isinstance(said["salt"], bytes):
@@ -172,13 +175,13 @@ def parse_policy(entry: Entry) -> Policy:
 
 
 def parse_said(entry: Entry, *, is_stored: bool = False) -> Said:
-    """Read what a control entry says, other than a policy.
+    """Read the statement of a control entry other than a policy.
 
     Args:
-        is_stored: Whether the log has it, so that its key was looked at before.
+        is_stored: Whether the log has the entry, so that the granted key need not be checked again.
 
     Raises:
-        DecodeError: It has none of the forms.
+        DecodeError: The entry has none of the forms.
     """
     said = _said_of(entry)
     match said:
@@ -195,7 +198,7 @@ def parse_said(entry: Entry, *, is_stored: bool = False) -> Said:
 
 
 def encode_said(said: Said) -> dict[str, Any]:
-    """Return the entry's payload."""
+    """Return the payload of a control entry."""
     body: dict[str, Any]
     match said:
         case Grant():
@@ -210,9 +213,9 @@ def encode_said(said: Said) -> dict[str, Any]:
 
 @lru_cache(maxsize=16_384)
 def may_hold(did: str) -> bool:
-    """Say whether a did can be granted anything: the shortest form of an Ed25519 key in the group of the base point.
+    """Say whether a did can hold a node: the shortest form of an Ed25519 key in the group of the base point.
 
-    Looking at a key takes 60 µs; the last 16,384 answers are remembered.
+    Checking a key takes 60 µs; the last 16,384 answers are cached.
     """
     try:
         code, key = decode_did(did)
@@ -222,14 +225,14 @@ def may_hold(did: str) -> bool:
 
 
 def find_wrong(did: str | None, role: str) -> str | None:
-    """Say what is wrong with what a grant names, if anything is; a did of None is not looked at."""
+    """Return what is wrong with the did or the role of a grant; None if nothing is. A did of None is not checked."""
     if role not in ROLES:
         return f"role {role[:20]!r}, expected read, write or admin"
     return f"{did[:80]!r} is no did:key of an Ed25519 key" if did is not None and not may_hold(did) else None
 
 
 def is_text_list(value: Any) -> bool:
-    """Say whether something is a list of distinct texts in ascending order."""
+    """Say whether a value is a list of distinct strings in ascending order."""
     return isinstance(value, list) and all(isinstance(each, str) for each in value) and sorted(set(value)) == value
 
 
@@ -247,7 +250,7 @@ def _ids(value: Any, least: int) -> tuple[str, ...]:
 
 
 def named_in(said: Said) -> tuple[str, ...]:
-    """Return the ids that must be among the ancestors beside the nodes: what is kept, and what is admitted."""
+    """Return the ids, other than nodes, that must be among the entry's ancestors: those that are kept or admitted."""
     match said:
         case Revoke(keep=keep):
             return keep or ()

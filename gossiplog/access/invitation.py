@@ -1,7 +1,7 @@
-"""Codes that are read out or typed, and the keys that are made from them: an invitation is a grant to such a key.
+"""Invitations: codes for people to read out and type, and the keys derived from them. An invitation is a grant to such a key.
 
-Whoever has the code can sign with the key until the grant is revoked. The key's did is in the log, so the code is as long as it takes that
-nobody finds it by trying: 80 bits.
+Anyone with the code can sign with the key until the grant is revoked. The key's did is in the log, so guesses can be tested offline; the
+code's 80 bits are too many to try.
 
 Source: docs/spec/access.md, "Invitations".
 """
@@ -15,7 +15,7 @@ from ..errors import LocalProtocolError
 
 CODE_BYTES = 10
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""Crockford's base32: what looks alike is read alike."""
+"""Crockford's base32, in which characters that look alike mean the same."""
 _READ = str.maketrans("OIL", "011", " -")
 _DOMAIN = "gossiplog-invitation/1\n"
 
@@ -28,10 +28,10 @@ def encode_code(random: bytes) -> str:
 
 
 def invitation_signer(code: str, topic: str) -> Ed25519Signer:
-    """Make the key of a code for one log, from what somebody typed: case, spaces and hyphens do not matter, O is 0, and I and L are 1.
+    """Make the key of a code for one log. In the code, case, spaces and hyphens do not matter, O is 0, and I and L are 1.
 
     Raises:
-        LocalProtocolError: It is no code.
+        LocalProtocolError: The text is no code.
     """
     digits = code.upper().translate(_READ)
     if len(digits) != 16 or not set(digits) <= set(_ALPHABET):

@@ -1,18 +1,18 @@
-"""Members: the tree of grants, and what belongs to a log and counts in it, as functions of the log's control entries alone.
+"""Members: the tree of grants. It decides, from a log's control entries alone, which entries belong and which count.
 
-Theory of operation. Control entries are added in any causal order, and numbered as they come. Each brings its view: the numbers of those
-before it (`views.py`). A question is asked of a set of revocations, which is a view's, or all there are; nothing else of a view matters to
-it, and its answers are remembered for as long as that set is among the last that were asked about. So a new grant costs nothing that was
-found out before, and an entry whose view another one had costs two look-ups.
+Theory of operation. Control entries are added in any causal order and numbered as they come. Each has a view: the numbers of the control
+entries among its ancestors (`views.py`). Whether a node is held, or an entry void, depends only on a set of revocations: those of a view,
+or all. Answers are cached for each of the sets asked about last. So a new grant invalidates no cached answer, and an entry with the
+same view as an earlier one costs two look-ups.
 
-Whether a revocation counts in a set depends only on those of the set whose node lies on the path of its `under`: they are signed further
-up, or are leavings of that node, which depend on those further up alone. The search therefore ends after two steps for each level.
+Whether a revocation counts within a set depends only on the revocations of the set whose node is on the path of its `under`. These are
+signed further up, or are leavings of that node, which depend only on revocations further up. So the search ends after two steps per level.
 
 Invariants:
     1. Nodes and control entries are only added. A node's path never changes.
-    2. Everything that is added belongs: `find_refusal` was asked, with the same view, and said nothing.
-    3. What is remembered for a set of revocations never changes, since no later entry is in the set.
-    4. No answer depends on the numbers, and so none on the order of arrival.
+    2. Every control entry that is added belongs: `find_refusal` returned None for it with the same view.
+    3. Cached answers for a set of revocations never change, since the set is fixed.
+    4. No answer depends on the numbers, and so none depends on the order of arrival.
 
 Source: docs/spec/access.md, "Rules".
 """
@@ -28,9 +28,9 @@ from .forms import Admit, Grant, Policy, Revoke, Said, named_in
 from .views import IndexSet, View
 
 LEVELS_MAX = 16
-"""Nodes on a path, the founder's among them."""
+"""Nodes on a path, including the founder's."""
 _SETS_MAX = 64
-"""Sets of revocations whose answers are remembered."""
+"""Sets of revocations whose answers are cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class MemberNode:
     Attributes:
         name: A founder's did, or the id of the grant.
         role: `read`, `write` or `admin`.
-        path: The names from the founder's node to this one.
-        person: The name of the first node of the same person: itself, unless it was granted as another device of its parent's.
+        path: The names of the nodes from the founder's to this one.
+        person: The name of the person's first node: this one, unless it was granted as another device of its parent.
     """
 
     name: str
@@ -56,13 +56,14 @@ class ControlEntry:
     """A grant, revocation or admission that belongs.
 
     Attributes:
-        rank: How many revocations came before it, which is its number among them if it is one.
+        index: Its number among control entries.
+        rank: The number of revocations added before it; a revocation's own number among them.
         key: 20 bytes.
         under: The node that it is signed under.
-        view: The members as the entry's ancestors make them.
-        kept: Of a revocation: what is kept, as a view.
+        view: The control entries among its ancestors.
+        kept: The view of the entries that a revocation keeps.
         is_vote: Whether it is a founder's vote.
-        is_leaving: Whether its node leaves.
+        is_leaving: Whether it is a leaving.
     """
 
     index: int
@@ -77,7 +78,7 @@ class ControlEntry:
 
     @property
     def view_after(self) -> View:
-        """The view of an entry whose only parent this one is."""
+        """The view of an entry whose only parent is this one."""
         controls = self.view.controls.with_number(self.index)
         revokes = isinstance(self.said, Revoke)
         return View(controls, self.view.revocations.with_number(self.rank) if revokes else self.view.revocations)
@@ -89,17 +90,17 @@ class ControlEntry:
 
 
 Bars: TypeAlias = tuple[ControlEntry, ...]
-"""Why an entry is void: one revocation that counts, or the votes of k founders; empty if it is not."""
+"""The reason why an entry is void: one revocation that counts, or the votes of k founders; empty if it counts."""
 
 
 class Members:
-    """What the control entries of a log, as far as they were added, come to.
+    """The members of a log, by the control entries that were added.
 
     Attributes:
-        nodes: By their names, in the order in which they came.
-        controls: What was added, by number.
-        by_key: The same by key.
-        revocations: How many of them revoke.
+        nodes: All nodes by name, in the order in which they were added.
+        controls: The control entries, by number.
+        by_key: The control entries by key.
+        revocations: The number of revocations among them.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -108,9 +109,9 @@ class Members:
         self.controls: list[ControlEntry] = []
         self.by_key: dict[bytes, ControlEntry] = {}
         self.revocations = 0
-        # The nodes of each did, the closest to a founder first: not in the order of arrival, since an application is told the first.
+        # The nodes of each did, the closest to a founder first. Not in the order of arrival: applications get to see the first one.
         self._by_did: dict[str, tuple[MemberNode, ...]] = {did: (node,) for did, node in self.nodes.items()}
-        # The number of the grant of each node; a founder's is before everything.
+        # The number of each node's grant; -1 for founders.
         self._granted = dict.fromkeys(policy.founders, -1)
         # For each node that is revoked its removals, and its leavings, which touch no leavings of it.
         self._revoked: dict[str, tuple[list[ControlEntry], list[ControlEntry]]] = {}
@@ -121,25 +122,25 @@ class Members:
 
     @property
     def everything(self) -> IndexSet:
-        """The set of all revocations: by it is judged what counts now."""
+        """The set of all revocations, which decides which entries count now."""
         return IndexSet(self.revocations, 0)
 
     # Belonging
 
     def find_stranger(self, said: Said, author: str, view: View) -> str | None:
-        """Say why an author may not sign under the node that a control entry names; a part of `find_refusal` that asks for nothing."""
+        """Return why an author may not sign under a control entry's node; None if it may. The part of `find_refusal` without reads."""
         under = self._find(said.under, view)
         if under is None or under.did != author:
             return f"{author} does not hold the node {said.under[:80]} before this entry"
         return None
 
     def find_refusal(self, said: Said, author: str, view: View, kept: View, named: Mapping[str, bool]) -> str | None:
-        """Say why a control entry does not belong; None if it does.
+        """Return why a control entry does not belong; None if it does.
 
         Args:
-            view: Of its ancestors: the union over its parents.
-            kept: What a revocation keeps, as a view: the union over the ids of its `keep`, each with itself; else its own view.
-            named: Of the ids that `named_in` lists those that are ancestors, and whether each is data.
+            view: The entry's view, the union over its parents.
+            kept: The view of what a revocation keeps: the union over the ids of its `keep`, including these; its own view without `keep`.
+            named: The ids of `named_in` that are ancestors, each with whether it is data.
         """
         stranger = self.find_stranger(said, author, view)
         if stranger is not None:
@@ -172,7 +173,7 @@ class Members:
         return None
 
     def holdings(self, author: str, view: View) -> tuple[MemberNode, ...]:
-        """Return the nodes by which an author may write data in a view, the closest to a founder first; data belongs if there is one."""
+        """Return the nodes with which an author may write data in a view, the closest to a founder first. Data belongs if there is one."""
         nodes = self.held_by(author, view)
         for node in nodes:
             if node.role == "read":
@@ -180,7 +181,7 @@ class Members:
         return nodes
 
     def explain_absence(self, author: str, view: View) -> str:
-        """Say why an author holds no node in a view by which to write."""
+        """Return why an author holds no node in a view with which it may write."""
         nodes = [node for node in self._by_did.get(author, ()) if self._find(node.name, view) is not None]
         if not nodes:
             return f"{author} is no member"
@@ -188,9 +189,9 @@ class Members:
         return f"the node {nodes[-1].name} of {author} " + (f"was removed by {bars[0].id}" if bars else "may only read")
 
     def held_by(self, author: str, view: View) -> tuple[MemberNode, ...]:
-        """Return the nodes of an author that are held in a view, whatever their role, the closest to a founder first.
+        """Return the nodes that an author holds in a view, whatever their role, the closest to a founder first.
 
-        It makes no object where all of them are held and no revocation is in the view.
+        It allocates nothing if the author holds all of its nodes and no revocation is in the view.
         """
         nodes, (controls, revocations) = self._by_did.get(author, ()), view
         for node in nodes:
@@ -202,19 +203,19 @@ class Members:
     # Standing
 
     def bars_of_node(self, node: MemberNode) -> Bars:
-        """Say by what a node was removed, as things are now; nothing if it is held."""
+        """Return what removed a node, as of now; empty if it is held."""
         return self._bars_of_node(node, self.everything)
 
     def bars_of_control(self, control: ControlEntry) -> Bars:
-        """Say by what a control entry is void, as things are now; nothing if it counts."""
+        """Return what makes a control entry void, as of now; empty if it counts."""
         return self._bars_of_control(control, self.everything)
 
     def bars_of_data(self, id: str, nodes: Iterable[MemberNode], touching: Iterable[ControlEntry]) -> Bars:
-        """Say by what a data entry is void, as things are now; nothing if it counts.
+        """Return what makes a data entry void, as of now; empty if it counts.
 
         Args:
             nodes: Its author's `holdings` in its view.
-            touching: Those of `against(nodes)` within whose `keep` it is not; those in its view are among them.
+            touching: The revocations of `against(nodes)` whose `keep` does not cover it; those in its view are among them.
         """
         now = self.everything
         lifting = [admit for admit in self._admitted.get(id, ()) if not self._bars_of_control(admit, now)]
@@ -228,7 +229,7 @@ class Members:
         return first
 
     def against(self, nodes: Iterable[MemberNode]) -> list[ControlEntry]:
-        """Return the revocations that touch what is signed under one of these nodes and not kept, whether or not they count."""
+        """Return the revocations, counting or not, that touch entries signed under one of these nodes unless they keep them."""
         found: dict[int, ControlEntry] = {}
         for node in nodes:
             for name in node.path:
@@ -237,13 +238,13 @@ class Members:
         return list(found.values())
 
     def dids_below(self, revocation: ControlEntry) -> set[str]:
-        """Return who holds a node that a revocation touches. O(nodes)."""
+        """Return the dids of the nodes that a revocation touches. O(nodes)."""
         return {node.did for node in self.nodes.values() if _reaches(revocation, node.path)}
 
     # Change
 
     def add(self, key: bytes, said: Said, view: View, kept: View) -> ControlEntry:
-        """Add a control entry that belongs, after all that its view has; see `find_refusal`."""
+        """Add a control entry that belongs (see `find_refusal`), after all control entries of its view."""
         under = self.nodes[said.under]
         leaves = isinstance(said, Revoke) and said.node == said.under
         votes = isinstance(said, Revoke) and under.name not in self.nodes[said.node].path
@@ -266,7 +267,7 @@ class Members:
         return control
 
     def take_back(self) -> None:
-        """Undo the last `add`: the transaction that it was part of came to nothing."""
+        """Undo the last `add`, after its transaction failed."""
         control = self.controls.pop()
         del self.by_key[control.key]
         match control.said:
@@ -280,7 +281,7 @@ class Members:
             case Admit(ids):
                 for id in ids:
                     self._admitted[id].pop()
-        # What is remembered may speak of its number, which another one gets.
+        # Cached answers may contain its number, which another entry will get.
         self._known.clear()
 
     # Private
@@ -312,7 +313,7 @@ class Members:
         return known[control.index]
 
     def _search(self, path: tuple[str, ...], among: IndexSet, index: int, *, is_leaving: bool) -> Bars:
-        """Find by what is void what is signed at the end of a path; with a control entry's number, unless that is kept."""
+        """Find what makes an entry void that is signed under the last node of a path; `index` is a control entry's number, else -1."""
         spared = path[-1] if is_leaving else None
         touching: list[ControlEntry] = []
         for name in path:
@@ -324,7 +325,7 @@ class Members:
         return self._choose(touching, among)
 
     def _choose(self, touching: Iterable[ControlEntry], among: IndexSet) -> Bars:
-        """Of revocations that touch an entry, find one that counts, or the votes of k founders."""
+        """Return one of these revocations that counts, or the votes of k founders."""
         votes: dict[str, ControlEntry] = {}
         for each in touching:
             if each.is_vote:
@@ -337,7 +338,7 @@ class Members:
 
 
 def _reaches(revocation: ControlEntry, path: tuple[str, ...]) -> bool:
-    """Whether a revocation touches what is signed at the end of a path, unless it is kept."""
+    """Whether a revocation touches entries signed under the last node of a path, unless it keeps them."""
     said = revocation.said
     assert isinstance(said, Revoke)
     if said.node not in path:
@@ -347,5 +348,5 @@ def _reaches(revocation: ControlEntry, path: tuple[str, ...]) -> bool:
 
 
 def _lifts(admit: ControlEntry, revocation: ControlEntry) -> bool:
-    """Whether an admission lifts a revocation for the data that it names."""
+    """Whether an admission lifts a revocation for the data that it lists."""
     return revocation.index in admit.view.controls and admit.under.name in revocation.under.path

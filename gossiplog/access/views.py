@@ -1,7 +1,7 @@
-"""Views: which control entries, and which revocations among them, are before an entry.
+"""Views: the control entries, and the revocations among them, that are ancestors of an entry.
 
-Control entries are numbered in the order in which this replica got them, and a view holds nearly all of those before it: so a set is the
-number up to which it reaches, and which are missing below. It takes a few bytes where it has no old gaps, whatever the log's size.
+Control entries are numbered in the order in which this replica got them. A view nearly always holds all of the earlier ones, so a set is
+stored as its upper end and the numbers missing below. Without old gaps it takes a few bytes, whatever the log's size.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class IndexSet(NamedTuple):
     """A set of whole numbers from 0 on; equal sets are equal tuples.
 
     Attributes:
-        top: One more than the highest member; 0 if there is none.
-        missing: A bit for each number below that is no member: bit 0 for `top` - 1, which is never set.
+        top: One more than the highest member; 0 for the empty set.
+        missing: A bitmap of the numbers below `top` that are not members; bit 0 stands for `top` - 1 and is never set.
     """
 
     top: int
@@ -27,12 +27,12 @@ class IndexSet(NamedTuple):
         return 0 <= number < self.top and not self.missing >> (self.top - 1 - number) & 1
 
     def with_number(self, number: int) -> IndexSet:
-        """Return the set with one more member, which is above all others."""
+        """Return the set with one more member, which must be above all others."""
         gap = number - self.top
         return IndexSet(number + 1, (self.missing << gap | (1 << gap) - 1) << 1)
 
     def union(self, other: IndexSet) -> IndexSet:
-        """Return what is in one of the two."""
+        """Return the union of both sets."""
         low, high = (self, other) if self.top <= other.top else (other, self)
         if not low.top:
             return high
@@ -41,29 +41,29 @@ class IndexSet(NamedTuple):
 
 
 class View(NamedTuple):
-    """The control entries before a place in the log.
+    """The control entries that are ancestors of a place in the log.
 
     Attributes:
-        controls: Their numbers, the policy's entry left out, which is before every other.
-        revocations: The numbers, counted among revocations alone, of those that revoke: what a node may do depends on them only.
+        controls: Their numbers, without the policy's entry, which every entry has as an ancestor.
+        revocations: The numbers of the revocations among them, in a numbering of revocations alone. A node's rights depend only on these.
     """
 
     controls: IndexSet
     revocations: IndexSet
 
     def union(self, other: View) -> View:
-        """Return what is before one of two places."""
+        """Return the union of both views."""
         if self == other:
             return self
         return View(self.controls.union(other.controls), self.revocations.union(other.revocations))
 
 
 NOTHING = View(IndexSet(0, 0), IndexSet(0, 0))
-"""What is before the policy's entry, and before its children."""
+"""The view of the policy's entry and of its children."""
 
 
 def encode_view(view: View) -> bytes:
-    """Return the bytes that a store keeps: for each set `top` in 4 bytes, and how many bytes `missing` has in 4, then these."""
+    """Return the bytes that a store keeps: for each set `top` in 4 bytes, the length of `missing` in 4, and `missing`."""
     parts = []
     for each in view:
         size = (each.missing.bit_length() + 7) // 8
@@ -72,10 +72,10 @@ def encode_view(view: View) -> bytes:
 
 
 def decode_view(data: bytes) -> View:
-    """Read what `encode_view` wrote.
+    """Decode the bytes of `encode_view`.
 
     Raises:
-        DecodeError: It is something else.
+        DecodeError: The bytes have another length.
     """
     sets, at = [], 0
     for _ in range(2):

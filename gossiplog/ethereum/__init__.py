@@ -1,4 +1,4 @@
-"""The reference's signers of Ethereum wallets: EIP-712 messages, and sessions by EIP-712 and SIWE; needs the extra `ethereum`."""
+"""The reference's signers for Ethereum wallets: EIP-712 messages, and sessions by EIP-712 and SIWE. Needs the extra `ethereum`."""
 
 from ..entry.schemes import SignatureScheme, register_scheme
 from .eip712 import ACTION, SECP256K1_CODE, SESSION, Eip712Signer, verify_action, verify_session_message
@@ -8,10 +8,10 @@ from .sessions import Wallet, is_session_authorised
 __all__ = ["SCHEME", "Eip712Signer", "Wallet", "is_session_authorised", "register"]
 
 SCHEME = "eip712"
-"""The schemes of a log that accepts entries signed by session keys of EIP-712."""
+"""The name of the scheme of session keys of EIP-712, for a log that accepts them."""
 
 
 def register() -> None:
-    """Let this process verify entries of session keys of EIP-712. Opening a log with the scheme does this as well."""
+    """Enable this process to verify entries of EIP-712 session keys. Opening a log with the scheme does this too."""
     for codec, verify in ((ACTION, verify_action), (SESSION, verify_session_message)):
         register_scheme(SignatureScheme(SCHEME, SECP256K1_CODE, verify, SIGNATURE_BYTES, frozenset({codec})))

@@ -44,7 +44,7 @@ _PKH = re.compile("did:pkh:eip155:([0-9]+):(0x[a-fA-F0-9]+)")
 
 
 def verify_action(public_key: bytes, signed: bytes) -> bool | None:
-    """Say whether a session key signed an action; None if the reference's signer makes no such action.
+    """Say whether a session key signed an action; None if the reference's signer never makes such an action.
 
     Takes the arguments of `SignatureScheme.verify_signed`.
     """
@@ -52,7 +52,7 @@ def verify_action(public_key: bytes, signed: bytes) -> bool | None:
 
 
 def verify_session_message(public_key: bytes, signed: bytes) -> bool | None:
-    """Say whether a session key signed the message that opens its session. `is_session_authorised` says whether a wallet allowed it."""
+    """Say whether a session key signed the message that opens its session. Whether a wallet allowed it, `is_session_authorised` says."""
     return _verify(SESSION, public_key, signed)
 
 
@@ -61,19 +61,19 @@ def _verify(codec: str, public_key: bytes, signed: bytes) -> bool | None:
     try:
         return recover(digest_of(codec, message), signature) == address_of(public_key)
     except (Untypable, DecodeError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        # The reference accepts some of these, such as a text for a number, but never makes them. Nobody is blamed for one.
+        # The reference accepts some of these, such as a text for a number, but never makes them. No peer is blamed for one.
         return None
 
 
 def digest_of(codec: str, message: bytes) -> bytes:
-    """Return the bytes that are signed for a message.
+    """Return the digest to be signed for a message.
 
     Args:
         codec: `ACTION` or `SESSION`.
         message: `{clock, parents, payload, topic}` in dag-cbor.
 
     Raises:
-        Untypable, KeyError, TypeError, DecodeError: This codec signs no such payload.
+        Untypable, KeyError, TypeError, DecodeError: The codec does not sign such a payload.
     """
     values: dict[str, Any] = pcf.decode(message)
     payload = values["payload"]
@@ -100,10 +100,10 @@ def digest_of(codec: str, message: bytes) -> bytes:
 
 
 def pkh_address(did: str) -> tuple[int, str]:
-    """Return chain and address of a did:pkh of Ethereum.
+    """Return the chain and the address of a did:pkh of Ethereum.
 
     Raises:
-        Untypable: It is none.
+        Untypable: The did is not one.
     """
     match = _PKH.fullmatch(did)
     if match is None:
@@ -116,7 +116,7 @@ def _or(value: Any, default: Any) -> Any:
 
 
 class Eip712Signer:
-    """Signs actions, or with `session` the message that opens its session. Neither its repr nor an error shows the key.
+    """Signs actions; its `session` signs the message that opens the session. Neither its repr nor an error shows the key.
 
     Source: `@canvas-js/chain-ethereum` 0.13.14, `Secp256k1DelegateSigner`.
     """
@@ -132,14 +132,14 @@ class Eip712Signer:
 
     @property
     def session(self) -> Eip712Signer:
-        """The same key for the message that opens its session."""
+        """A signer with the same key for the message that opens its session."""
         return Eip712Signer(self._private_key, codec=SESSION)
 
     def sign(self, data: bytes) -> bytes:
         """Return the signature of a message in dag-cbor, 65 bytes.
 
         Raises:
-            LocalProtocolError: Its payload is not an action or a session as the reference defines them.
+            LocalProtocolError: The payload is not an action or a session as the reference defines them.
         """
         try:
             return sign(self._private_key, digest_of(self.codec, data))

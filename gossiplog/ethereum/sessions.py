@@ -1,6 +1,6 @@
-"""Sessions: a wallet allows a session key to sign in its name for a while, by EIP-712 or by a text for people (SIWE).
+"""Sessions: a wallet allows a session key to sign in its name for a while, by EIP-712 or by a readable text (SIWE).
 
-A log checks only an entry's own signature. The application checks whether its session was allowed, for example in `authorize`.
+A log checks only an entry's own signature. The application checks whether the wallet allowed the session, for example in `authorize`.
 
 Source: `@canvas-js/chain-ethereum` 0.13.14, `Eip712Signer` and `SIWESigner`; EIP-4361; EIP-191.
 """
@@ -32,7 +32,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def is_session_authorised(topic: str, payload: Mapping[str, Any]) -> bool:
-    """Say whether the wallet of a session's did allowed its key: by EIP-712 if that is of secp256k1, else by SIWE. Raises nothing.
+    """Say whether the wallet of a session's did allowed its key: by EIP-712 for a secp256k1 key, else by SIWE. Never raises.
 
     Args:
         payload: The decoded payload of an entry of type `session`.
@@ -54,8 +54,8 @@ class Wallet:
     """An Ethereum key in memory, for tests and services; people keep theirs in a browser's wallet.
 
     Attributes:
-        address: Its address with its checksum.
-        did: The did:pkh of it on the main chain.
+        address: The address with its checksum.
+        did: The did:pkh of the address on the main chain.
     """
 
     __slots__ = ("_private_key", "address", "did")
@@ -71,9 +71,9 @@ class Wallet:
         """Return the payload that opens a session, to be appended with the session's own key.
 
         Args:
-            key: The session key's did:key, of secp256k1 for EIP-712, of Ed25519 for SIWE.
-            timestamp_ms: The start of the session, Unix time.
-            duration_ms: How long it is valid; None for ever.
+            key: The session key's did:key: of secp256k1 for EIP-712, of Ed25519 for SIWE.
+            timestamp_ms: The start of the session, in Unix time.
+            duration_ms: The session's length; None for no end.
             domain: For SIWE, the site that asks.
             nonce: For SIWE, at least 8 letters and digits.
         """
@@ -107,7 +107,7 @@ def _typed_digest(topic: str, payload: Mapping[str, Any]) -> bytes:
 
 
 def _siwe_digest(topic: str, payload: Mapping[str, Any]) -> bytes:
-    """The bytes that a wallet signs for the text that it shows."""
+    """Return the digest that a wallet signs for the text that it shows."""
     chain, address = pkh_address(payload["did"])
     data, context = payload["authorizationData"], payload["context"]
     lines = [
@@ -129,6 +129,6 @@ def _siwe_digest(topic: str, payload: Mapping[str, Any]) -> bytes:
 
 
 def _iso(time_ms: int) -> str:
-    """A time as JavaScript's `toISOString` writes it."""
+    """Format a time as JavaScript's `toISOString` does."""
     at = _EPOCH + timedelta(milliseconds=time_ms)
     return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"

@@ -1,4 +1,4 @@
-"""Typed data as wallets sign it, and arguments as contracts take them: the parts of EIP-712 and of the ABI that the reference uses.
+"""Hashing of typed data and encoding of arguments: the parts of EIP-712 and of the contract ABI that the reference uses.
 
 Source: EIP-712; the contract ABI specification; `@canvas-js/chain-ethereum` 0.13.14, `getAbiString`.
 """
@@ -12,7 +12,6 @@ from .keys import is_address, keccak
 
 Fields: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
 """For each type the names and types of its fields; the first type is that of the whole value."""
-
 SAFE_INTEGER_MAX = 2**53 - 1
 
 
@@ -21,7 +20,7 @@ class Untypable(ValueError):
 
 
 def hash_typed_data(name: str, types: Fields, value: Mapping[str, Any]) -> bytes:
-    """Return what a wallet signs: the hash of a value in a named domain.
+    """Return the hash of a value in a named domain, which a wallet signs.
 
     Raises:
         Untypable: The value is not of these types.
@@ -37,7 +36,7 @@ def _hash_struct(kind: str, types: Fields, value: Mapping[str, Any]) -> bytes:
 
 
 def _describe(kind: str, types: Fields) -> bytes:
-    """The type's encoding, followed by the types that it refers to, sorted by name. Types here do not refer to each other in circles."""
+    """Encode a type, followed by the types that it refers to, sorted by name. Types must not refer to each other in circles."""
     used = [field for _, field in types[kind] if field in types]
     for one in used:
         used += [field for _, field in types[one] if field in types and field not in used]
@@ -46,7 +45,7 @@ def _describe(kind: str, types: Fields) -> bytes:
 
 
 def _encode_field(kind: str, types: Fields, value: Any) -> bytes:
-    """The 32 bytes that stand for a value."""
+    """Return the 32 bytes that stand for a value."""
     if kind in types:
         return _hash_struct(kind, types, value)
     match kind:
@@ -64,10 +63,10 @@ def _encode_field(kind: str, types: Fields, value: Any) -> bytes:
 
 
 def encode_arguments(values: Sequence[Any]) -> bytes:
-    """Return the arguments of an action as a contract takes them: addresses, texts, bools and whole numbers.
+    """Encode the arguments of an action by the contract ABI: addresses, texts, bools and whole numbers.
 
     Raises:
-        Untypable: One of them is something else.
+        Untypable: An argument is anything else.
     """
     heads: list[bytes | None] = []
     tails: list[bytes] = []
@@ -102,7 +101,7 @@ def _is_hex(text: str) -> bool:
 
 
 def _whole(value: float) -> int:
-    """A number as JavaScript has it, if it is whole and exact."""
+    """Return a number as an integer, if it is whole and JavaScript has it exactly."""
     if value != value or abs(value) > SAFE_INTEGER_MAX or value != int(value):
         raise Untypable(f"{value} is no whole number, or too large to be exact")
     return int(value)

@@ -13,7 +13,7 @@ P = ParamSpec("P")
 
 
 class _Awaitable:
-    """A log whose calls return at once, as one whose calls are awaited."""
+    """Presents a blocking log as one whose calls are awaited."""
 
     def __init__(self, log: Any) -> None:
         self._log = log
@@ -33,7 +33,7 @@ def ask(method: Callable[..., Any], log: Any, *args: Any, **options: Any) -> Any
     """Call a part's method on a log of `gossiplog.blocking`: `ask(todos.items, log)`.
 
     Returns:
-        The method's awaited result, or an iterator if the method is an asynchronous one.
+        The method's awaited result; an iterator if the method is an asynchronous iterator.
     """
     answer = method(_Awaitable(log), *args, **options)
     return _each(answer) if isinstance(answer, AsyncIterator) else _finish(answer)
@@ -49,7 +49,7 @@ def _each(answer: AsyncIterator[T]) -> Iterator[T]:
 
 
 def _finish(answer: Awaitable[T]) -> T:
-    """Run a coroutine that never waits, to its end."""
+    """Run a coroutine that never suspends, and return its result."""
     try:
         answer.__await__().__next__()
     except StopIteration as done:

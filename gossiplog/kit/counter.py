@@ -1,4 +1,4 @@
-"""Counters: whole numbers that everybody adds to.
+"""Counters: whole numbers that every member adds to.
 
 Source: docs/kit.md, "Counter".
 """
@@ -14,7 +14,7 @@ from ..entry.message import Entry
 from .part import Key, PlainTx, Readable
 
 _BY_MAX = 2**31 - 1
-"""A sum of fewer than 2^32 of these fits into the 64 bits that databases have."""
+"""A sum of fewer than 2^32 of these fits into a database's 64 bits."""
 
 
 class _Add(msgspec.Struct):
@@ -40,14 +40,14 @@ class Counter:
         return {"part": self.name, "op": "add", "key": key, "by": by}
 
     async def get(self, log: Readable, key: str) -> int:
-        """Return where a counter is."""
+        """Return a counter's value."""
         rows = await log.query(f"SELECT value FROM {self.name}_counter WHERE key = $1", key)
         return int(rows[0][0]) if rows else 0
 
     async def items(self, log: Readable) -> dict[str, int]:
-        """Return all counters that were added to, in order of the keys."""
+        """Return all counters that were ever added to, in order of the keys."""
         return dict(sorted(await log.query(f"SELECT key, value FROM {self.name}_counter")))
 
     def apply(self, entry: Entry, operation: _Add, tx: PlainTx) -> None:
-        """Add."""
+        """Add to the counter."""
         tx.execute(self._write, (operation.key, operation.by))

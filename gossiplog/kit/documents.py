@@ -1,7 +1,7 @@
-"""Documents of Yjs by name: each edit is an update of one of them, and a snapshot stands for edits that its author had seen.
+"""Yjs documents by name: an edit is an entry with an update, and a snapshot replaces edits that its author had seen.
 
-The tables say which entries make a document; the bytes stay in the log. An update that is too large for an entry is cut in pieces, which
-are entries before its own.
+The tables say which entries make a document; the bytes stay in the log. An update that is too large for one entry is cut into pieces, which
+are entries of their own before it.
 
 Source: docs/pycrdt.md.
 """
@@ -9,16 +9,16 @@ Source: docs/pycrdt.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import msgspec
 
 from ..entry.message import Entry
 from ..errors import LocalProtocolError, NotFound, Reject
-from .part import Id, Key, PlainTx, Readable
+from .part import Appendable, Id, Key, PlainTx, Readable
 
 REPLACED_MAX = 1_024
-"""Entries that one snapshot stands for at most."""
+"""Entries that one snapshot may replace."""
 _PIECE_BYTES = 48 * 1024
 """With its envelope, a piece fits into an entry of 65,536 bytes."""
 _PIECES_MAX = 512
@@ -33,9 +33,11 @@ class Edit(msgspec.Struct):
     """An update of a document, or a snapshot of it.
 
     Attributes:
-        replaces: The entries that a snapshot stands for.
-        time: When the author made it, by its own clock, in milliseconds since 1970.
-        metadata: Fields that the application adds.
+        update: The update's bytes, without those in `pieces`.
+        pieces: The entries with the first bytes of the update, in order.
+        replaces: The entries that a snapshot replaces; empty for an edit.
+        time: When the author made it, by the author's clock, in milliseconds since 1970.
+        metadata: The application's own bytes.
     """
 
     document: Key
@@ -46,14 +48,8 @@ class Edit(msgspec.Struct):
     metadata: _Bytes = b""
 
 
-class _Log(Readable, Protocol):
-    async def append(self, payload: Any) -> Entry: ...
-    async def append_many(self, payloads: list[Any]) -> list[Entry]: ...
-    async def get(self, id: str) -> Entry: ...
-
-
 class Documents:
-    """Documents by name, of which a few entries have to be read, however many edits there were."""
+    """Documents by name. Loading one reads few entries, however many edits there were."""
 
     order_free = False
 
@@ -68,12 +64,12 @@ class Documents:
         self._names = f"SELECT DISTINCT document FROM {name}_edits ORDER BY document"
 
     async def write(
-        self, log: _Log, document: str, update: bytes, *, replaces: Iterable[str] = (), time: int = 0, metadata: bytes = b""
+        self, log: Appendable, document: str, update: bytes, *, replaces: Iterable[str] = (), time: int = 0, metadata: bytes = b""
     ) -> Entry:
-        """Append an update. A cancelled call may leave pieces in the log that belong to nothing.
+        """Append an update. A cancelled call may leave unused pieces in the log.
 
         Raises:
-            LocalProtocolError: It has more than 24 MiB.
+            LocalProtocolError: The update has more than 24 MiB.
         """
         cut = max(0, len(update) - 1) // _PIECE_BYTES * _PIECE_BYTES
         if cut > _PIECES_MAX * _PIECE_BYTES:
@@ -89,15 +85,15 @@ class Documents:
         return [name for (name,) in await log.query(self._names)]
 
     async def ids(self, log: Readable, document: str) -> list[str]:
-        """Return the entries that make a document, in an order in which their updates can be applied."""
+        """Return the ids of the entries that make a document, in an order in which their updates can be applied."""
         return [id for (id,) in await log.query(self._ids, document)]
 
     async def stands(self, log: Readable, document: str, id: str) -> bool:
-        """Say whether an entry is one of those that make a document."""
+        """Say whether an entry is part of a document now."""
         return bool(await log.query(self._one, document, id))
 
     def edit_of(self, entry: Entry) -> Edit | None:
-        """Return the edit or the snapshot that an entry is; None if it is neither."""
+        """Return an entry's edit or snapshot; None if it has neither."""
         payload = entry.payload
         if type(payload) is not dict or (payload.get("part"), payload.get("op")) != (self.name, "edit"):
             return None
@@ -106,8 +102,8 @@ class Documents:
         except msgspec.ValidationError:
             return None
 
-    async def update_of(self, log: _Log, edit: Edit) -> bytes | None:
-        """Return all bytes of an update; None if there is no such piece, as in an edit that is not applied."""
+    async def update_of(self, log: Appendable, edit: Edit) -> bytes | None:
+        """Return all bytes of an update; None if a piece is missing or malformed, as may be in an edit that `apply` refused."""
         pieces = []
         for id in edit.pieces:
             try:
@@ -117,7 +113,7 @@ class Documents:
         return b"".join([*pieces, edit.update]) if all(type(piece) is bytes for piece in pieces) else None
 
     def apply(self, entry: Entry, operation: Edit, tx: PlainTx) -> None:
-        """Note an edit, in the place of those of its ancestors that it replaces."""
+        """Add an edit, and remove its ancestors that it replaces."""
         if len(set(operation.pieces)) != len(operation.pieces) or not all(tx.is_ancestor(id, entry.id) for id in operation.pieces):
             raise Reject("pieces that repeat, or are not ancestors", id=entry.id)
         for id in operation.replaces:

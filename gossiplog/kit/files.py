@@ -1,6 +1,6 @@
 """Files: each version is one entry that announces it, and one entry per chunk of its bytes.
 
-The tables say where the chunks are; the bytes stay in the log, so nothing is stored twice, and memory is needed for one chunk.
+The tables say which entries hold the chunks. The bytes stay in the log, so nothing is stored twice, and reading holds one chunk in memory.
 
 Source: docs/kit.md, "Files".
 """
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import msgspec
 
 from ..entry.message import Entry
-from .part import Id, Key, PlainTx, Readable
+from .part import Appendable, Id, Key, PlainTx, Readable
 
 CHUNK_BYTES = 48 * 1024
 """With its envelope, a chunk fits into an entry of 65,536 bytes."""
@@ -39,14 +39,8 @@ class _Remove(msgspec.Struct):
     path: Key
 
 
-class _Log(Readable, Protocol):
-    async def append(self, payload: Any) -> Entry: ...
-    async def append_many(self, payloads: list[Any]) -> list[Entry]: ...
-    async def get(self, id: str) -> Entry: ...
-
-
 class Files:
-    """Files by path. Of the complete versions the one with the highest id is read."""
+    """Files by path. Of a file's complete versions, `read` returns the one with the highest id."""
 
     order_free = True
 
@@ -57,7 +51,7 @@ class Files:
             f"{name}_files": "id TEXT PRIMARY KEY, path TEXT NOT NULL, author TEXT NOT NULL, size BIGINT, chunks BIGINT",
             f"{name}_chunks": "file TEXT, author TEXT, position BIGINT, id TEXT NOT NULL, PRIMARY KEY (file, author, position)",
         }
-        # Only the author of a file adds to it; of two chunks for one place the lower id stands, whichever came first.
+        # Only the chunks of a file's author count; of two for one position the lower id stands, whichever came first.
         self._write = (
             f"INSERT INTO {name}_chunks VALUES ($1, $2, $3, $4) ON CONFLICT (file, author, position) DO UPDATE"
             f" SET id = excluded.id WHERE excluded.id < {name}_chunks.id"
@@ -69,16 +63,16 @@ class Files:
         )
         self._there = f"(SELECT count(*) FROM {name}_chunks c WHERE c.file = f.id AND c.author = f.author AND c.position < f.chunks)"
 
-    async def write(self, log: _Log, path: str, source: Path | bytes) -> str:
-        """Append a version of a file, 8 chunks a commit, and return its id. Give `resume` that id if it is cancelled."""
+    async def write(self, log: Appendable, path: str, source: Path | bytes) -> str:
+        """Append a version of a file, 8 chunks a commit, and return its id. If cancelled, `unfinished` has the id for `resume`."""
         size = len(source) if isinstance(source, bytes) else source.stat().st_size
         chunks = -(-size // CHUNK_BYTES)
         begun = await log.append({"part": self.name, "op": "begin", "path": path, "size": size, "chunks": chunks})
         await self.resume(log, begun.id, source)
         return begun.id
 
-    async def resume(self, log: _Log, file: str, source: Path | bytes) -> None:
-        """Append the chunks of a version that are not there yet."""
+    async def resume(self, log: Appendable, file: str, source: Path | bytes) -> None:
+        """Append the missing chunks of a version."""
         rows = await log.query(self._places, file)
         there = {position for position, _ in rows}
         payloads = []
@@ -99,18 +93,18 @@ class Files:
         return {path: size for path, (size, _) in sorted((await self._versions(log)).items())}
 
     async def versions(self, log: Readable) -> dict[str, str]:
-        """Return the id of the version of each file that `read` reads, in order of the paths."""
+        """Return the id of each file's version that `read` reads, in order of the paths."""
         return {path: id for path, (_, id) in sorted((await self._versions(log)).items())}
 
     async def unfinished(self, log: Readable, author: str) -> dict[str, str]:
-        """Return the last version of each path that an author began and that is incomplete, for `resume`."""
+        """Return each path's last incomplete version by an author, for `resume`."""
         rows = await log.query(
             f"SELECT f.path, f.id FROM {self.name}_files f WHERE f.author = $1 AND f.chunks > {self._there}",
             author,
         )
         return dict(sorted(rows, key=lambda row: row[1]))
 
-    async def read(self, log: _Log, path: str) -> AsyncIterator[bytes]:
+    async def read(self, log: Appendable, path: str) -> AsyncIterator[bytes]:
         """Iterate over a file's bytes, a chunk at a time; nothing if there is no such file."""
         versions = await self._versions(log, path)
         if path in versions:
@@ -119,7 +113,7 @@ class Files:
                 yield (await log.get(id)).payload["data"]
 
     def apply(self, entry: Entry, operation: _Begin | _Chunk | _Remove, tx: PlainTx) -> None:
-        """Note a version, where a chunk is, or that a path is free."""
+        """Write a version, a removal, or the position of a chunk."""
         if isinstance(operation, _Chunk):
             tx.execute(self._write, (operation.file, entry.author, operation.index, entry.id))
             return
@@ -127,7 +121,7 @@ class Files:
         tx.execute(f"INSERT INTO {self.name}_files VALUES ($1, $2, $3, $4, $5)", (entry.id, operation.path, entry.author, size, chunks))
 
     async def _versions(self, log: Readable, path: str | None = None) -> dict[str, tuple[int, str]]:
-        """Find the version of each file, or of one, that is to be read: its size and its id."""
+        """Return the size and the id of the version to read, of each file or of one."""
         where, parameters = ("", ()) if path is None else (" WHERE f.path = $1", (path,))
         rows = await log.query(
             f"SELECT f.path, f.id, f.size, f.chunks, {self._there} FROM {self.name}_files f{where}",

@@ -1,7 +1,7 @@
-"""An ordered list: each element is put after another one, and stays there.
+"""An ordered list: each element is inserted after another one, and stays there.
 
-It is the replicated growable array. Elements form a tree in which each hangs on the one it was put after. The tree is read depth first; of
-several elements put after the same one, the highest id comes first. An author's run of elements stays together.
+It is the replicated growable array. Elements form a tree, in which each is a child of the element that it was inserted after. The tree is
+read depth first; of several children the highest id comes first. A run of elements by one author stays together.
 
 Source: docs/kit.md, "List"; Roh et al., "Replicated abstract data types", 2011.
 """
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Element(NamedTuple, Generic[T]):
-    """One element; its name is the id of the entry that inserted it."""
+    """One element. `id` is that of the entry that inserted it."""
 
     id: str
     value: T
@@ -45,7 +45,7 @@ class List(Generic[T]):
         self.operations: Mapping[str, type[msgspec.Struct]] = {"insert": _Insert, "remove": _Remove}
         self.tables = {f"{name}_list": "id TEXT PRIMARY KEY, after_id TEXT, value TEXT, removed BIGINT NOT NULL"}
         self._type = value
-        # A removal may be there before what it removes: its author may say what it likes.
+        # A removal may come before the element, because an author can name any id.
         self._insert = (
             f"INSERT INTO {name}_list VALUES ($1, $2, $3, 0)"
             " ON CONFLICT (id) DO UPDATE SET after_id = excluded.after_id, value = excluded.value"
@@ -53,7 +53,7 @@ class List(Generic[T]):
         self._remove = f"INSERT INTO {name}_list VALUES ($1, NULL, NULL, 1) ON CONFLICT (id) DO UPDATE SET removed = 1"
 
     def insert(self, value: T, *, after: str | None = None) -> dict[str, Any]:
-        """Return the payload that puts a value after an element, or first. The new element's id will be the entry's."""
+        """Return the payload that inserts a value after an element, or first. The new element's id will be the entry's."""
         return {"part": self.name, "op": "insert", "after": after, "value": plain(value)}
 
     def remove(self, element: str) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class List(Generic[T]):
         return found
 
     def apply(self, entry: Entry, operation: _Insert | _Remove, tx: PlainTx) -> None:
-        """Note an element, or that it is gone."""
+        """Write an element or a removal."""
         if isinstance(operation, _Insert):
             tx.execute(self._insert, (entry.id, operation.after, dump(msgspec.convert(operation.value, self._type))))
         else:

@@ -29,7 +29,7 @@ class Map(Generic[T]):
     """Values of one type by key.
 
     Args:
-        value: The type of its values, for msgspec: a `msgspec.Struct`, a dataclass, `int`, `dict[str, list[str]]` and so on. A write of
+        value: The type of the values, for msgspec: a `msgspec.Struct`, a dataclass, `int`, `dict[str, list[str]]` and so on. A write of
             another type is set aside.
     """
 
@@ -64,6 +64,6 @@ class Map(Generic[T]):
         return {key: load(value, self._type) for key, value in sorted(rows)}
 
     def apply(self, entry: Entry, operation: _Put | _Remove, tx: PlainTx) -> None:
-        """Write the value, or that there is none, unless a higher id has written."""
+        """Write the value or the removal, unless an entry with a higher id has written the key."""
         value = dump(msgspec.convert(operation.value, self._type)) if isinstance(operation, _Put) else None
         tx.execute(self._write, (operation.key, value, entry.id))

@@ -1,7 +1,7 @@
-"""Parts, and how an application is composed of them.
+"""Parts, and composing an application of them.
 
 A part's operations are payloads of the form `{"part": NAME, "op": OP, …}`. Other payloads, and those with an unknown part or operation, are
-ignored: they may be another application's or a later version's. Known but malformed ones are refused.
+ignored: they may belong to another application or a later version. Malformed ones of a known operation are set aside.
 
 Source: docs/kit.md, "Payloads".
 """
@@ -21,7 +21,7 @@ from ..log.application import Application
 T = TypeVar("T")
 
 Key = Annotated[str, msgspec.Meta(max_length=1_024, pattern=r"\A[^\x00]*\Z")]
-"""A text that any database keeps and can have in an index."""
+"""A text that every database can store and index."""
 Id = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-v]{32}\Z")]
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
@@ -39,10 +39,26 @@ class PlainTx(Protocol):
 
 
 class Readable(Protocol):
-    """What parts are read from: a log, or what wraps one."""
+    """A log, or a wrapper of one, that parts are read from."""
 
     async def query(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a SELECT on the application's tables."""
+        ...
+
+
+class Appendable(Readable, Protocol):
+    """A log that parts with large data append to themselves."""
+
+    async def append(self, payload: Any) -> Entry:
+        """Append one payload."""
+        ...
+
+    async def append_many(self, payloads: list[Any]) -> list[Entry]:
+        """Append several payloads in one commit."""
+        ...
+
+    async def get(self, id: str) -> Entry:
+        """Return an entry."""
         ...
 
 
@@ -51,29 +67,29 @@ class Part(Protocol):
 
     @property
     def name(self) -> str:
-        """1 to 40 characters of `a-z`, `0-9` and `_`: its payloads' `part`, and what its tables' names begin with."""
+        """1 to 40 characters of `a-z`, `0-9` and `_`: the `part` of its payloads, and the prefix of its tables' names."""
         ...
 
     @property
     def tables(self) -> Mapping[str, str]:
-        """The columns of each table."""
+        """The columns of each table, in SQL."""
         ...
 
     @property
     def operations(self) -> Mapping[str, type[msgspec.Struct]]:
-        """The form of each operation."""
+        """The form of each operation's payload."""
         ...
 
     @property
     def order_free(self) -> bool:
-        """Whether an operation may be applied after those that build on it."""
+        """Whether an operation may be applied after operations that build on it."""
         ...
 
     def apply(self, entry: Entry, operation: Any, tx: PlainTx) -> None:
-        """Write one operation, which has its form, to the tables.
+        """Write one well-formed operation to the tables.
 
         Raises:
-            Reject: It is to have no effect.
+            Reject: The operation is to have no effect.
         """
         ...
 
@@ -82,7 +98,7 @@ def compose(name: str, version: int, *parts: Part) -> Application:
     """Compose an application of parts, for `gossiplog.open`.
 
     Args:
-        version: 1 or more. A new one rebuilds the tables, which is needed after any change to the parts or their types.
+        version: 1 or more. A new version rebuilds the tables, which any change of the parts or their types needs.
 
     Raises:
         LocalProtocolError: A name is malformed or taken.
@@ -123,15 +139,15 @@ def compose(name: str, version: int, *parts: Part) -> Application:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as what a payload may have: dataclasses and structs become dicts, dates texts; bytes and links stay."""
-    return msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=_stays)
+    """Convert a value for a payload: dataclasses and structs become dicts, and dates texts; bytes and links stay."""
+    return msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=lambda other: other)
 
 
 def dump(value: Any) -> str:
-    """Return the JSON that a table keeps of a value.
+    """Return the JSON of a value, for a table.
 
     Raises:
-        ValidationError: msgspec's: JSON cannot express the value, such as a link.
+        msgspec.ValidationError: JSON cannot express the value, such as a link.
     """
     try:
         return msgspec.json.encode(value, order="deterministic").decode()
@@ -140,9 +156,5 @@ def dump(value: Any) -> str:
 
 
 def load(text: str, type_: type[T]) -> T:
-    """Return what `dump` kept."""
+    """Return the value of a JSON text from `dump`."""
     return msgspec.json.decode(text, type=type_)
-
-
-def _stays(value: Any) -> Any:
-    return value

@@ -1,6 +1,6 @@
 """A set with observed removal: removing an element undoes the additions that the remover had seen, and no others.
 
-An author had seen the entry's ancestors, so payloads need not list them, and nothing has to be kept of removed elements.
+The additions seen are the entry's ancestors, so payloads need not list them, and nothing is kept of removed elements.
 
 Source: docs/kit.md, "Set".
 """
@@ -25,7 +25,7 @@ class _Remove(msgspec.Struct):
 
 
 class Set:
-    """Texts that are in the set or not. A removal undoes only the additions that it had seen."""
+    """A set of texts. A removal undoes only the additions that its author had seen."""
 
     order_free = False
 
@@ -55,7 +55,7 @@ class Set:
         return sorted(element for (element,) in await log.query(f"SELECT DISTINCT element FROM {self.name}_set"))
 
     def apply(self, entry: Entry, operation: _Add | _Remove, tx: PlainTx) -> None:
-        """Take the place of all additions that are ancestors."""
+        """Replace all additions that are ancestors by this one, or remove them."""
         element, id = operation.element, entry.id
         rows = tx.execute(self._select, (element,))
         seen = [added for (added,) in rows if tx.is_ancestor(added, id)]

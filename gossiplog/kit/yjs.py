@@ -1,7 +1,7 @@
-"""Texts of Yjs (pycrdt) as payloads: which updates of a document may be applied. Needs nothing of Yjs itself.
+"""Yjs (pycrdt) texts as payloads: checks whether an update of a document may be applied. Does not need Yjs itself.
 
-Anybody may sign anything, and two changes under one client number make replicas differ for ever, since Yjs trusts the numbers. So a
-client's number is derived from its did. And Yjs documents may contain more than text; some of it would make readers of the text raise.
+Yjs trusts client numbers: two changes under one number make replicas differ for ever, and an author can sign any number. So a client's
+number is derived from the author's did. Yjs documents may also contain more than text, some of which would make readers of the text raise.
 
 Source: docs/kit.md, "Texts of Yjs", and Yjs's update format, version 1 (yjs/src/utils/encoding.js).
 """
@@ -18,11 +18,11 @@ _SESSION_BITS = 20
 _GC, _DELETED, _STRING, _SKIP = 0, 1, 4, 10
 _HAS_LEFT, _HAS_RIGHT, _HAS_KEY = 128, 64, 32
 _NAMED = 1
-"""What stands before the name of a root type; 0 before an id."""
+"""Precedes the name of a root type; 0 precedes an id."""
 
 
 def yjs_client(did: str) -> int:
-    """Return a `client_id` for a `pycrdt.Doc` that this author writes in, 52 bits: the lower 20 of them differ from call to call."""
+    """Return a `client_id` of 52 bits for a `pycrdt.Doc` that this author writes in; the lower 20 bits are random."""
     return _author(did) << _SESSION_BITS | secrets.randbits(_SESSION_BITS)
 
 
@@ -30,9 +30,9 @@ def is_yjs_text(update: bytes, did: str, name: str = "text") -> bool:
     """Say whether an update only inserts characters into one text of a document, or deletes some. Never raises.
 
     Args:
-        update: In version 1, as `Doc.get_update` makes it and `Doc.apply_update` takes it. Anything that is not bytes is no update: a
-            stranger's payload may hold anything.
-        did: The entry's author: insertions have to be under a number of `yjs_client`. Anybody may delete.
+        update: In version 1, as `Doc.get_update` makes it. It may be any value, since a payload may hold anything.
+        did: The entry's author. Insertions must be under a client number of this author's; deletions may be by anyone.
+        name: The name of the text.
     """
     if not isinstance(update, bytes):
         return False
@@ -52,7 +52,7 @@ class _Reader:
         self._at = 0
 
     def is_text(self, author: int, name: bytes) -> bool:
-        """Look at the insertions. The deletions come after them, and name only places."""
+        """Check the insertions. The deletions after them only name positions."""
         for _ in range(self._number()):
             structs, client, _ = self._number(), self._number(), self._number()
             if client >> _SESSION_BITS != author or not all(self._is_text(name) for _ in range(structs)):

@@ -1,4 +1,4 @@
-"""The two frames of a presence stream: what somebody states of the moment, signed, and that a session has gone.
+"""The two frames of a presence stream: a signed statement, and the departure of a session.
 
 Source: docs/spec/presence.md, "Frames".
 """
@@ -34,14 +34,14 @@ FRAME_BYTES_MAX = _TELLING.size + STATES_BYTES_MAX
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What an author states in one session, by names.
+    """An author's states in one session, by name.
 
     Attributes:
-        id: The author's Ed25519 key, 32 bytes, and the session's 8.
-        seq: Higher than any before it in the session: Unix time in milliseconds, as the author knows it.
-        ttl_ms: How long it is true; 0 says that the session is over.
-        signature: Over all of this and the topic.
-        states: Names and what they are, in PCF.
+        id: The author's Ed25519 key, 32 bytes, and the session's 8 bytes.
+        seq: Unix time in milliseconds by the author's clock; higher than any before it in the session.
+        ttl_ms: How long the states are true; 0 ends the session.
+        signature: Over the other attributes and the topic, 64 bytes.
+        states: A map from names to states, in PCF.
     """
 
     id: bytes
@@ -52,19 +52,19 @@ class Statement:
 
     @property
     def did(self) -> str:
-        """The author's name."""
+        """The author's did."""
         return encode_did(ED25519_CODE, self.id[:_KEY_BYTES])
 
     def is_signed(self, topic: str) -> bool:
-        """Whether the author signed it for this topic. About 50 µs, whatever the answer."""
+        """Say whether the author signed it for this topic. About 50 µs, whatever the answer."""
         signed = _signed(topic, self.id, self.seq, self.ttl_ms, self.states)
         return ed25519.verify_strictly(self.id[:_KEY_BYTES], self.signature, signed)
 
     def read(self) -> dict[str, Any]:
-        """Return what is stated, by name; None takes a name back.
+        """Return the states by name; None withdraws a name.
 
         Raises:
-            DecodeError: It breaks a limit or has another form.
+            DecodeError: The statement breaks a limit or has another form.
         """
         states = pcf.decode(self.states, depth_max=_DEPTH_MAX)
         if not isinstance(states, dict) or len(states) > NAMES_MAX or (self.ttl_ms == 0) != (not states) or self.ttl_ms > TTL_MS_MAX:
@@ -74,17 +74,17 @@ class Statement:
         return states
 
     def frame(self, age_ms: int) -> bytes:
-        """Encode it as a frame, prefix included; it was made so long ago."""
+        """Encode it as a frame, prefix included; `age_ms` is the time since it was made, at most 65,535."""
         return encode_frame(_TELLING.pack(_STATEMENT, age_ms, self.id, self.seq, self.ttl_ms, self.signature) + self.states)
 
 
 @dataclass(frozen=True, slots=True)
 class Departed:
-    """What was stated in a session up to a number is over, since the connection that it came by is.
+    """The connection of a session is lost, so its statements up to a number are over.
 
     Attributes:
-        id: As of a `Statement`.
-        seq: The last number that is meant.
+        id: As in `Statement`.
+        seq: The number of the last statement that is over.
     """
 
     id: bytes
@@ -96,10 +96,10 @@ class Departed:
 
 
 def decode_frame(body: bytes) -> tuple[Statement, int] | Departed:
-    """Decode a frame without its prefix. Of a statement, return its age in milliseconds too; nothing of it is verified yet.
+    """Decode a frame without its prefix. A statement comes with its age in milliseconds, and is not verified yet.
 
     Raises:
-        DecodeError: It is neither.
+        DecodeError: The frame has neither form.
     """
     if body[:1] == bytes((_STATEMENT,)) and _TELLING.size < len(body) <= FRAME_BYTES_MAX:
         _, age_ms, id, seq, ttl_ms, signature = _TELLING.unpack_from(body)
@@ -110,11 +110,11 @@ def decode_frame(body: bytes) -> tuple[Statement, int] | Departed:
 
 
 def sign_statement(signer: Signer, session: bytes, topic: str, seq: int, states: Mapping[str, Any], ttl_ms: int) -> Statement:
-    """Sign what is stated in a session.
+    """Sign a statement.
 
     Raises:
-        LocalProtocolError: The signer's key is not of Ed25519, the time is none, or there are no names or too many.
-        EncodeError: A state has no portable form, or they take more than 1,024 bytes.
+        LocalProtocolError: The signer's key is not of Ed25519, `ttl_ms` or a name is out of bounds, or there are no names or too many.
+        EncodeError: A state has no portable form, or all take more than 1,024 bytes.
     """
     code, key = decode_did(signer.did)
     if code != ED25519_CODE or len(key) != _KEY_BYTES:
@@ -130,5 +130,5 @@ def sign_statement(signer: Signer, session: bytes, topic: str, seq: int, states:
 
 
 def _signed(topic: str, id: bytes, seq: int, ttl_ms: int, states: bytes) -> bytes:
-    """What is signed: it begins as no entry does, and as nothing that libp2p or a proof of a did signs."""
+    """Return the bytes to sign. Their beginning differs from that of entries and of anything that libp2p or a proof of a did signs."""
     return f"gossiplog-presence/1\n{topic}\n".encode() + _SIGNED.pack(id, seq, ttl_ms) + states

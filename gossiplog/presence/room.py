@@ -1,17 +1,16 @@
 """The machine of one log's presence: the newest state of each name, session and author, for as long as it is true.
 
-Theory of operation. A statement has a number that only grows within its session. One whose number is not above the highest that was seen of
-the session is a copy or a replay, and does nothing; any other is verified, replaces what the session stated under the same names, and is
-passed on once, to everybody but the peer that brought it. What is passed on is gathered for `GATHER_S`, so that a crowded room costs a
-write a peer and not one for each statement, and only what is still the newest then goes out. A peer that takes nothing is owed the newest
-states and no more, whatever it missed.
+Theory of operation. Statements of a session have increasing numbers. A statement whose number is not above the session's highest is a copy
+or a replay, and changes nothing. Any other is verified, replaces the session's states of the same names, and is passed on once to every
+peer but the one that brought it. Statements to pass on are gathered for `GATHER_S`, and of these only the newest go out, so a crowded room
+costs one write per peer instead of one per statement. A peer whose connection is blocked is owed only the newest states.
 
-A session whose connection is lost is away: nothing of it is shown or passed on. The same statements, told again before their time is up,
-or a new one, bring it back, so that a connection which is made again needs no new signatures.
+A session whose connection is lost is away: its states are neither shown nor passed on. A new statement brings it back, and so do the same
+statements sent again before they expire; so a connection that is re-established needs no new signatures.
 
-Invariants: a session that has not ended has its number in `_sessions`, any other that is remembered in `_marks`. News are current as long
-as one of their names is the session's newest. Every container has a maximum: sessions, of them those of one author and of one peer, names
-and bytes a session, marks, peers' buckets, and what a peer is owed.
+Invariants: the number of a session is in `_sessions` until it ends, and then in `_marks`. News is current as long as it is its session's
+newest for one of its names. Every container has a maximum: sessions, in all, of one author and of one peer; names and bytes of a session;
+marks; buckets of a peer; and the news owed to a peer.
 
 Source: docs/spec/presence.md.
 """
@@ -35,28 +34,27 @@ SESSIONS_OF_AUTHOR_MAX = 8
 SESSION_BYTES_MAX = 4_096
 MARKS_MAX = 16_384
 OWED_MAX = 4_096
-"""Statements that wait for a peer which takes nothing; the oldest gives way."""
+"""Statements that wait for a blocked peer; the oldest is dropped."""
 AUTHOR_PER_S, AUTHOR_BURST = 30.0, 60
 CLIENT_PER_S, CLIENT_BURST = 200.0, 400
 RELAY_PER_S, RELAY_BURST = 2_000.0, 4_000
-"""Of hubs and of peers in a mesh, who bring what many authors state."""
+"""For hubs and peers in a mesh, which bring the statements of many authors."""
 OVER_MAX = 1_000
-"""Frames over a limit that a peer is forgiven, of which as many as the limit allows are forgotten again each second."""
+"""Frames over its limit that a peer may send before it counts as faulty; they are forgiven at the rate of the limit."""
 WINDOW_MS = 24 * 3_600 * 1_000
-"""How far a statement's number may be from our clock; what is farther is a replay, or of a device whose clock is lost."""
+"""How far a statement's number may be from our clock; beyond it is a replay, or the sender's clock is wrong."""
 GATHER_S = 0.02
 _SWEEP_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class PeerEntered:
-    """A peer has a presence stream with us.
+    """A peer has opened a presence stream with us.
 
     Attributes:
-        peer: The peer, by its id.
         is_client: It speaks for a few authors, not for a mesh or a hub.
-        is_hub: To it we are the client, and keep to a client's limits.
-        may_speak: What it brings is heard.
+        is_hub: We are its client, and keep to a client's limits.
+        may_speak: Its statements are accepted.
     """
 
     peer: PeerId
@@ -67,14 +65,14 @@ class PeerEntered:
 
 @dataclass(frozen=True, slots=True)
 class PeerGone:
-    """A peer has no presence stream with us any more."""
+    """A peer's presence stream has closed."""
 
     peer: PeerId
 
 
 @dataclass(frozen=True, slots=True)
 class PeerBlocked:
-    """What was sent to a peer waits to be written, and nothing more is sent; or it waits no longer."""
+    """Frames to a peer are waiting to be written, so send no more; or, with `is_blocked` False, they are written."""
 
     peer: PeerId
     is_blocked: bool = True
@@ -82,7 +80,7 @@ class PeerBlocked:
 
 @dataclass(frozen=True, slots=True)
 class FrameReceived:
-    """A peer sent a frame; `unix_ms` is what our clock says."""
+    """A peer sent a frame. `unix_ms` is our clock."""
 
     peer: PeerId
     body: bytes
@@ -91,21 +89,21 @@ class FrameReceived:
 
 @dataclass(frozen=True, slots=True)
 class StatementMade:
-    """We state something."""
+    """We made a statement ourselves."""
 
     statement: Statement
 
 
 @dataclass(frozen=True, slots=True)
 class MembersRead:
-    """Only these authors are heard from now on; None for all."""
+    """Accept only these authors from now on; None for all."""
 
     dids: frozenset[str] | None
 
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """It is `PresenceRoom.next_at`, or later."""
+    """The time `PresenceRoom.next_at` has come."""
 
 
 RoomEvent: TypeAlias = PeerEntered | PeerGone | PeerBlocked | FrameReceived | StatementMade | MembersRead | TimePassed
@@ -121,7 +119,7 @@ class SendFrames:
 
 @dataclass(frozen=True, slots=True)
 class PresenceChanged:
-    """What an author is by this name is another thing now, or nothing."""
+    """The state of an author under this name has changed or ended."""
 
     did: str
     name: str
@@ -129,7 +127,7 @@ class PresenceChanged:
 
 @dataclass(frozen=True, slots=True)
 class FaultyPeer:
-    """A peer sent what nobody may pass on, or far too much."""
+    """A peer sent a frame that no peer may pass on, or far too many."""
 
     peer: PeerId
     reason: str
@@ -140,7 +138,14 @@ RoomAction: TypeAlias = SendFrames | PresenceChanged | FaultyPeer
 
 @dataclass(eq=False, slots=True)
 class _Session:
-    """One that has not ended. `source` brought its newest statement, None if it is ours; `other` is a relay that brought a copy of it."""
+    """A session that has not ended.
+
+    Attributes:
+        source: The peer that brought its newest statement; None if it is ours.
+        other: A relay that brought a copy of that statement.
+        is_away: The connection of its author is lost.
+        newest: The newest statement for each name.
+    """
 
     id: bytes
     did: str
@@ -156,7 +161,7 @@ class _Session:
 
 @dataclass(eq=False, slots=True)
 class _News:
-    """One statement or departure to be passed on; `made` is when its author made it, by our clock and as far as we know."""
+    """A statement or departure to pass on. `made` is when its author made it, by our clock and the ages in frames."""
 
     said: Statement | Departed
     session: _Session
@@ -180,7 +185,15 @@ class _News:
 
 @dataclass(eq=False, slots=True)
 class _Peer:
-    """`bucket` is what it may bring, `over` how much more it is forgiven; `sending` what it may be sent, where it limits that."""
+    """A peer with a stream.
+
+    Attributes:
+        bucket: The frames that it may send.
+        over: The further frames that it is forgiven.
+        sending: The frames that we may send, if it limits them.
+        authors: The statements that each author may make by way of it.
+        owed: News to send once it is no longer blocked.
+    """
 
     entered: PeerEntered
     bucket: TokenBucket
@@ -192,13 +205,10 @@ class _Peer:
 
 
 class PresenceRoom:
-    """Knows who is there, and who is told.
-
-    Args:
-        topic: The log's.
+    """The machine of one log's presence.
 
     Attributes:
-        next_at: When `TimePassed` is due; infinite for never.
+        next_at: When `TimePassed` is due; infinity for never.
     """
 
     def __init__(self, topic: str) -> None:
@@ -216,7 +226,7 @@ class PresenceRoom:
         self._out: list[RoomAction] = []
 
     def handle(self, event: RoomEvent, now: float) -> list[RoomAction]:
-        """Take an event and return what is to be done. Raises nothing, whatever peers send."""
+        """Handle an event and return the actions. Never raises, whatever peers send."""
         match event:
             case FrameReceived():
                 peer = self._peers.get(event.peer)
@@ -246,10 +256,10 @@ class PresenceRoom:
         out, self._out = self._out, []
         return out
 
-    # What is asked
+    # Queries
 
     def value(self, did: str, name: str) -> Any:
-        """Return what an author is by a name: the newest of all of its sessions; None for nothing."""
+        """Return the newest state of an author under a name, over all its sessions; None without one."""
         found: _News | None = None
         for session in self._of_author.get(did, ()):
             news = None if session.is_away else session.newest.get(name)
@@ -258,7 +268,7 @@ class PresenceRoom:
         return None if found is None else found.states[name]
 
     def states(self) -> dict[str, dict[str, Any]]:
-        """Return what is true now: for each author, by names. O(sessions)."""
+        """Return all current states, by author and name. O(sessions)."""
         states: dict[str, dict[str, Any]] = {}
         for session in self._sessions.values():
             for name in session.newest:
@@ -268,7 +278,7 @@ class PresenceRoom:
         return states
 
     def sizes(self) -> dict[str, int]:
-        """Return how much is kept, by what."""
+        """Return the sizes of containers, by name."""
         owed = max((len(peer.owed) for peer in self._peers.values()), default=0)
         buckets = max((len(peer.authors) for peer in self._peers.values()), default=0)
         return {"sessions": len(self._sessions), "marks": len(self._marks), "owed": owed, "buckets": buckets}
@@ -277,10 +287,10 @@ class PresenceRoom:
 
     def _on_entered(self, event: PeerEntered, now: float) -> None:
         rate, burst = (CLIENT_PER_S, CLIENT_BURST) if event.is_client else (RELAY_PER_S, RELAY_BURST)
-        # Half of what it takes, so that no bunching on the way brings us over its limit.
+        # Half of its limit, so that frames that arrive in bunches do not exceed it.
         sending = TokenBucket(CLIENT_PER_S / 2, CLIENT_BURST / 2, now) if event.is_hub else None
         self._peers[event.peer] = _Peer(event, TokenBucket(rate, burst, now), TokenBucket(rate, OVER_MAX, now), sending)
-        # It may be one that never goes, and asks again.
+        # A peer may enter again without having gone.
         known = (news for session in self._sessions.values() if session.source != event.peer for news in _in_order(session))
         self._peers[event.peer].owed = dict.fromkeys(known)
         self._send_owed(event.peer, now)
@@ -297,7 +307,7 @@ class PresenceRoom:
                 self._depart(session, id, now)
 
     def _depart(self, session: _Session, source: PeerId, now: float) -> None:
-        """Hide a session whose connection is gone, and say so."""
+        """Hide a session whose connection is lost, and pass that on."""
         if not session.is_away:
             self._show(session, is_away=True)
             self._gather(_News(Departed(session.id, session.seq), session, source, now), now)
@@ -306,7 +316,7 @@ class PresenceRoom:
         session.is_away = is_away
         self._out.extend(PresenceChanged(session.did, name) for name in session.newest)
 
-    # What comes in
+    # Receiving
 
     def _on_frame(self, peer: _Peer, event: FrameReceived, now: float) -> None:
         id = event.peer
@@ -363,13 +373,13 @@ class PresenceRoom:
             self._out.append(FaultyPeer(peer.entered.peer, "far more presence than anybody may state"))
 
     def _has_turn(self, peer: _Peer, key: bytes, now: float) -> bool:
-        """Whether an author may state one more thing by this peer. Not by others: else whoever names an author could silence it."""
+        """Take one statement from the author's allowance. Each peer has its own; otherwise one could use up that of any author."""
         bucket = peer.authors.get(key) or TokenBucket(AUTHOR_PER_S, AUTHOR_BURST, now)
         keep_newest(peer.authors, key, bucket, SESSIONS_OF_CLIENT_MAX if peer.entered.is_client else SESSIONS_MAX)
         return bool(bucket.take(1, now))
 
     def _has_room(self, peer: _Peer, session: _Session | None) -> bool:
-        """Whether a peer may bring a session; of a full room, whoever brought most gives one up."""
+        """Whether a peer may bring a session. In a full room, the peer that brought the most sessions loses one."""
         if session is not None or len(self._sessions) < SESSIONS_OF_CLIENT_MAX:
             return True
         brought: dict[PeerId | None, list[_Session]] = {}
@@ -413,10 +423,10 @@ class PresenceRoom:
         self._out.extend(PresenceChanged(session.did, name) for name in states)
         self._sweep_at = min(self._sweep_at, max(news.until, now + _SWEEP_S))
 
-    # What ends
+    # Ending
 
     def _drop(self, session: _Session) -> None:
-        """End a session: nothing of it is true, and nothing that was said in it so far can come again."""
+        """End a session: its states are over, and its statements so far are not accepted again."""
         del self._sessions[session.id]
         keep_newest(self._marks, session.id, session.seq, MARKS_MAX)
         self._of_author[session.did].remove(session)
@@ -439,7 +449,7 @@ class PresenceRoom:
         ends = (news.until for session in self._sessions.values() for news in session.newest.values())
         self._sweep_at = max(min(ends, default=inf), now + _SWEEP_S)
 
-    # What goes out
+    # Sending
 
     def _gather(self, news: _News, now: float) -> None:
         self._gathered[news] = None
@@ -447,7 +457,7 @@ class PresenceRoom:
             self._flush_at = max(now, self._flushed_at + GATHER_S)
 
     def _flush(self, now: float) -> None:
-        """Send what was gathered to all that can take it; what has been replaced meanwhile is left out."""
+        """Send the gathered news that is still current to all peers that are not blocked; the others are owed it."""
         frames = [(news, news.frame(now)) for news in self._gathered if news.is_current()]
         self._gathered, self._flush_at, self._flushed_at = {}, inf, now
         sources = {news.source for news, _ in frames}
@@ -465,7 +475,7 @@ class PresenceRoom:
             self._out.append(SendFrames(tuple(rest), whole))
 
     def _send_owed(self, id: PeerId, now: float) -> None:
-        """Send a peer what it is owed and is still current, as much as it takes."""
+        """Send a peer the news that it is owed and that is still current, within its limit."""
         peer = self._peers[id]
         while len(peer.owed) > OWED_MAX:
             del peer.owed[next(iter(peer.owed))]
@@ -481,5 +491,5 @@ class PresenceRoom:
 
 
 def _in_order(session: _Session) -> list[_News]:
-    """Return the newest statements of a session as they were made: those of lower numbers are no news after the others."""
+    """Return the newest statements of a session by number; receivers ignore lower numbers after higher ones."""
     return sorted(set(session.newest.values()), key=lambda news: news.said.seq)

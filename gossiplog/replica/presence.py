@@ -18,10 +18,8 @@ from ..codec.framing import FrameDecoder, encode_frame
 from ..entry.signing import Ed25519Signer, Signer
 from ..errors import ClosedError, DecodeError, LocalProtocolError
 from ..limits import TokenBucket
-from ..presence import (
-    FRAME_BYTES_MAX,
-    SESSION_BYTES,
-    TTL_MS_MAX,
+from ..presence.messages import FRAME_BYTES_MAX, SESSION_BYTES, TTL_MS_MAX, sign_statement
+from ..presence.room import (
     FaultyPeer,
     FrameReceived,
     MembersRead,
@@ -32,7 +30,6 @@ from ..presence import (
     SendFrames,
     StatementMade,
     TimePassed,
-    sign_statement,
 )
 from ..pubsub.types import PeerId
 from ..store import NOTE_BYTES_MAX, TalkingStore

@@ -1,1 +1,1 @@
-"""What trio lacks: nurseries whose end is a block's end, a cheap sleep, work on many items in order, and pages as an iterator."""
+"""Helpers for trio: nurseries that end with a block, a cheap sleep, ordered results of concurrent work, iteration over pages, spans."""

@@ -1,4 +1,4 @@
-"""What is open for the length of a block, and says how it is written if it is used without one."""
+"""`async with` blocks that explain themselves: used without `async with`, they raise an error that says how to write it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ T = TypeVar("T")
 
 
 class Unopened:
-    """The base of context managers that are easily taken for what they open.
+    """The base of context managers that users may mistake for the object that they open.
 
     Attributes:
-        call: What made it, as the user wrote it: `gossiplog.open`.
+        call: The call that made it, as the user wrote it: `gossiplog.open`.
+        opened_by: `async with` or `with`.
     """
 
     call: str
     opened_by: str
 
-    # A type checker says so itself, as long as it does not see these.
+    # Hidden from type checkers, which then report the mistake themselves.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
-                # Asked by Python, notebooks and debuggers, which take "there is none" for an answer.
+                # Python, notebooks and debuggers look these up and expect that they may be missing.
                 raise AttributeError(name)
             self._refuse()
 
@@ -46,7 +47,6 @@ class Block(Unopened, AbstractAsyncContextManager[T]):
     opened_by = "async with"
 
     def __init__(self, inner: AbstractAsyncContextManager[T], call: str) -> None:
-        """Take what the block is, and what made it, for messages."""
         self._inner = inner
         self.call = call
 
@@ -60,7 +60,7 @@ class Block(Unopened, AbstractAsyncContextManager[T]):
 
 
 def block(call: str) -> Callable[[Callable[P, AsyncIterator[T]]], Callable[P, Block[T]]]:
-    """Make a generator function's a block, as `asynccontextmanager` does."""
+    """Decorate a generator function, like `asynccontextmanager`, so that it returns a `Block`. `call` is for error messages."""
 
     def decorate(function: Callable[P, AsyncIterator[T]]) -> Callable[P, Block[T]]:
         make = asynccontextmanager(function)

@@ -1,4 +1,4 @@
-"""A nursery for tasks that serve the body of a block, and whose end is the body's end; and the error in a nursery's group."""
+"""A nursery for tasks that serve the body of a block, and finding the error in an exception group."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import trio
 
 @asynccontextmanager
 async def open_service_nursery() -> AsyncIterator[trio.Nursery]:
-    """Open a nursery that raises what its body raises as it is, where trio's own would raise it in a group.
+    """Open a nursery that raises an exception of its body as it is; trio's own raises it in a group.
 
-    A body that raises cancels the tasks; otherwise its end waits for them. What a task raises still comes in a group, as it is nobody's
-    to expect.
+    A body that raises cancels the tasks; otherwise the end of the block waits for them. An exception of a task, which no caller expects,
+    still comes in a group.
     """
     raised: BaseException | None = None
     async with trio.open_nursery() as nursery:
         try:
             yield nursery
         except BaseException as error:
-            # Raised again below, outside of the nursery, Cancelled as much as any other.
+            # Raised again below, outside of the nursery. This includes `Cancelled`.
             raised = error
             nursery.cancel_scope.cancel()
     if raised is not None:
@@ -28,7 +28,7 @@ async def open_service_nursery() -> AsyncIterator[trio.Nursery]:
 
 
 def first_error(error: BaseException) -> BaseException:
-    """Take an error out of the groups that nurseries wrap it in; of several, an interrupt counts first."""
+    """Return the first error in nested exception groups, or a KeyboardInterrupt if there is one."""
     leaves: list[BaseException] = []
     waiting = [error]
     while waiting:

@@ -1,4 +1,4 @@
-"""Work on many items at once, and take the results in the order of the items."""
+"""Concurrent work on many items, with the results in the order of the items."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class _Call(Generic[R]):
-    """One call: its result, once `ready` is set."""
+    """A call in progress; `result` is set before `ready`."""
 
     def __init__(self) -> None:
         self.ready = trio.Event()
@@ -45,10 +45,9 @@ class Results(Generic[R]):
 
 @asynccontextmanager
 async def map_ordered(function: Callable[[T], Awaitable[R]], items: Sequence[T], *, ahead: int) -> AsyncIterator[Results[R]]:
-    """Call `function` for each item, `ahead` calls at most beyond the result that was taken last, and iterate over the results.
+    """Call `function` for each item, at most `ahead` calls beyond the last result taken, and iterate over the results.
 
-    Memory is that of `ahead` results, however many items there are. What a call raises ends the rest of them, and is raised where the
-    result would have been taken.
+    Memory holds at most `ahead` results. If a call raises, the next result taken raises the same error, and the other calls are cancelled.
     """
     if len(items) <= 1:
         async with aclosing(_one_by_one(function, items)) as taken:

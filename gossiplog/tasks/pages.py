@@ -1,4 +1,4 @@
-"""Iterating over what is read a page at a time."""
+"""Iterating over items that are read a page at a time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ T = TypeVar("T")
 
 
 class Pages(Generic[T]):
-    """An asynchronous iterator that reads a page whenever it has given out the one before.
+    """An asynchronous iterator that reads a page after it has returned all items of the one before.
 
-    Unlike an asynchronous generator it may be left half way (`break`) without being closed: there is nothing to clean up. It
-    checkpoints once a page, and a cancelled step loses nothing.
+    Unlike an asynchronous generator it may be left half way (`break`) without being closed. It checkpoints once per page, and a cancelled
+    step loses nothing.
+
+    Args:
+        read_page: Reads the next page; an empty one means that there are no more.
     """
 
     def __init__(self, read_page: Callable[[], Awaitable[Sequence[T]]]) -> None:
-        """Take the function that reads the next page, and says with an empty one that there are no more."""
         self._read_page = read_page
         self._page: deque[T] = deque()
 
@@ -35,7 +37,7 @@ class Pages(Generic[T]):
         return self._page.popleft()
 
     async def next_page(self) -> Sequence[T]:
-        """Return what is left of the page, or read the next one; empty if there are no more."""
+        """Return the rest of the current page, or read the next one; empty if there are no more."""
         page, self._page = self._page, deque()
         return page or await self._read_page()
 
@@ -44,7 +46,7 @@ class Pages(Generic[T]):
 
 
 def paged(read_after: Callable[[T | None], Awaitable[Sequence[T]]]) -> Pages[T]:
-    """Iterate over records of which each page is read from after the last record of the one before, the first after None."""
+    """Iterate over records; `read_after` reads the page after a given record, and the first page for None."""
     last: T | None = None
 
     async def read_page() -> Sequence[T]:
@@ -57,7 +59,7 @@ def paged(read_after: Callable[[T | None], Awaitable[Sequence[T]]]) -> Pages[T]:
 
 
 def bounded(items: Iterable[T], bytes_of: Callable[[T], int], *, count_max: int, bytes_max: int) -> Iterator[list[T]]:
-    """Group items into lists of at most `count_max`, each ended by the item with which it reaches `bytes_max`."""
+    """Group items into lists of at most `count_max`; a list also ends with the item that makes it reach `bytes_max`."""
     waiting: list[T] = []
     size = 0
     for item in items:

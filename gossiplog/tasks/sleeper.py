@@ -1,4 +1,4 @@
-"""A task that sleeps until there is something for it to do."""
+"""A cheap way for one task to sleep until others wake it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import trio
 
 
 class Sleeper:
-    """One task's sleep, from which it is woken by others of its event loop, at a third of what a `trio.Event` for each time costs.
+    """The sleep of one task, from which other tasks of its event loop wake it. It costs a third of a new `trio.Event` each time.
 
-    Nothing is remembered: to wake nobody does nothing. So the task looks first whether there is something to do, and sleeps without
-    having awaited anything in between.
+    Waking a task that is not asleep has no effect, now or later. So the task has to check whether there is work, and then sleep without
+    awaiting anything in between.
     """
 
     __slots__ = ("_task", "is_asleep")
@@ -19,13 +19,13 @@ class Sleeper:
         self._task: trio.lowlevel.Task | None = None
 
     def wake(self) -> None:
-        """Wake the task, if it sleeps."""
+        """Wake the task if it is asleep."""
         if self.is_asleep:
             assert self._task is not None
             self.is_asleep = False
             trio.lowlevel.reschedule(self._task)
 
-    # Ctrl-C must not come between naming the task and its sleep, or `wake` would wake it where it waits for something else.
+    # A Ctrl-C between setting `_task` and sleeping would let `wake` reschedule the task while it waits for something else.
     @trio.lowlevel.enable_ki_protection
     async def sleep(self) -> None:
         """Sleep until `wake`. One task at a time."""

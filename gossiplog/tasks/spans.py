@@ -1,8 +1,8 @@
-"""Spans of OpenTelemetry, in a process that has loaded its API; elsewhere they cost the look-up that finds that out.
+"""OpenTelemetry spans, in a process that has loaded OpenTelemetry's API; elsewhere a span costs one look-up.
 
-Nothing is imported here: what makes spans worth their while, an SDK with an exporter, is set up before this package is used, by
-`opentelemetry-instrument` or by the application. Attributes follow the semantic conventions for messaging; no payload, token or
-reason that somebody else wrote is among them.
+This module does not import OpenTelemetry. An SDK with an exporter, without which spans are useless, is set up before this package is used,
+by `opentelemetry-instrument` or by the application. Attributes follow the semantic conventions for messaging. They contain no payloads,
+no tokens and no text from others.
 
 Source: docs/operations.md, "Traces"; OpenTelemetry semantic conventions 1.43, "Messaging spans".
 """
@@ -17,11 +17,11 @@ from typing import Any, Literal, Protocol
 Kind = Literal["append", "receive", "sync"]
 
 _TYPES = {"append": ("PRODUCER", "send"), "receive": ("CONSUMER", "process"), "sync": ("CLIENT", "receive")}
-"""Of the span, and of the operation."""
+"""The kind of the span, and the type of the operation."""
 
 
 class Attributes(Protocol):
-    """Takes what is known at the end alone."""
+    """Sets attributes that are known only at the end."""
 
     def __call__(self, **attributes: str | int) -> None:
         """Set attributes; their names get the prefix `gossiplog.`."""
@@ -36,17 +36,18 @@ _NOTHING = nullcontext(_ignore)
 
 
 def span(kind: Kind, topic: str, entries: int | None = None, began_ns: int | None = None) -> AbstractContextManager[Attributes]:
-    """Make a span of what a block does.
+    """Make a span over a `with` block.
 
     Args:
-        began_ns: When it began, as Unix time, if that was before the block.
+        entries: The number of entries, if known at the start.
+        began_ns: The span's start in Unix time, if it was before the block.
     """
     trace = sys.modules.get("opentelemetry.trace")
     return _NOTHING if trace is None else _Span(trace, kind, topic, entries, began_ns)
 
 
 class _Span:
-    """A span that ends with its block, also with one that fails: then it names the exception's type, whose text may quote anything."""
+    """A span that ends with its block. If the block raises, it records the exception's type, and not the text, which may quote anything."""
 
     __slots__ = ("_entered", "_span", "_trace")
 
@@ -74,7 +75,7 @@ class _Span:
         if kind is not None and issubclass(kind, Exception):
             self._span.set_attribute("error.type", kind.__qualname__)
             self._span.set_status(self._trace.StatusCode.ERROR)
-        # Not the error itself: nothing here is to look at it.
+        # The error itself is withheld, so that OpenTelemetry does not record its text.
         self._entered.__exit__(None, None, None)
 
     def _set(self, **attributes: str | int) -> None:

@@ -1,4 +1,4 @@
-"""How long something took, each time, as a histogram that costs next to nothing to add to."""
+"""A histogram of durations that is very cheap to add to."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Timings:
         self._counts = [0] * (len(_BOUNDS) + 1)
 
     def add(self, seconds: float) -> None:
-        """Count one."""
+        """Count a duration."""
         self._counts[bisect_left(_BOUNDS, seconds)] += 1
         self.total_s += seconds
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """The number of durations."""
         return sum(self._counts)
 
     def cumulated(self) -> Iterator[tuple[float, int]]:
-        """For each upper bound in seconds, infinity the last, how many took no longer."""
+        """Yield each upper bound in seconds, the last being infinity, with the number of durations up to it."""
         return zip((*_BOUNDS, float("inf")), accumulate(self._counts), strict=True)

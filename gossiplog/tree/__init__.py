@@ -1,4 +1,4 @@
-"""The prolly tree over a log's entries: its shape, the batched update, walks, differences, and the checks on a peer's nodes."""
+"""The prolly tree over a log's entries: its shape, its batched update, differences of two trees, and the checks of a peer's nodes."""
 
 from .builder import Root, build, build_stream
 from .check import check_children, check_root

@@ -1,4 +1,4 @@
-"""Whole trees from whole sets of leaves: the plain oracle, and the streaming build that checks and repairs stored trees."""
+"""Whole trees from whole sets of leaves: `build` for a root, and the streaming build that checks and repairs stored trees."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def build(entries: Iterable[tuple[bytes, bytes]]) -> Root:
     """Build the tree over `(key, value)` pairs and return its root.
 
     Args:
-        entries: Keys and values, in any order. If a key has several values, the last counts. Keys and values may have any length below 2^32
-            (in a log a key has 20 bytes and the value is an entry's VALUE). O(n log n), and holds all keys in memory.
+        entries: Keys and values, in any order. If a key has several values, the last counts. Both may have any length below 2^32;
+            in a log a key has 20 bytes and the value is an entry's VALUE. O(n log n); holds all keys in memory.
 
     Source: docs/spec/tree.md; byte-compatible with okra at K = 16, Q = 32.
     """
@@ -48,11 +48,11 @@ def build_stream(leaves: Iterable[tuple[bytes, bytes]], fanout: int = FANOUT) ->
         fanout: The tree's Q, 2 or more: one node in Q is a boundary.
 
     Yields:
-        Each node of level 1 and above as soon as its last child is known. Within a level they come in key order, children come
+        Each node of level 1 and above as soon as its last child is known. Within a level nodes come in key order, children come
         before parents, and the last node of all is the root. For an empty stream the only node is the anchor of level 0.
 
     Raises:
-        LocalProtocolError: The keys do not ascend. Nodes yielded before are correct.
+        LocalProtocolError: The keys do not ascend. The nodes yielded before are correct.
     """
     builder = StreamBuilder(fanout)
     yield from builder.add(leaves)
@@ -60,7 +60,7 @@ def build_stream(leaves: Iterable[tuple[bytes, bytes]], fanout: int = FANOUT) ->
 
 
 class StreamBuilder:
-    """Does what `build_stream` does, for leaves that come in several parts."""
+    """`build_stream` for leaves that come in several parts."""
 
     def __init__(self, fanout: int = FANOUT) -> None:
         self._limit = boundary_limit(fanout)
@@ -70,7 +70,7 @@ class StreamBuilder:
         self._last: bytes | None = None
 
     def add(self, leaves: Iterable[tuple[bytes, bytes]]) -> Iterator[Node]:
-        """Take more leaves and yield the nodes that they finish. Raises as `build_stream`."""
+        """Add leaves and yield the nodes that they complete. Raises as `build_stream`."""
         limit, last = self._limit, self._last
         for key, digest in leaves:
             if last is not None and key <= last:
@@ -83,7 +83,7 @@ class StreamBuilder:
             self._hashes.append(digest)
 
     def close(self) -> Iterator[Node]:
-        """Yield the rest of the nodes, the root last."""
+        """Yield the remaining nodes, the root last."""
         if self._last is None:
             yield Node(0, None, ANCHOR_HASH)
             return
@@ -92,19 +92,19 @@ class StreamBuilder:
 
 
 class _Levels:
-    """The open run of each level from 1 up: the key it begins at, and its hashes so far."""
+    """The unfinished run of each level from 1 up: the key it begins at, and its hashes so far."""
 
     def __init__(self, limit: bytes) -> None:
         self._limit = limit
         self._open: list[tuple[bytes | None, list[bytes]]] = []
 
     def add(self, level: int, key: bytes | None, hashes: list[bytes]) -> Iterator[Node]:
-        """Make the node of `level` over a finished run, and every node above that it finishes in turn."""
+        """Yield the node of `level` over a finished run, and every node above that this finishes in turn."""
         while True:
             digest = blake3(b"".join(hashes)).digest(HASH_BYTES)
             yield Node(level, key, digest)
             if level > len(self._open):
-                # The first node of a level is its anchor, which is no boundary whatever its hash.
+                # The first node of a level is its anchor, which is never a boundary, whatever its hash.
                 self._open.append((key, [digest]))
                 return
             key_open, hashes_open = self._open[level - 1]
@@ -116,9 +116,9 @@ class _Levels:
             level += 1
 
     def close(self) -> Iterator[Node]:
-        """Finish the open runs from the bottom up, as far as the level with one node."""
+        """Finish the open runs from the bottom up, to the level with one node."""
         level = 1
-        # While nothing of a level was finished, its open run is all of it.
+        # Until a run of a level is finished, the open run is the whole level.
         while level < len(self._open) or len(self._open[level - 1][1]) > 1:
             yield from self.add(level + 1, *self._open[level - 1])
             level += 1

@@ -1,4 +1,4 @@
-"""The checks on nodes from a peer, made before anything else is done with them.
+"""The checks of nodes from a peer, made before the nodes are used.
 
 A tree that passes them is finite and has the shape that some set of leaves gives. Whether its leaves stand for entries is checked when the
 values arrive.
@@ -20,8 +20,8 @@ def check_root(root: Node) -> None:
     """Check the answer to `getRoot`.
 
     Raises:
-        RemoteProtocolError: The node cannot be the root of any tree: its level is above `LEVEL_MAX`, it has a key, its hash is
-            not 16 bytes, or it is at level 0 without the hash of the empty tree.
+        RemoteProtocolError: The node cannot be the root of any tree: its level is above `LEVEL_MAX`, it has a key, its hash does not
+            have 16 bytes, or it is at level 0 without the hash of the empty tree.
 
     Source: docs/spec/tree.md, "Walking somebody else's tree".
     """
@@ -39,19 +39,19 @@ def check_root(root: Node) -> None:
 def check_children(parent: Node, children: Sequence[Node], upper: bytes | None) -> None:
     """Check the answer to `getChildren` of `parent`, which has passed these checks itself.
 
-    Beyond what the specification lists, three shapes are refused that no set of leaves produces: a boundary among the children
-    after the first (the run would have been cut there), a first child that is neither anchor nor boundary (the run would not
-    have begun there), and a root with one child (the child would have been the root).
+    Besides the specification's list, three shapes are refused that no set of leaves produces: a boundary after the first child (the run
+    would have been cut there), a first child that is neither anchor nor boundary (the run would not have begun there), and a root with one
+    child (the child would have been the root).
 
     Args:
         parent: A node of level 1 or above. The walk begins with a root that passed `check_root`.
-        children: What the peer answered, in its order. O(children) work, none beyond `CHILDREN_MAX`.
-        upper: The key of the parent's next sibling, or, if the parent is the last of its siblings, what `upper` was for the
-            grandparent. None says that the parent is the last node of its level, so an anchor with `upper` None is the root.
+        children: The peer's answer, in its order. O(children) work, none beyond `CHILDREN_MAX`.
+        upper: The key of the parent's next sibling; if the parent is the last of its siblings, the `upper` of the grandparent. None means
+            that the parent is the last node of its level; an anchor with `upper` None is the root.
 
     Raises:
         RemoteProtocolError: The answer is a lie; end the session and mark the peer.
-        LocalProtocolError: `parent` is at level 0 and has no children to ask for.
+        LocalProtocolError: `parent` is at level 0 and so has no children.
 
     Source: docs/spec/tree.md, "Walking somebody else's tree".
     """
@@ -59,15 +59,10 @@ def check_children(parent: Node, children: Sequence[Node], upper: bytes | None) 
 
 
 class ChildrenCheck:
-    """`check_children`, a part of the answer at a time. Whether the parts have the parent's hash shows only after the last of them.
+    """`check_children` for an answer in several parts. Only the last part shows whether the children have the parent's hash.
 
     Args:
-        parent: As for `check_children`.
-        upper: As for `check_children`.
-        children_max: Children in all parts together; None for no limit.
-
-    Raises:
-        LocalProtocolError: As `check_children`.
+        children_max: Children in all parts together; None for no limit. The other arguments and errors are those of `check_children`.
     """
 
     __slots__ = ("_children_max", "_count", "_hasher", "_last", "_parent", "_upper")

@@ -1,4 +1,4 @@
-"""The difference of two trees, read from two stores without walking what they share."""
+"""The difference of two trees in two stores, found without walking the parts that they share."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def diff(a: Callable[[Request[Any]], Any], b: Callable[[Request[Any]], Any]) -> 
     """Iterate over the keys whose leaves differ, in key order, each once.
 
     Args:
-        a: Answers `ReadRoot` and `ReadRuns` for one tree, from one snapshot (`MemoryTree.answer` is one).
-        b: The same for the other.
+        a: Answers `ReadRoot` and `ReadRuns` for one tree from one snapshot, as `MemoryTree.answer` does.
+        b: The same for the other tree.
 
     Raises:
-        DamagedLog: A node has disappeared, or is not what its parent says.
+        DamagedLog: A node is missing, or does not match its parent.
 
     Cost: O(differences x height) reads, none at all below equal roots; memory O(height x longest run).
     """
@@ -60,20 +60,19 @@ def diff(a: Callable[[Request[Any]], Any], b: Callable[[Request[Any]], Any]) -> 
 
 
 def diff_steps() -> Generator[Question | LeafDifference, Any, None]:
-    """Do the work of `diff` as a generator, for stores that have to be awaited.
+    """Find the differences, as `diff` does, in a generator for stores that have to be awaited.
 
     Yields:
         Questions, to be answered by `send`, and differences, after which None is sent.
     """
     tree_a = _Frontier("a", (yield Question("a", ReadRoot())))
     tree_b = _Frontier("b", (yield Question("b", ReadRoot())))
-    # Each side's frontier is the rest of its tree, in key order. In each turn its first node is either settled or replaced by its children,
-    # until the first nodes of both sides are equal.
+    # A frontier is the part of a tree still to be compared, in key order. Each turn either settles its first node or replaces it by its
+    # children, until the first nodes of both sides are equal.
     while tree_a.rest or tree_b.rest:
         order = _compare(tree_a.rest, tree_b.rest)
         if order != 0:
-            # The other side has nothing before the later of the two keys, so everything that the leading side has up to there is only its
-            # own.
+            # The other side has no leaf before the later of the two keys, so the leading side's leaves before it are all differences.
             lead = tree_a if order < 0 else tree_b
             first = lead.rest[-1]
             if first.level > 0:
@@ -101,7 +100,7 @@ def diff_steps() -> Generator[Question | LeafDifference, Any, None]:
 
 
 class _Frontier:
-    """The nodes of one tree that are left to look at, the first one last, so that it can be popped."""
+    """The nodes of one tree still to be compared, in reverse order, so that the first one can be popped."""
 
     __slots__ = ("rest", "side")
 
@@ -110,12 +109,10 @@ class _Frontier:
         self.rest = [root]
 
     def ask(self) -> Question:
-        """Ask for the children of the first node."""
         first = self.rest[-1]
         return Question(self.side, ReadRuns(first.level, [first.key]))
 
     def expand(self, runs: list[NodeRun]) -> None:
-        """Replace the first node by its children."""
         first = self.rest.pop()
         children = runs[0].children if runs and runs[0].parent == first else []
         if not children or children[0].key != first.key:
@@ -125,7 +122,7 @@ class _Frontier:
 
 
 def _compare(a: list[Node], b: list[Node]) -> int:
-    """Tell which frontier begins at the lower key: negative for `a`, positive for `b`, 0 for the same key. An end is high."""
+    """Return which frontier begins at the lower key: negative for `a`, positive for `b`, 0 if both do. An empty one counts as high."""
     if not a or not b:
         return 1 if b else -1
     key_a, key_b = a[-1].key or b"", b[-1].key or b""

@@ -1,4 +1,4 @@
-"""A tree in memory that answers tree requests, takes changes, and is copied in constant time."""
+"""A tree in memory that answers tree requests, applies changes, and is copied in constant time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .node import ANCHOR_HASH, Node, NodeRun, ReadNodes, ReadRoot, ReadRuns, Tre
 
 
 class MemoryTree:
-    """All levels of one tree, the leaves (keys and hashes, no values) included.
+    """All levels of one tree, including the leaves, with keys and hashes but no values.
 
-    Appending a leaf at the tail costs O(1), a lookup O(log n), inserting elsewhere O(n) moves of pointers: 12 µs among 100,000. Keys must
-    not be empty.
+    Appending a leaf at the tail costs O(1), a lookup O(log n), and inserting elsewhere moves O(n) pointers: 12 µs among 100,000 leaves.
+    Keys must not be empty.
     """
 
     __slots__ = ("_levels", "_root")
@@ -40,14 +40,14 @@ class MemoryTree:
         return self._root
 
     def __len__(self) -> int:
-        """Count the leaves, the anchor not included."""
+        """Count the leaves, without the anchor."""
         return len(self._levels[0]) - 1
 
     def answer(self, request: Request[Any]) -> Any:
         """Answer one of the tree's requests; `run_plan(plan, tree.answer)` runs a plan that makes no others.
 
         Raises:
-            LocalProtocolError: It is not a tree's request.
+            LocalProtocolError: The request is not one of a tree's.
         """
         if type(request) is ReadRuns:
             return self.runs(request.level, request.keys, request.start, request.children_max)
@@ -58,13 +58,13 @@ class MemoryTree:
         raise LocalProtocolError(f"a tree cannot answer {type(request).__name__}")
 
     def node(self, level: int, key: bytes | None) -> Node | None:
-        """Return the node at `(level, key)`, the leaf if `level` is 0, or None."""
+        """Return the node at `(level, key)`, which is a leaf at level 0; None if there is none."""
         return self._levels[level].get(key) if 0 <= level < len(self._levels) else None
 
     def leaves(self, start: bytes | None = None, until: bytes | None = None) -> Iterator[Node]:
         """Iterate over the leaves with `start <= key < until` in key order, without the anchor; None leaves a side open.
 
-        The tree must not change meanwhile; iterate over a snapshot if it may.
+        The tree must not change meanwhile; otherwise iterate over a snapshot.
         """
         # Keys are not empty, so a zero byte is the lowest possible key.
         return self._levels[0].iterate(start or b"\0", until)
@@ -91,7 +91,7 @@ class MemoryTree:
         Args:
             change: What `update` returned.
             put: Leaves to insert or overwrite.
-            remove: Keys of leaves to remove; keys that are not there are no error.
+            remove: Keys of leaves to remove; missing keys are no error.
         """
         levels = self._levels
         for key in remove:
@@ -99,7 +99,7 @@ class MemoryTree:
         for leaf in put:
             levels[0].put(leaf)
         for level, gone in change.remove:
-            # The anchor goes with its level, below.
+            # An anchor is removed with its level, below.
             if gone is not None:
                 levels[level].remove(gone)
         for node in change.put:

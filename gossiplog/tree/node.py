@@ -1,4 +1,4 @@
-"""The tree's node, the rules that shape the tree, and the requests by which tree code reads one from a store."""
+"""The tree's node, the rules that shape the tree, and the requests with which tree code reads from a store."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from ..plan import Request
 HASH_BYTES = 16
 KEY_BYTES = 20
 FANOUT = 32
-"""Q: one node in 32 is a boundary, so a node has 32 children on average."""
+"""Q: on average one node in 32 is a boundary, and a node has 32 children."""
 LEVEL_MAX = 32
 """No honest tree is higher: that would take about 32^32 entries."""
 CHILDREN_MAX = 100_000
-"""A peer's node with more children is refused. Without grinding, one in about 10^14 nodes has 1,000."""
+"""A peer's node with more children is refused. Without ground hashes, one in about 10^14 nodes has 1,000."""
 SIBLINGS_WARN = 2_000
-"""Somebody has ground hashes to make a run longer than this. It makes each commit that touches it more expensive, so it is worth a
-warning."""
+"""A longer run means that hashes were ground to make it. It makes each commit that touches it more expensive, so it is worth a warning."""
 
 
 class Node(NamedTuple):
@@ -41,8 +40,8 @@ class NodeRun(NamedTuple):
     """A node with its children, as stored.
 
     Attributes:
-        children: The nodes of the level below from the parent's key up to, not including, `until`, in key order. Do not change them: they
-            may be a store's cache.
+        children: The nodes of the level below from the parent's key to before `until`, in key order. Do not change them: they may be a
+            store's cache.
         until: The key of the parent's next sibling; None when it is the last of its level.
     """
 
@@ -53,14 +52,14 @@ class NodeRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TreeChange:
-    """What an update of the tree writes, level 1 and above (the store holds the leaves itself).
+    """The writes of an update of the tree, for level 1 and above; the leaves are the store's own.
 
     Attributes:
         put: Nodes to insert or overwrite.
-        remove: `(level, key)` of the nodes that are gone; `key` None for an anchor.
-        siblings_max: Children of the widest node that was looked at; above `SIBLINGS_WARN` somebody is grinding hashes.
-        wide: The changed runs wider than that, in their new state, so that a cache need not read them again.
-        last: Likewise the last run of each level that was read, by the level of the parent.
+        remove: `(level, key)` of the nodes to remove; `key` is None for an anchor.
+        siblings_max: Children of the widest node that was looked at; more than `SIBLINGS_WARN` mean ground hashes.
+        wide: The changed runs wider than `SIBLINGS_WARN`, in their new state, so that a cache need not read them again.
+        last: The last run of each level that was read, in its new state, by the level of the parent.
     """
 
     root: Node
@@ -87,12 +86,11 @@ class ReadNodes(Request[list[Node | None]]):
 class ReadRuns(Request[list[NodeRun]]):
     """For each key the run it falls into: the last node of `level` (≥ 1) at or before the key, and its children.
 
-    Runs come in key order, each once even if several keys fall into it. The key None falls into the anchor's run. A
-    level that does not exist yet answers with no runs. Leaves (children at level 0) include the anchor of level 0. Plans ask
-    with ascending keys, None first.
+    Runs come in key order, each once even if several keys fall into it. The key None falls into the anchor's run. For a level that does not
+    exist yet there are no runs. Leaves (children at level 0) include the anchor of level 0. Plans ask with ascending keys, None first.
 
-    Somebody who grinds hashes can make runs too long to be read at once. So `start` leaves out the children before a key, and
-    `children_max` limits the children of each run.
+    Ground hashes can make a run too long to be read at once. So `start` leaves out the children before a key, and `children_max` limits the
+    children of each run.
     """
 
     level: int
@@ -107,9 +105,9 @@ class ReadRuns(Request[list[NodeRun]]):
 
 
 def boundary_limit(fanout: int) -> bytes:
-    """The 4 bytes that a boundary's hash sorts below: 2^32 / Q, big endian.
+    """Return 2^32 / Q as 4 bytes, big endian. A node is a boundary if its hash sorts below them.
 
-    A whole hash compares with these 4 bytes as its own first 4 bytes would, so `hash < boundary_limit(FANOUT)` is the rule.
+    A whole hash compares with them as its first 4 bytes would, so the rule is `hash < boundary_limit(FANOUT)`.
 
     Args:
         fanout: Q, 2 or more.
@@ -121,7 +119,7 @@ def boundary_limit(fanout: int) -> bytes:
 
 
 def key_before(key: bytes) -> bytes | None:
-    """Return the last key of the same length before this one; None, the anchor's, if there is none."""
+    """Return the last key of the same length before this one; None, the anchor's key, if there is none."""
     number = int.from_bytes(key)
     return (number - 1).to_bytes(len(key)) if number else None
 
@@ -137,4 +135,4 @@ def node_hash(children: Sequence[Node]) -> bytes:
 
 
 ANCHOR_HASH = blake3(b"").digest(HASH_BYTES)
-"""The hash of level 0's anchor, H(""), which is also the root's hash of an empty tree."""
+"""H(""), the hash of level 0's anchor, which is also the root of an empty tree."""

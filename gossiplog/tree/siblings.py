@@ -1,4 +1,4 @@
-"""The children of a node with tens of thousands of them, made by grinding hashes; a commit changes one of them."""
+"""The children of a node that has tens of thousands, because hashes were ground; a commit changes one of them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from .node import HASH_BYTES, Node
 
 
 class Siblings(MutableSequence[Node]):
-    """Nodes whose hashes also lie side by side, so that hashing the run need not collect them from the objects.
+    """A list of nodes that also keeps their hashes in one piece, over all of which a parent's hash is taken.
 
-    Collecting 92,000 hashes takes 15 ms; copying and hashing 1.4 MB in one piece takes 0.4 ms. The format requires the hash over all of
-    them.
+    Collecting 92,000 hashes from the nodes takes 15 ms; copying and hashing 1.4 MB in one piece takes 0.4 ms.
     """
 
     __slots__ = ("_hashes", "_nodes")
@@ -27,7 +26,7 @@ class Siblings(MutableSequence[Node]):
         return self._hashes
 
     def copy(self) -> Siblings:
-        """Return a copy that may be changed; a store's cache must not be."""
+        """Return a copy, which may be changed, unlike a store's cache."""
         return self[:]
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""The batched update of a stored tree: one pass per level, whatever the size of the batch."""
+"""The batched update of a stored tree, in one pass per level whatever the size of the batch."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .node import FANOUT, HASH_BYTES, SIBLINGS_WARN, Node, NodeRun, ReadRoot, Re
 from .siblings import Siblings
 
 _Changes: TypeAlias = dict[bytes | None, Node | None]
-"""What changes on one level: by key the new node, or None if it is removed."""
+"""The changes on one level: by key the new node, or None if it is removed."""
 _Group: TypeAlias = tuple[bytes | None, MutableSequence[Node]]
 """The key and the children of a new node."""
 
 _SCATTERED = 4
-"""Up to this many changes of a run, or one in a hundred nodes, are made one by one, which is cheaper than sorting."""
+"""Up to so many changes of a run, or one in a hundred of its nodes, are made one by one, which is cheaper than sorting."""
 
 
 class _Span(NamedTuple):
-    """The range of one stored run, `[key, until)`, with its content after the update.
+    """The range `[key, until)` of one stored run, with its content after the update.
 
     Attributes:
-        key: Of the stored parent; None for the anchor.
-        nodes: The nodes after the update, in key order; none if all are removed.
-        starts: The indices of those among them that begin a run: the anchor and the boundaries.
+        key: The stored parent's key; None for the anchor.
+        nodes: The nodes after the update, in key order; empty if all are removed.
+        starts: The indices of the nodes that begin a run: the anchor and the boundaries.
         until: The key of the parent's next sibling; None at the end of the level.
     """
 
@@ -42,17 +42,17 @@ class _Span(NamedTuple):
 def update(put: Sequence[Node], remove: Sequence[bytes] = (), fanout: int = FANOUT) -> Plan[TreeChange]:
     """Plan the change of levels 1 and above that goes with a change of the leaves.
 
-    Reads show the state before the update, leaves included; the caller writes the leaves and the returned change in the same
-    transaction. The tree after it equals one built from scratch. One read a level, and a second where a boundary vanished
-    whose neighbour to the left is not part of the batch. CPU O(changed leaves + siblings of what changed).
+    Reads show the state before the update, including the leaves. The caller writes the leaves and the returned change in one transaction.
+    The resulting tree equals one built from scratch. There is one read per level, and a second one if a boundary vanishes whose left
+    neighbour is not part of the batch. CPU O(changed leaves + siblings of changed nodes).
 
     Args:
-        put: Leaves to insert or overwrite: level 0, keys strictly ascending, all of the log's keys of one length.
-        remove: Keys of leaves to remove, in any order; keys that are not there are no error.
+        put: Leaves to insert or overwrite: level 0, keys strictly ascending; all keys of a log have one length.
+        remove: Keys of leaves to remove, in any order; missing keys are no error.
         fanout: The tree's Q, 2 or more: one node in Q is a boundary.
 
     Returns:
-        The change: only nodes that are new, have another hash than before, or are gone. Overwriting a leaf with itself changes
+        The change, with only the nodes that are new, have another hash than before, or are gone. Overwriting a leaf with itself changes
         nothing.
 
     Raises:
@@ -84,7 +84,7 @@ def update(put: Sequence[Node], remove: Sequence[bytes] = (), fanout: int = FANO
             return draft.finish(groups[0][1][0])
         changes = draft.change(level + 1, runs, groups)
 
-    # The old root was the only node of its level, so from here up everything is known and nothing has to be read.
+    # The old root was the only node of its level, so the levels from here up need no reads.
     level = root.level
     anchor = changes.get(None) or root
     if len(changes) == (None in changes):
@@ -100,7 +100,7 @@ def update(put: Sequence[Node], remove: Sequence[bytes] = (), fanout: int = FANO
 
 
 class _Draft:
-    """A TreeChange in the making."""
+    """A `TreeChange` under construction."""
 
     __slots__ = ("_last", "_put", "_remove", "_siblings_max", "_wide")
 
@@ -112,7 +112,7 @@ class _Draft:
         self._last: dict[int, NodeRun] = {}
 
     def change(self, level: int, runs: Sequence[NodeRun], groups: Sequence[_Group]) -> _Changes:
-        """Replace the parents of `runs` by the nodes over `groups`; return what that changes on `level`."""
+        """Replace the parents of `runs` by the nodes over `groups`; return the changes on `level`."""
         old = {run.parent.key: run.parent.hash for run in runs}
         changes: _Changes = {}
         nodes = [self._make(level, key, children) for key, children in groups]
@@ -130,7 +130,7 @@ class _Draft:
         return changes
 
     def add(self, level: int, groups: Sequence[_Group]) -> list[Node]:
-        """Put the nodes over `groups` on a level that did not exist."""
+        """Put the nodes over `groups` on a level that did not exist; return them."""
         nodes = [self._make(level, key, children) for key, children in groups]
         self._put += nodes
         self._last[level] = NodeRun(nodes[-1], groups[-1][1], None)
@@ -139,7 +139,6 @@ class _Draft:
         return nodes
 
     def remove(self, runs: Sequence[NodeRun]) -> None:
-        """Remove the parents of `runs`."""
         self._remove += [(run.parent.level, run.parent.key) for run in runs]
 
     def finish(self, root: Node) -> TreeChange:
@@ -152,12 +151,12 @@ class _Draft:
         return Node(level, key, blake3(hashes).digest(HASH_BYTES))
 
     def _note_wide(self, nodes: Sequence[Node], groups: Sequence[_Group], ends: dict[bytes, bytes | None]) -> None:
-        """Record the nodes over wide `groups`. Given are the ends of the runs that these were cut from, by their beginnings."""
+        """Record the nodes over wide `groups`. `ends` maps the beginning of each run that these were cut from to its end."""
         begins, kept = sorted(ends), {key or b"" for key, _ in groups}
         for node, (_, children), (after, _) in zip(nodes, groups, [*groups[1:], (None, [])], strict=True):
             if len(children) > SIBLINGS_WARN:
                 until = ends[begins[bisect_right(begins, children[-1].key or b"") - 1]]
-                # A run that ended at a removed node now ends where that node's run ended.
+                # A run that ended at a node that is now removed ends where that node's run ended.
                 while until in ends and until not in kept:
                     until = ends[until]
                 if after is not None and (until is None or after < until):
@@ -179,7 +178,7 @@ def _leaf_changes(put: Sequence[Node], remove: Sequence[bytes]) -> _Changes:
 
 
 def _check_runs(level: int, runs: Sequence[NodeRun], limit: bytes) -> None:
-    """Refuse an answer that no store with a whole tree gives; otherwise the update would carry the damage into the levels above."""
+    """Refuse an answer that no undamaged store gives; otherwise the update would carry the damage into the levels above."""
     if not runs:
         raise DamagedLog(f"the tree has no nodes at level {level}")
     for parent, children, _ in runs:
@@ -189,7 +188,7 @@ def _check_runs(level: int, runs: Sequence[NodeRun], limit: bytes) -> None:
 
 
 def _overlay(runs: Sequence[NodeRun], changes: _Changes, keys: list[bytes], limit: bytes) -> list[_Span]:
-    """Lay changes over the runs they fall into; `keys` are those of `changes`, ascending, without the anchor's."""
+    """Apply changes to the runs that they fall into; `keys` are those of `changes`, ascending, without the anchor's."""
     spans: list[_Span] = []
     low = 0
     for parent, children, until in runs:
@@ -200,13 +199,13 @@ def _overlay(runs: Sequence[NodeRun], changes: _Changes, keys: list[bytes], limi
             if anchor is not None:
                 nodes = nodes[:]
                 nodes[0] = anchor
-        # As stored, a run has no boundary but the one it begins with.
+        # As stored, a run's only boundary is the one that it begins with.
         starts = [0]
         high = len(keys) if until is None else bisect_left(keys, until, low)
         if low < high:
             last = nodes[-1].key
             if last is None or keys[low] >= last:
-                # Everything happens at the end, as it does when a log is appended to.
+                # All changes are at the end, as for appends to a log.
                 kept = len(nodes) - (keys[low] == last)
                 nodes = nodes[:kept]
                 nodes += [node for key in keys[low:high] if (node := changes[key]) is not None]
@@ -218,7 +217,7 @@ def _overlay(runs: Sequence[NodeRun], changes: _Changes, keys: list[bytes], limi
                 if not _is_scattered(nodes, changed):
                     starts = [index for index, node in enumerate(nodes) if node[2] < limit]
                 else:
-                    # Only these and the first can be boundaries.
+                    # Only these nodes and the first can be boundaries.
                     places = {0, *(bisect_left(nodes, key, key=_node_key) for key in changed)}
                     starts = [index for index in sorted(places) if index < len(nodes) and nodes[index][2] < limit]
                 if begin is None and (not starts or starts[0] != 0):
@@ -233,13 +232,13 @@ def _is_scattered(nodes: Sequence[Node], keys: Sequence[bytes]) -> bool:
 
 
 def _merge(nodes: MutableSequence[Node], changes: _Changes, keys: list[bytes]) -> MutableSequence[Node]:
-    """Merge the changes of these keys into a run, anywhere but before an anchor."""
+    """Merge the changes of these keys into a run; an anchor stays first."""
     if not _is_scattered(nodes, keys):
         merged: dict[bytes | None, Node | None] = {node[1]: node for node in nodes}
         for key in keys:
             merged[key] = changes[key]
         head = [anchor] if (anchor := merged.pop(None, None)) is not None else []
-        # The level is the same for all, so the tuples compare by their keys, which are distinct.
+        # All have the same level and distinct keys, so the tuples sort by their keys.
         return head + sorted([node for node in merged.values() if node is not None])
     nodes = nodes[:]
     for key in keys:
@@ -261,14 +260,14 @@ def _node_key(node: Node) -> bytes:
 
 
 def _find_orphans(spans: Sequence[_Span]) -> list[bytes]:
-    """Find where the run to the left is needed and was not read.
+    """Find the places where the run to the left is needed but was not read.
 
-    It is needed where the first nodes begin no run, and where nothing is left up to the level's end: if the run to the left is only the
-    anchor, this level is now the top.
+    It is needed where the first nodes begin no run. It is also needed where no node is left up to the level's end: if the run to the left
+    is only the anchor, this level is now the top.
 
     Returns:
-        The key that the unread run ends at, for each such place, ascending. The runs left of these keys have no changes of their
-        own (or they would have been read), so they begin with the boundary they always began with, and need no neighbour in turn.
+        For each place the key at which the unread run ends, ascending. These runs have no changes of their own, or they would have been
+        read. So they still begin with a boundary, and do not need their left neighbours.
     """
     orphaned: list[bytes] = []
     until: bytes | None = None
@@ -289,7 +288,7 @@ def _find_orphans(spans: Sequence[_Span]) -> list[bytes]:
 
 
 def _cut(spans: Sequence[_Span]) -> list[_Group]:
-    """Cut the nodes of a level into runs; a run that is open at the end of a span continues in the next one."""
+    """Cut the nodes of a level into runs; the last run of a span continues in the next one."""
     groups: list[_Group] = []
     is_copy = False
     for _, nodes, starts, _ in spans:
@@ -303,7 +302,7 @@ def _cut(spans: Sequence[_Span]) -> list[_Group]:
                 raise DamagedLog("a level of the tree does not begin with its anchor")
             key, open_nodes = groups[-1]
             if not is_copy:
-                # The list may be the store's own.
+                # The list may belong to the store.
                 open_nodes = open_nodes[:]
                 groups[-1] = (key, open_nodes)
                 is_copy = True
@@ -315,7 +314,7 @@ def _cut(spans: Sequence[_Span]) -> list[_Group]:
 
 
 def _is_whole(spans: Sequence[_Span]) -> bool:
-    """Tell whether the spans cover their level without a gap."""
+    """Whether the spans cover their level without a gap."""
     return spans[0].key is None and spans[-1].until is None and all(a.until == b.key for a, b in pairwise(spans))
 
 
@@ -323,7 +322,7 @@ def _remove_above(level: int, top: int, runs: Sequence[NodeRun], draft: _Draft) 
     """Remove everything above `level`, given all runs of it."""
     draft.remove(runs)
     for above in range(level + 2, top + 1):
-        # All of a level fell into the changes, and so does all of the next.
+        # All nodes of a level are removed, and so are all of the next.
         runs = yield from ask(ReadRuns(above, [run.parent.key for run in runs]))
         draft.remove(runs)
 

@@ -18,7 +18,7 @@ from gossiplog.codec.did import decode_did
 from gossiplog.codec.varint import encode_varint
 from gossiplog.entry import Ed25519Signer, sign_entry, validate
 from gossiplog.errors import DecodeError
-from gossiplog.presence import decode_frame
+from gossiplog.presence.messages import decode_frame
 from gossiplog.sketch import Decoder, Sketch
 
 FOLDER = Path(__file__).parents[1] / "vectors"

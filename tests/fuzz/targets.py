@@ -28,7 +28,8 @@ from gossiplog.net.transport.websocket_frames import BINARY, CLOSE, PING, FrameR
 from gossiplog.net.transport.websocket_frames import encode_frame as encode_websocket_frame
 from gossiplog.net.transport.yamux.frames import Flags, FrameKind, decode_header, encode_header
 from gossiplog.net.transport.yamux.machine import STREAMS_MAX, Opened, Yamux
-from gossiplog.presence import Departed, FrameReceived, PeerEntered, PresenceRoom, decode_frame, sign_statement
+from gossiplog.presence.messages import Departed, decode_frame, sign_statement
+from gossiplog.presence.room import FrameReceived, PeerEntered, PresenceRoom
 from gossiplog.pubsub.rpc import Control, Extensions, IHave, Message, PeerRecord, Prune, Rpc, Subscription
 from gossiplog.pubsub.types import MessageId, PeerId, Topic
 from gossiplog.pubsub.wire.rpc_codec import Wire

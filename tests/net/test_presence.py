@@ -21,7 +21,7 @@ from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.ground.protocol_ids import presence_protocol
 from gossiplog.net.hub.client import open_hub_connections, parse_url
 from gossiplog.net.service.service import open_service
-from gossiplog.presence import sign_statement
+from gossiplog.presence.messages import sign_statement
 
 ANN, BEN = signer(2).did, signer(3).did
 

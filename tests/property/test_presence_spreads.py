@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from presence_support import NOW_MS, World, author, make
 
-from gossiplog.presence import FrameReceived, Statement
+from gossiplog.presence.messages import Statement
+from gossiplog.presence.room import FrameReceived
 
 NAMES = ["cursor", "typing", "name"]
 

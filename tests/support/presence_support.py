@@ -10,21 +10,8 @@ from typing import Any
 from gossiplog.codec import pcf
 from gossiplog.codec.framing import FrameDecoder
 from gossiplog.entry.signing import Ed25519Signer
-from gossiplog.presence import (
-    Departed,
-    FrameReceived,
-    PeerEntered,
-    PeerGone,
-    PresenceRoom,
-    RoomEvent,
-    SendFrames,
-    Statement,
-    StatementMade,
-    TimePassed,
-    decode_frame,
-    sign_statement,
-)
-from gossiplog.presence.messages import _signed
+from gossiplog.presence.messages import Departed, Statement, _signed, decode_frame, sign_statement
+from gossiplog.presence.room import FrameReceived, PeerEntered, PeerGone, PresenceRoom, RoomEvent, SendFrames, StatementMade, TimePassed
 
 __all__ = ["NOW_MS", "TOPIC", "World", "author", "frames_of", "make", "seat"]
 

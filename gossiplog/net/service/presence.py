@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 from ...broadcast.events import Misbehaved, PeerKind
 from ...errors import ClosedError, DecodeError, StreamReset
-from ...presence import FRAME_BYTES_MAX, FrameReceived, PeerBlocked, PeerEntered, PeerGone
+from ...presence.messages import FRAME_BYTES_MAX
+from ...presence.room import FrameReceived, PeerBlocked, PeerEntered, PeerGone
 from ...pubsub.types import PeerId
 from ..ground.journal import note
 from ..ground.protocol_ids import presence_protocol

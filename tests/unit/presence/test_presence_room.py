@@ -9,21 +9,7 @@ from presence_support import NOW_MS, TOPIC, World, author, frames_of, make, seat
 
 from gossiplog.codec.framing import FrameDecoder
 from gossiplog.errors import DecodeError, LocalProtocolError
-from gossiplog.presence import (
-    Departed,
-    FaultyPeer,
-    FrameReceived,
-    MembersRead,
-    PeerBlocked,
-    PeerEntered,
-    PeerGone,
-    PresenceRoom,
-    SendFrames,
-    Statement,
-    StatementMade,
-    TimePassed,
-    decode_frame,
-)
+from gossiplog.presence.messages import Departed, Statement, decode_frame
 from gossiplog.presence.room import (
     AUTHOR_BURST,
     CLIENT_BURST,
@@ -34,6 +20,16 @@ from gossiplog.presence.room import (
     SESSIONS_OF_AUTHOR_MAX,
     SESSIONS_OF_CLIENT_MAX,
     WINDOW_MS,
+    FaultyPeer,
+    FrameReceived,
+    MembersRead,
+    PeerBlocked,
+    PeerEntered,
+    PeerGone,
+    PresenceRoom,
+    SendFrames,
+    StatementMade,
+    TimePassed,
 )
 
 ANN, BEN = author(1), author(2)
