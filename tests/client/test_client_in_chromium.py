@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +283,81 @@ async def test_a_hub_that_is_killed_again_and_again_costs_no_entry_and_brings_no
             assert await ids_of(log) == found
             assert set(written) <= set(found)
             assert len(found) == 3_000 + len(written)
+
+
+JOINS = """(async () => {
+    window.client ??= await import("/client.js")
+    window.rooms = {}
+    window.sockets = 0
+    window.WebSocket = class extends WebSocket {
+        constructor(url) {
+            super(url)
+            sockets++
+        }
+    }
+    for (const topic of TOPICS) {
+        const signer = await client.signerFromSeed(new Uint8Array(32).fill(NUMBER))
+        const log = await client.open(topic, { storage: "STORAGE", signer })
+        rooms[topic] = { log, link: log.connect(`ws://${location.host}/${topic}`) }
+    }
+    for (const { link } of Object.values(rooms)) await link.settled()
+})()"""
+WRITES_IN_EACH = """(async () => {
+    for (const { log, link } of Object.values(rooms)) {
+        await log.append("of the page")
+        await link.settled()
+    }
+})()"""
+
+
+@pytest.mark.parametrize("storage", ["memory", "indexeddb"])
+async def test_fifty_logs_of_a_page_have_one_socket_and_a_tab_that_follows_has_one(storage: str, tmp_path: Path) -> None:
+    topics = [f"room-{number}.example.com" for number in range(50)]
+    async with AsyncExitStack() as stack:
+        logs = [await stack.enter_async_context(memory_log(1, topic)) for topic in topics]
+        hub = await stack.enter_async_context(listen(logs, "127.0.0.1:0", make_http=make_http))
+        browser = await stack.enter_async_context(browsing(tmp_path))
+        for log in logs:
+            await log.append("of the hub")
+        tabs = [await browser.open(f"http://127.0.0.1:{hub.port}/livez") for _ in range(2)]
+        for number, tab in enumerate(tabs):
+            await tab.wait("location.pathname === '/livez' && document.readyState === 'complete'")
+            script = JOINS.replace("TOPICS", json.dumps(topics)).replace("NUMBER", str(number + 2)).replace("STORAGE", storage)
+            await tab.run(script)
+            await tab.run(WRITES_IN_EACH)
+        # Where tabs share a store, the first one has all connections.
+        has_its_own = storage == "memory"
+        assert await tabs[0].run("sockets") == 1
+        assert await tabs[1].run("sockets") == (1 if has_its_own else 0)
+        assert len({state.peer for state in hub.links()}) == (2 if has_its_own else 1)
+        for log in logs:
+            await until_count(log, 3)
+        await tabs[0].command("Page.close")
+        await tabs[1].run(WRITES_IN_EACH)
+        assert await tabs[1].run("sockets") == 1
+        for log in logs:
+            await until_count(log, 4)
+
+
+async def test_a_log_that_a_page_may_not_have_is_refused_alone(tmp_path: Path) -> None:
+    """A page is let in and told goodbye, so the connection that its logs wait for may be the refused one's."""
+    limits = HubLimits(access=Access.parse({"logs": {"secret": {"anonymous": []}}}))
+    async with AsyncExitStack() as stack:
+        logs = [await stack.enter_async_context(memory_log(1, topic)) for topic in ("secret", "a", "b")]
+        hub = await stack.enter_async_context(listen(logs, "127.0.0.1:0", limits=limits, make_http=make_http))
+        browser = await stack.enter_async_context(browsing(tmp_path))
+        tab = await browser.open(f"http://127.0.0.1:{hub.port}/livez")
+        await tab.wait("location.pathname === '/livez' && document.readyState === 'complete'")
+        script = JOINS.replace("TOPICS", json.dumps(["none", "secret", "a", "b"])).replace("NUMBER", "2").replace("STORAGE", "memory")
+        await tab.run(f"void {script}")
+        await tab.wait("window.rooms?.b !== undefined")
+        await tab.run("Promise.all([rooms.a.link.settled(), rooms.b.link.settled()])")
+        await tab.wait("rooms.none.link.error?.includes('no log /none') && rooms.secret.link.error?.includes('takes a token')")
+        for topic, log in zip(("a", "b"), logs[1:], strict=True):
+            await tab.run(f"(async () => {{ await rooms.{topic}.log.append(1); await rooms.{topic}.link.settled() }})()")
+            assert await log.count() == 1
+            assert await tab.run(f"rooms.{topic}.link.error") is None
+        assert len({state.peer for state in hub.links()}) == 1
 
 
 @contextmanager

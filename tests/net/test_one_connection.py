@@ -96,6 +96,35 @@ async def test_what_a_hub_says_of_one_log_is_not_told_of_others_that_dial_at_the
         assert links["there"].attempts == 1
 
 
+@pytest.mark.slow
+async def test_two_hundred_logs_that_are_asked_for_at_once_have_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each side may open 128 streams, and more only for the logs that are there. Here opening one takes the hub a while."""
+
+    @asynccontextmanager
+    async def slow(self: Hub, topic: str) -> AsyncIterator[None]:
+        await trio.sleep(1)
+        yield
+
+    monkeypatch.setattr(Hub, "knowing_members", slow)
+    topics = [f"room-{number}" for number in range(200)]
+    async with hub_of(*topics) as (hub, _), open_hub_connections() as connections, AsyncExitStack() as stack:
+        logs = [await stack.enter_async_context(memory_log(2, topic)) for topic in topics]
+        end = trio.Event()
+
+        async def keep(log: gossiplog.GossipLog) -> None:
+            async with connect(log, at_topic(f"ws://127.0.0.1:{hub.port}", log.topic), connections=connections) as link:
+                await link.wait_connected()
+                assert link.attempts == 1
+                await end.wait()
+
+        async with trio.open_nursery() as nursery:
+            for log in logs:
+                nursery.start_soon(keep, log)
+            await eventually(lambda: len(hub.links()) == 200)
+            assert hub.admission.open == 1
+            end.set()
+
+
 async def test_a_server_that_is_not_reached_is_dialled_once_and_told_by_the_name_of_each_log() -> None:
     nowhere = f"ws://127.0.0.1:{free_port()}"
     async with open_hub_connections() as connections, AsyncExitStack() as stack:

@@ -43,6 +43,8 @@ STABLE_S = 10.0
 """A connection that lasted so long makes the next attempt begin with the shortest wait again."""
 RETRY_FIRST_S = 0.5
 RETRY_MOST_S = 60.0
+ASKED_AT_ONCE = 32
+"""Logs that are asked for on a connection at a time: streams are allowed only for those that are there."""
 _RULES_MAX = 32
 _PORTS = {"ws": 80, "wss": 443}
 
@@ -212,6 +214,7 @@ class _HubConnection:
     Attributes:
         handlers: The streams' handlers by protocol, for all logs on the connection.
         users: How many logs those are.
+        asking: Taken by each log that asks for a place.
         unused: Set when it is none any more.
         is_for_one: The hub lets no other log use it.
     """
@@ -219,6 +222,7 @@ class _HubConnection:
     muxed: MuxedConnection
     handlers: dict[str, Handler]
     users: int = 1
+    asking: trio.Semaphore = field(default_factory=lambda: trio.Semaphore(ASKED_AT_ONCE))
     unused: trio.Event = field(default_factory=trio.Event)
     is_for_one: bool = False
 
@@ -342,13 +346,14 @@ class HubConnections:
         """Ask a hub to have one more log use a connection; None where it does not. Why it does not, it tells one of the log's own."""
         stream, muxed = None, connection.muxed
         try:
-            if not connection.is_for_one:
-                connection.handlers.update(handlers)
-                if hub.identity is not None and is_own_name(hub.identity.did):
-                    with trio.fail_after(DIAL_S):
-                        await prove_on(muxed, hub.host_header, topic, hub.identity)
-                stream = await muxed.open_stream([refusals_protocol(topic)])
-                muxed.muxer.streams_max += STREAMS_A_LOG
+            async with connection.asking:
+                if not connection.is_for_one:
+                    connection.handlers.update(handlers)
+                    if hub.identity is not None and is_own_name(hub.identity.did):
+                        with trio.fail_after(DIAL_S):
+                            await prove_on(muxed, hub.host_header, topic, hub.identity)
+                    stream = await muxed.open_stream([refusals_protocol(topic)])
+                    muxed.muxer.streams_max += STREAMS_A_LOG
         except ProtocolNotSupported:
             connection.is_for_one = True
         except (GossipLogError, trio.TooSlowError) as error:

@@ -6,7 +6,7 @@ import { frame } from "./protobuf.js"
 import { decodeVarint } from "./varint.js"
 
 /** @typedef {import("./muxer.js").MuxedStream} MuxedStream */
-/** @typedef {import("./muxer.js").Muxer} Muxer */
+/** Where streams are opened. @typedef {{ open(): MuxedStream }} Place */
 
 const MULTISTREAM = "/multistream/1.0.0\n"
 const LINE_BYTES_MAX = 1024
@@ -27,24 +27,25 @@ export class Channel {
 		this.most = most
 	}
 
-	/** Propose a protocol, and write its first frame after it without waiting. @param {Muxer} muxer @param {string} protocol @param {{ first?: Uint8Array, most?: number }} [options] */
-	static open(muxer, protocol, { first = new Uint8Array(0), most } = {}) {
-		const channel = new Channel(muxer.open(), most)
+	/** Propose a protocol, and write its first frame after it without waiting. @param {Place} place @param {string} protocol @param {{ first?: Uint8Array, most?: number }} [options] */
+	static open(place, protocol, { first = new Uint8Array(0), most } = {}) {
+		const channel = new Channel(place.open(), most)
 		channel.#proposed = protocol + "\n"
 		channel.stream.write(concat([line(MULTISTREAM), line(channel.#proposed), first])).catch(() => {})
 		return channel
 	}
 
-	/** Answer what is proposed on a stream that the other side opened: null, unless it is this one protocol. @param {MuxedStream} stream @param {string} protocol */
-	static async accept(stream, protocol) {
+	/** Answer what is proposed on a stream that the other side opened, and return what there is for that protocol; null if there is nothing. @template T @param {MuxedStream} stream @param {Map<string, T>} spoken By protocol. @returns {Promise<[Channel, T] | null>} */
+	static async accept(stream, spoken) {
 		const channel = new Channel(stream)
 		if ((await channel.#line()) !== MULTISTREAM) throw new ProtocolError("no multistream-select")
 		await stream.write(line(MULTISTREAM))
 		for (let proposals = 0; proposals < PROPOSALS_MAX; proposals++) {
 			const proposed = await channel.#line()
 			if (proposed === null) return null
-			await stream.write(line(proposed === protocol + "\n" ? proposed : "na\n"))
-			if (proposed === protocol + "\n") return channel
+			const found = spoken.get(proposed.trimEnd())
+			await stream.write(line(found === undefined ? "na\n" : proposed))
+			if (found !== undefined) return [channel, found]
 		}
 		return null
 	}
@@ -55,15 +56,11 @@ export class Channel {
 	}
 
 	/** The next frame, without its length; null at the end. @param {number} [patience] In seconds. */
-	async next(patience = Infinity) {
-		let timer
-		if (patience < Infinity) timer = setTimeout(() => this.stream.fail(`nothing came within ${patience} s`), 1000 * patience)
-		try {
-			await this.agree()
-			return await this.#frame(this.most)
-		} finally {
-			clearTimeout(timer)
-		}
+	async next(patience) {
+		return this.#within(patience, async () => {
+			await this.#agree()
+			return this.#frame(this.most)
+		})
 	}
 
 	/** A frame that is here already; null if there is none. */
@@ -72,8 +69,22 @@ export class Channel {
 		return typeof found === "number" ? null : found
 	}
 
-	/** Wait for the other side's answer to what was proposed. */
-	async agree() {
+	/** Wait for the other side's answer to what was proposed. @param {number} [patience] In seconds. */
+	agree(patience) {
+		return this.#within(patience, () => this.#agree())
+	}
+
+	/** @template T @param {number} patience @param {() => Promise<T>} wait */
+	async #within(patience = Infinity, wait) {
+		const timer = patience < Infinity ? setTimeout(() => this.stream.reset(`nothing came within ${patience} s`), 1000 * patience) : undefined
+		try {
+			return await wait()
+		} finally {
+			clearTimeout(timer)
+		}
+	}
+
+	async #agree() {
 		if (this.#proposed === null) return
 		if ((await this.#line()) !== MULTISTREAM) throw new ProtocolError("no multistream-select")
 		const answer = await this.#line()

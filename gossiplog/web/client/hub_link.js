@@ -1,5 +1,5 @@
-// A link to a hub: one WebSocket, made again whenever it is lost, that carries pushes both ways and the sessions by which either side
-// gets what it lacks. A session gives as well as takes, so we begin all of them, and refuse those that the hub begins.
+// A link to a hub: a place on a connection, taken again whenever it is lost, that carries pushes both ways and the sessions by which either
+// side gets what it lacks. A session gives as well as takes, so we begin all of them, and refuse those that the hub begins.
 // Source: docs/spec/sync.md, "Mode A"; docs/spec/reconcile.md.
 
 import { Bell } from "./bell.js"
@@ -8,7 +8,7 @@ import { Channel, NotSpoken } from "./channel.js"
 import { idOfKey } from "./entry.js"
 import { ClosedError, DecodeError, GossipLogError, ProtocolError, inWords } from "./errors.js"
 import { decodeEvent, insertEvent, refuse } from "./messages.js"
-import { Muxer } from "./muxer.js"
+import { Place } from "./place.js"
 import { frame } from "./protobuf.js"
 import { Reconciliation, Unreconciled, putAside } from "./reconcile.js"
 import { Sketch } from "./sketch.js"
@@ -24,29 +24,21 @@ const RETRY_FIRST_S = 0.5
 const RETRY_MOST_S = 60
 /** A connection that lasted so long, or on which a session came to its end, makes the next attempt begin with the shortest wait again. */
 const STABLE_S = 10
-const DIAL_S = 10
-const ASK_S = 5
-const PING_S = 30
-const SILENT_S = 120
 /** A hub gives reason for ten sessions a second at most. */
 const PROVOKED_MS = 100
 const PUSHED_AT_ONCE = 256
 const REFUSED_MAX = 32
 const REFUSED_IDS_MAX = 64
-const REFUSAL_BYTES_MAX = 16 * 1024
 const REFUSAL_CHARS_MAX = 512
 const PRESENCE_BYTES_MAX = 1_149
 const PRESENCE_PER_S = 2_000
 const PRESENCE_BURST = 4_000
 /** Frames beyond these that a hub is forgiven. */
 const PRESENCE_OVER_MAX = 1_000
-/** What waits to go out on a connection: a hub that lets us send this much reads what it lets us send, or is none. */
-const UNSENT_BYTES_MAX = 8 * 1024 * 1024
 /** What the hub understands as: leave it to the session that we begin. */
 const CROSSING = "a session that the other side began is running"
 /** Before all keys but those of snapshots, which are not read here. */
 const FIRST_KEY = new Uint8Array(20)
-const NO_ANSWER = "no hub answers there, or it does not let this page in"
 
 /** @implements {TypedHubLink} */
 export class HubLink {
@@ -84,8 +76,8 @@ export class HubLink {
 	#settling = new Map()
 	/** @type {Channel | null} */
 	#pushes = null
-	/** @type {WebSocket | null} */
-	#socket = null
+	/** @type {Place | null} */
+	#place = null
 
 	/** @param {LogView} log @param {string} url @param {string} [token] */
 	constructor(log, url, token) {
@@ -112,7 +104,7 @@ export class HubLink {
 	/** End it. */
 	close() {
 		this.#closing.abort(new ClosedError("the link was closed"))
-		this.#socket?.close()
+		this.#place?.leave()
 		this.#bell.ring()
 	}
 
@@ -206,77 +198,33 @@ export class HubLink {
 
 	/** One connection, from its beginning to its end. */
 	async #connect() {
-		const socket = (this.#socket = new WebSocket(this.target))
-		socket.binaryType = "arraybuffer"
-		/** @type {(error: Error) => void} */
-		let fail = () => {}
-		const ended = /** @type {Promise<never>} */ (new Promise((_, reject) => (fail = reject)))
-		ended.catch(() => {})
-		const opened = new Promise((resolve) => (socket.onopen = resolve))
-		// Node 20 says of a WebSocket that was refused that there is an error, and never that it is closed.
-		socket.onerror = () => fail(new ClosedError(this.isConnected ? "the connection broke" : NO_ANSWER))
-		socket.onclose = ({ code, reason }) => fail(new ClosedError(reason || (this.isConnected ? `the connection ended (${code})` : NO_ANSWER)))
-		/** @param {Uint8Array} bytes */
-		const write = (bytes) => {
-			if (socket.readyState === WebSocket.OPEN) socket.send(/** @type {Uint8Array<ArrayBuffer>} */ (bytes))
-			if (socket.bufferedAmount > UNSENT_BYTES_MAX) fail(new ProtocolError("the hub does not read what it lets us send"))
-		}
-		const muxer = new Muxer(write, (stream) => void this.#serve(stream).catch(() => stream.reset()))
-		let heardAt = Date.now()
-		socket.onmessage = ({ data }) => {
-			heardAt = Date.now()
-			try {
-				if (!(data instanceof ArrayBuffer)) throw new ProtocolError("the hub sent text")
-				muxer.receive(new Uint8Array(data))
-			} catch (error) {
-				fail(/** @type {Error} */ (error))
-			}
-		}
-		const pinging = setInterval(() => {
-			if (Date.now() - heardAt > 1000 * SILENT_S) fail(new ClosedError("the hub is silent"))
-			muxer.ping()
-		}, 1000 * PING_S)
-		const dialling = setTimeout(() => fail(new ClosedError(`the hub did not answer within ${DIAL_S} s`)), 1000 * DIAL_S)
+		const place = (this.#place = new Place(this.target, this.log.topic, (channel) => this.#decline(channel)))
 		try {
-			await Promise.race([opened, ended])
-			clearTimeout(dialling)
-			muxer.ping()
+			await place.enter()
 			this.#hasDoubted = false
 			this.#isWanted = true
 			this.#show({ isConnected: true, error: null })
-			const parts = [this.#push(muxer), this.#sync(muxer), this.#hearRefusals(muxer), this.#present(muxer)]
-			await Promise.race([ended, ...parts.slice(0, 2)])
-		} catch (error) {
-			const isUnsaid = error instanceof ClosedError && error.message === NO_ANSWER && !this.isClosed
-			throw isUnsaid ? new ClosedError(await refusalOf(this.target)) : error
+			const parts = [this.#push(place), this.#sync(place), this.#hearRefusals(place)]
+			void this.#present(place)
+			await Promise.race([place.over, ...parts])
 		} finally {
-			clearInterval(pinging)
-			clearTimeout(dialling)
 			this.#pushes = null
-			this.#socket = null
-			muxer.end("the connection ended")
-			socket.onerror = socket.onclose = socket.onmessage = null
-			socket.close()
+			place.leave()
 			this.#bell.ring()
 		}
 	}
 
-	// What the hub opens: it would begin a session, and is told to leave that to us.
-
-	/** @param {import("./muxer.js").MuxedStream} stream */
-	async #serve(stream) {
-		const channel = await Channel.accept(stream, `/gossiplog/reconcile/1/${this.log.topic}`)
-		if (channel === null) return stream.close()
+	/** Leave to us a session that the hub begins. @param {Channel} channel */
+	async #decline(channel) {
 		await channel.send(refuse(CROSSING))
-		stream.close()
 		this.#provoke()
 	}
 
 	// Pushes
 
-	/** @param {Muxer} muxer */
-	async #push(muxer) {
-		const channel = (this.#pushes = Channel.open(muxer, `/canvas/v1/${this.log.topic}/push`))
+	/** @param {Place} place */
+	async #push(place) {
+		const channel = (this.#pushes = Channel.open(place, `/canvas/v1/${this.log.topic}/push`))
 		for (let bytes = await channel.next(); bytes !== null; bytes = await channel.next()) {
 			/** @type {Uint8Array[]} */
 			const values = []
@@ -309,10 +257,10 @@ export class HubLink {
 
 	// Sessions
 
-	/** @param {Muxer} muxer */
-	async #sync(muxer) {
+	/** @param {Place} place */
+	async #sync(place) {
 		let pause = RETRY_FIRST_S
-		while (!muxer.isEnded) {
+		while (!place.isEnded) {
 			if (!this.#isWanted) {
 				await this.#bell.heard()
 				continue
@@ -320,15 +268,15 @@ export class HubLink {
 			this.#isWanted = false
 			const settling = [...this.#settling.keys()]
 			try {
-				await this.#reconcile(muxer)
+				await this.#reconcile(place)
 				this.#onSettled(settling)
-				if (muxer.isEnded) break // the connection has ended in the meantime, and its error stays to be read
+				if (place.isEnded) break // the connection has ended in the meantime, and its error stays to be read
 				this.isLevel = true
 				pause = RETRY_FIRST_S
 				if (this.error !== null) this.#show({ error: null })
 			} catch (error) {
 				const isTheirs = error instanceof NotSpoken || error instanceof ProtocolError || error instanceof DecodeError
-				if (muxer.isEnded || isTheirs || !(error instanceof GossipLogError)) throw error
+				if (place.isEnded || isTheirs || !(error instanceof GossipLogError)) throw error
 				this.#isWanted = true
 				if (error instanceof Unreconciled && error.isLarge && this.#doubt()) continue
 				if (this.error !== inWords(error)) this.#show({ error: inWords(error) })
@@ -339,8 +287,8 @@ export class HubLink {
 		throw new ClosedError("the connection ended")
 	}
 
-	/** @param {Muxer} muxer */
-	async #reconcile(muxer) {
+	/** @param {Place} place */
+	async #reconcile(place) {
 		await this.#catchUp()
 		const wasWhole = this.#after !== null
 		// What it tells of from now on, this session need not bring.
@@ -348,7 +296,7 @@ export class HubLink {
 		this.#lacking = []
 		const session = new Reconciliation(this.log, this.#sketch, this.#aside, this.#after)
 		try {
-			await session.run(muxer)
+			await session.run(place)
 		} finally {
 			this.#after = session.after
 		}
@@ -379,29 +327,33 @@ export class HubLink {
 
 	// Refusals
 
-	/** Hear what the hub does not take, if it is one that says so. @param {Muxer} muxer */
-	async #hearRefusals(muxer) {
-		const channel = Channel.open(muxer, `/gossiplog/refusals/1/${this.log.topic}`, { most: REFUSAL_BYTES_MAX })
+	/** Hear what the hub does not take. One that says so ends that to give up the log; any other one closes the connection. @param {Place} place */
+	async #hearRefusals(place) {
+		const channel = place.refusals
 		try {
-			for (let bytes = await channel.next(); bytes !== null; bytes = await channel.next()) {
-				const { rule, reason, ids } = JSON.parse(new TextDecoder().decode(bytes))
-				const isWhole = [rule, reason].every((text) => typeof text === "string") && Array.isArray(ids) && ids.length <= REFUSED_IDS_MAX
-				if (!isWhole || !ids.every((id) => /^[0-9a-v]{32}$/.test(id))) throw new ProtocolError("a refusal of another form")
-				this.#addRefused({ rule: rule.slice(0, REFUSAL_CHARS_MAX), reason: reason.slice(0, REFUSAL_CHARS_MAX), ids })
-			}
-		} catch {
+			await channel.agree()
+		} catch (error) {
+			if (!(error instanceof NotSpoken)) throw error
 			channel.stream.reset()
+			await place.over
 		}
+		for (let bytes = await channel.next(); bytes !== null; bytes = await channel.next()) {
+			const { rule, reason, ids } = JSON.parse(new TextDecoder().decode(bytes))
+			const isWhole = [rule, reason].every((text) => typeof text === "string") && Array.isArray(ids) && ids.length <= REFUSED_IDS_MAX
+			if (!isWhole || !ids.every((id) => /^[0-9a-v]{32}$/.test(id))) throw new ProtocolError("a refusal of another form")
+			this.#addRefused({ rule: rule.slice(0, REFUSAL_CHARS_MAX), reason: reason.slice(0, REFUSAL_CHARS_MAX), ids })
+		}
+		throw new ClosedError("the hub gave up the log")
 	}
 
 	// Presence
 
-	/** Speak presence as soon as it is in use, if the hub does. @param {Muxer} muxer */
-	async #present(muxer) {
+	/** Speak presence as soon as it is in use, if the hub does. @param {Place} place */
+	async #present(place) {
 		const { presence, topic } = this.log
 		await presence.inUse
-		if (muxer.isEnded) return
-		const channel = Channel.open(muxer, `/gossiplog/presence/1/${topic}`, { most: PRESENCE_BYTES_MAX })
+		if (place.isEnded) return
+		const channel = Channel.open(place, `/gossiplog/presence/1/${topic}`, { most: PRESENCE_BYTES_MAX })
 		let turn = Promise.resolve()
 		const hub = { send: (/** @type {Uint8Array[]} */ bodies) => void (turn = turn.then(() => channel.send(concat(bodies.map((body) => frame([body]))))).catch(() => {})) }
 		try {
@@ -434,18 +386,4 @@ function withToken(url, token) {
 	if (target === null || !["ws:", "wss:"].includes(target.protocol)) throw new GossipLogError("no URL of a hub: ws://HOST:PORT, or wss://… with TLS")
 	if (token !== undefined) target.searchParams.set("token", token)
 	return target.href
-}
-
-/** Why a hub does not let us in: of a WebSocket that was refused the platform says nothing, but the hub's HTTP API does. @param {string} target */
-async function refusalOf(target) {
-	const url = new URL(target)
-	url.protocol = url.protocol.replace("ws", "http")
-	url.pathname = `${url.pathname.replace(/\/$/, "")}/api/clock`
-	try {
-		const answer = await fetch(url, { signal: AbortSignal.timeout(1000 * ASK_S) })
-		const body = answer.ok ? undefined : (await answer.body?.getReader().read())?.value
-		return new TextDecoder().decode(body).slice(0, REFUSAL_CHARS_MAX).trim() || NO_ANSWER
-	} catch {
-		return NO_ANSWER
-	}
 }

@@ -1,5 +1,5 @@
 // yamux over a WebSocket, the client's side: many streams of bytes in one. Everything that the other side can fill has an end: what a stream
-// holds at its window or at one frame, the streams that it opens at 16, and what it lets us send at what it reads.
+// holds at its window or at one frame, the streams that it opens at a number, and what it lets us send at what it reads.
 // Source: docs/spec/sync.md, "Mode A"; the yamux specification.
 
 import { Bell } from "./bell.js"
@@ -12,7 +12,6 @@ const BODY_BYTES_MAX = 65_536 - HEADER_BYTES
 const WINDOW_BYTES = 256 * 1024
 /** Of a stream that we open: the answers are what we want. */
 const OPENED_WINDOW_BYTES = 1024 * 1024
-const INBOUND_MAX = 16
 const [DATA, WINDOW, PING, GO_AWAY] = [0, 1, 2, 3]
 const [SYN, ACK, FIN, RST] = [1, 2, 4, 8]
 
@@ -28,11 +27,12 @@ export class MuxedStream {
 	failure = null
 	changed = new Bell()
 
-	/** @param {Muxer} muxer @param {number} id @param {boolean} isInbound */
-	constructor(muxer, id, isInbound) {
+	/** @param {Muxer} muxer @param {number} id @param {boolean} isInbound @param {object} [place] Whose it is, of ours. */
+	constructor(muxer, id, isInbound, place) {
 		this.muxer = muxer
 		this.id = id
 		this.isInbound = isInbound
+		this.place = place
 		this.window = isInbound ? WINDOW_BYTES : OPENED_WINDOW_BYTES
 		/** Bytes that the other side may still send. */
 		this.credit = this.window
@@ -86,12 +86,12 @@ export class MuxedStream {
 		this.muxer.settle(this)
 	}
 
-	/** End both sides. */
-	reset() {
+	/** End both sides. @param {string} [reason] */
+	reset(reason = "the stream was reset here") {
 		if (this.failure !== null) return
 		if (!(this.hasClosed && this.isAtEnd)) this.muxer.send(WINDOW, RST, this.id, 0)
 		this.unread = new ByteQueue()
-		this.fail("the stream was reset here")
+		this.fail(reason)
 	}
 
 	/** @param {string} reason */
@@ -114,6 +114,8 @@ export class Muxer {
 	/** @type {Map<number, MuxedStream>} */
 	streams = new Map()
 	isEnded = false
+	/** Streams that the other side may have open. */
+	inboundMax = 16
 	#nextId = 1
 	/** What has not arrived whole: a header, and data for which its stream may have room. */
 	#partial = new ByteQueue()
@@ -126,9 +128,9 @@ export class Muxer {
 		this.onStream = onStream
 	}
 
-	open() {
-		if (this.isEnded) throw new ClosedError("the connection is at its end")
-		const stream = new MuxedStream(this, this.#nextId, false)
+	/** @param {object} place Whose the stream is. */
+	open(place) {
+		const stream = new MuxedStream(this, this.#nextId, false, place)
 		this.#nextId += 2
 		return stream
 	}
@@ -199,7 +201,7 @@ export class Muxer {
 	/** @param {number} id */
 	#onOpened(id) {
 		if (this.streams.has(id) || id % 2 === 1) throw new ProtocolError(`stream ${id} was opened with an id of ours, or twice`)
-		if ([...this.streams.values()].filter(({ isInbound }) => isInbound).length < INBOUND_MAX) return this.onStream(new MuxedStream(this, id, true))
+		if ([...this.streams.values()].filter(({ isInbound }) => isInbound).length < this.inboundMax) return this.onStream(new MuxedStream(this, id, true))
 		this.send(WINDOW, RST, id, 0)
 		this.#strayLeft += WINDOW_BYTES
 	}

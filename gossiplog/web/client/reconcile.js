@@ -53,9 +53,9 @@ export class Reconciliation {
 		this.channel = /** @type {any} */ (null)
 	}
 
-	/** @param {import("./muxer.js").Muxer} muxer */
-	async run(muxer) {
-		this.channel = Channel.open(muxer, `/gossiplog/reconcile/1/${this.log.topic}`, { first: hello(this.sketch, this.after) })
+	/** @param {import("./channel.js").Place} place */
+	async run(place) {
+		this.channel = Channel.open(place, `/gossiplog/reconcile/1/${this.log.topic}`, { first: hello(this.sketch, this.after) })
 		try {
 			const reply = await this.#receive(ANSWER_S)
 			if (reply.kind !== "result") {
