@@ -1,4 +1,4 @@
-"""The driver of the protocol on real networks: streams over WebSocket and libp2p, and the service that runs a log over them."""
+"""The driver of the protocol on real networks: streams over WebSocket and libp2p, and the service that runs a log on them."""
 
 from .ground.admission import HubLimits
 from .transport.muxed import MuxedConnection, MuxerCounters, open_muxed

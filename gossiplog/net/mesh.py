@@ -4,8 +4,8 @@
     async with open_mesh(log, key, MeshConfig(listen=(Address.parse("/ip4/0.0.0.0/tcp/4001"),))) as mesh:
         …
 
-A log that is served to browsers at the same time has one service for both, so what arrives on one side goes out on the other; open
-the mesh first, as it brings the peer id and the router. The logs of a shelf take part while they are open: `open_mesh(shelf.logs, …)`.
+A log that is served to browsers at the same time has one service for both, so an entry from one side goes out on the other. Open the mesh
+first, because it decides the peer id and the router. The logs of a shelf take part while they are open: `open_mesh(shelf.logs, …)`.
 
 Source: docs/spec/sync.md, "Mode B".
 """
@@ -53,12 +53,12 @@ from .service.service import Service, open_service
 from .transport.stream import Connection, Handler
 
 _STANDING_S = 60.0
-"""A peer that was here for so long without a ban is no stranger when it comes back."""
+"""A peer that was connected for so long without a ban is no stranger when it comes back."""
 _LEAVE_S = 10.0
 _REFUSED_MAX = 4_096
-"""Banned peers whose refusal has been logged, and is not again."""
+"""Banned peers whose refusal has been logged and is not logged again."""
 ROUTERS = tuple(MESH_PARAMS)
-"""What spreads entries. Peers with different ones push and sync, and nothing more; the reference speaks gossipsub."""
+"""The names of the routers. Peers with different routers only push and sync; the reference speaks gossipsub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,14 @@ class MeshConfig:
     """How a log takes part in a mesh.
 
     Attributes:
-        listen: Where; TCP and WebSocket may share a port. Empty: we only dial.
-        announce: What others are told instead, behind a proxy or a translated address.
+        listen: TCP and WebSocket may share a port. Empty: we only dial.
+        announce: Addresses that peers are told instead, behind a proxy or a translated address.
         router: One of `ROUTERS`.
-        params: Of the router, scores included; by default `MESH_PARAMS`.
-        target: Connections to have; more are taken, up to `limits`.
+        params: The router's parameters with its scores; by default those in `MESH_PARAMS`.
+        target: How many connections we look for; more are accepted, up to `limits`.
         walk_s: Seconds between searches for peers once the target is reached.
-        limits: Of connections, those that we dialled counted in all.
+        limits: Limits of connections; the total includes those that we dialled.
+        known_file: Where peers that were reached are remembered; None for nowhere.
         tls: Verifies the servers that we dial with TLS; by default as the system does.
         source: Which of this machine's addresses to dial from; None lets the system choose.
     """
@@ -97,7 +98,8 @@ class _Served:
 
     Attributes:
         nursery: Ends with the connection.
-        uses: Cancels, and says when that is done, what each log does with it, by topic.
+        present: The topics whose presence we speak on it.
+        uses: By topic, a scope that ends the log's use of it, and an event that is set when that has ended.
     """
 
     peering: Peering
@@ -121,10 +123,10 @@ class Mesh:
 
     @property
     def service(self) -> Service:
-        """What the log does with the connections; of several, the first.
+        """The service of the log; of several logs, the first one's.
 
         Raises:
-            LocalProtocolError: None takes part at the moment.
+            LocalProtocolError: No log takes part at the moment.
         """
         for service in self.services.values():
             return service
@@ -132,12 +134,12 @@ class Mesh:
 
     @asynccontextmanager
     async def joined(self, log: Replica) -> AsyncIterator[Service]:
-        """Have a log take part for the length of a block, on all connections, those that there are and those that come.
+        """Let a log take part for the length of a block, on all connections, present and future.
 
-        Nothing happens between the call and the block if its service runs, so peers that connect from then on know of it at once.
+        If its service runs already, no other task runs between the call and the block: peers that connect afterwards learn of it at once.
 
         Raises:
-            LocalProtocolError: It is on the network already, by another host than the mesh's `pubsub`.
+            LocalProtocolError: The log is on the network already, with another host than the mesh's `pubsub`.
         """
         async with open_service(log, host=self.pubsub) as service, self._joined(service):
             yield service
@@ -170,11 +172,11 @@ class Mesh:
     def publish(self, value: bytes) -> int:
         """Send a signed entry to the mesh of a topic that no log here follows, and return how many connected peers follow it.
 
-        This is pubsub's fan-out, of what was made elsewhere: nothing is stored here or acknowledged, nobody can fetch it from us, and
-        peers take it only once they have its parents. With 0 followers nothing happens, and it may be published later.
+        This is pubsub's fan-out for entries made elsewhere. Nothing is stored here or acknowledged, peers cannot fetch the entry from us,
+        and they accept it only once they have its parents. If the result is 0 nothing was sent; publish it later.
 
         Raises:
-            LocalProtocolError: The entry is not valid, a log here follows its topic, or it is too large to be published.
+            LocalProtocolError: The entry is not valid or too large to be published, or a log here follows its topic.
         """
         verdict = validate(value)
         if not verdict.accepted or verdict.entry is None:
@@ -243,16 +245,16 @@ class Mesh:
             ended.set()
 
     def _say_unspoken(self, service: Service, peer: ServedPeer, pubsub: str | None, *, has_push: bool) -> None:
-        """Log, once a peer, what it does not speak without which entries come from it late, or never."""
+        """Log, once a peer, which protocols it lacks, because its entries then come late or never."""
         if (pubsub is not None and has_push) or len(self.services) > 1:
-            return  # of several topics few peers have all
+            return  # Few peers have all of several topics.
         lacking = "push and sync of this topic" if not has_push else "our pubsub"
         lacking += ", nor our pubsub" if not has_push and pubsub is None else ""
         peer.note_once("unspoken", "peer speaks less than we do", lacking=lacking, pubsub=pubsub)
         service.observed("ignored", peer.id, type=push_protocol(service.topic), reason=f"it does not speak {lacking}")
 
     def on_identity(self, peering: Peering) -> None:
-        """Take note of what a peer says anew: it may begin with pubsub or a topic, or end with it, long after it connected."""
+        """Take a peer's new identity: it may start or stop pubsub or a topic long after it connected."""
         self.discovery.on_identity(peering)
         self.pubsub.set_pubsub(peering.connection.peer, self._pubsub_of(peering))
         served = self._served.get(peering.connection)
@@ -272,7 +274,7 @@ class Mesh:
         return next((protocol for protocol in self.pubsub.protocols if protocol in spoken), None)
 
     def worth_of(self, id: PeerId) -> Worth:
-        """Say what a peer was good for so far, with whatever log."""
+        """Return what a peer was good for so far, in its best log."""
         found = [service.peers[id].worth for service in self.services.values() if id in service.peers]
         return max(found, default=Worth.NOTHING)
 
@@ -285,9 +287,8 @@ async def open_mesh(logs: Replica | OpenLogs, key: PeerKey, config: MeshConfig) 
         logs: A log, or those of a shelf, each of which takes part while it is open.
 
     Raises:
-        CannotListen: One of the addresses cannot be listened on.
-        LocalProtocolError: The router has another name, or the parameters are another router's or do not validate, or the log is on the
-            network already under another peer id.
+        CannotListen: We cannot listen on one of the addresses.
+        LocalProtocolError: As `router_of`, or the log is on the network already with another peer id.
     """
     pubsub = PubsubHost(key.id, router_of(config), config.wire)
     async with AsyncExitStack() as stack:
@@ -299,10 +300,10 @@ async def open_mesh(logs: Replica | OpenLogs, key: PeerKey, config: MeshConfig) 
 
 
 def router_of(config: MeshConfig) -> MakeRouter:
-    """Return what makes the router of a mesh.
+    """Return a function that makes the router of a mesh.
 
     Raises:
-        LocalProtocolError: The router has another name, or the parameters are another router's or do not validate.
+        LocalProtocolError: There is no router of this name, or the parameters are another router's or turn validation off.
     """
     if config.router not in ROUTERS:
         raise LocalProtocolError(f"router {config.router!r}, expected one of {', '.join(ROUTERS)}")
@@ -316,13 +317,13 @@ def router_of(config: MeshConfig) -> MakeRouter:
 
 @asynccontextmanager
 async def open_mesh_host(pubsub: PubsubHost, key: PeerKey, config: MeshConfig) -> AsyncIterator[Mesh]:
-    """Take part in the meshes of any logs until the end of the block: of those for which `Mesh.joined` is called.
+    """Take part in meshes until the end of the block, with the logs for which `Mesh.joined` is called.
 
     Args:
-        pubsub: With the peer id of the key; its router is `router_of(config)`.
+        pubsub: Made with the peer id of the key and `router_of(config)`.
 
     Raises:
-        CannotListen: One of the addresses cannot be listened on.
+        CannotListen: We cannot listen on one of the addresses.
     """
     rng = random.Random(secrets.randbits(128))
     discovery = Discovery(

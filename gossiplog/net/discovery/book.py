@@ -1,4 +1,4 @@
-"""What is known of where peers listen, and of when it is worth trying them again; the book of one process, and its copy on disk."""
+"""Where peers listen, and when to try them again: the book of one process, and its copy on disk."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ..libp2p.addresses import Address, Teller, reach_of
 from ..libp2p.records import ADDRESSES_MAX
 
 BOOK_MAX = 4_096
-"""Peers in the book; the one that was heard of the longest ago goes first."""
+"""Peers in the book; the one that was heard of longest ago is dropped first."""
 
 
 class AddressBook:
-    """Addresses by peer, and the back-off of peers that could not be reached: 1 to 300 s, with jitter."""
+    """Addresses by peer, and the back-off of peers that were not reached: 1 to 300 s, with jitter."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -41,9 +41,9 @@ class AddressBook:
         """Note where a peer listens.
 
         Args:
-            teller: Who says so; it cannot send us to where it cannot go itself: from the world into our network, from there to our
-                own loopback. None: our operator, who may.
-            is_own_word: It says so itself, so what others said counts no more.
+            teller: The peer that says so. It cannot send us where it cannot go itself: from the world into our network, or from there to
+                our loopback. None for our operator, who may name any address.
+            is_own_word: The peer says so itself, which replaces what others said.
         """
         usable = [address.of(peer).told_by(teller) for address in addresses if teller is None or _may_tell(teller, address)]
         if not is_own_word:
@@ -53,15 +53,15 @@ class AddressBook:
         keep_newest(self._addresses, peer, tuple(dict.fromkeys(usable))[:ADDRESSES_MAX], BOOK_MAX)
 
     def of(self, peer: PeerId) -> tuple[Address, ...]:
-        """Return where a peer may listen, the likelier first; empty if nothing is known."""
+        """Return where a peer may listen, the likeliest address first; empty if nothing is known."""
         return self._addresses.get(peer, ())
 
     def peers(self) -> list[PeerId]:
-        """Return whose addresses are known, those heard of last first."""
+        """Return the peers in the book, the one heard of last first."""
         return list(reversed(self._addresses))
 
     def on_reached(self, peer: PeerId, address: Address | None) -> None:
-        """Note that a peer was reached, at this address if we dialled."""
+        """Note that a peer was reached: at this address, or None if it dialled us."""
         self._failed.pop(peer, None)
         keep_newest(self._reached, peer, None, BOOK_MAX)
         if address is not None:
@@ -69,12 +69,12 @@ class AddressBook:
             self._addresses[peer] = (address.of(peer).told_by(None), *others)[:ADDRESSES_MAX]
 
     def reached(self, count: int) -> dict[PeerId, tuple[Address, ...]]:
-        """Return the addresses of the peers that were reached last, those last of all first."""
+        """Return the addresses of the `count` peers that were reached last, the latest first."""
         peers = [peer for peer in reversed(self._reached) if peer in self._addresses]
         return {peer: self._addresses[peer] for peer in peers[:count]}
 
     def on_failed(self, peer: PeerId, now: float) -> None:
-        """Note that a peer could not be reached, or left us at once."""
+        """Note that a peer was not reached, or left at once."""
         backoff, _ = self._failed.pop(peer, (Backoff(self._rng), 0.0))
         keep_newest(self._failed, peer, (backoff, now + backoff.next()), BOOK_MAX)
 
@@ -89,20 +89,20 @@ class AddressBook:
 
 
 def _may_tell(teller: Teller, address: Address) -> bool:
-    """Whether a teller may name an address; where a name leads is looked at when it is dialled."""
+    """Whether a teller may name an address. A domain name is checked when it is dialled."""
     return address.family not in ("ip4", "ip6") or reach_of(address.host) >= teller.reach
 
 
-# On disk are the peers that were reached, so that a restart finds them again: some of them never dial by themselves.
+# The file has the peers that were reached, so that we find them after a restart: some of them never dial.
 KNOWN_MAX = 256
-"""Peers in the file, those reached last."""
+"""Peers in the file: those reached last."""
 _ADDRESSES_MAX = 2
-"""Addresses of one of them, the likelier first: nobody shall send us to many places by a restart of ours."""
+"""Addresses of each peer in the file, the likeliest first. Few, so that no peer can make us dial many places after a restart."""
 _FILE_BYTES_MAX = 1024 * 1024
 
 
 def load_known(path: Path) -> dict[PeerId, list[Address]]:
-    """Read the file; nothing where there is none. What cannot be read is said and left out: it is no more than a hint."""
+    """Read the file; empty if there is none. If it is damaged that is logged, and the peers before the damage are returned."""
     known: dict[PeerId, list[Address]] = {}
     try:
         with path.open("rb") as file:
@@ -120,7 +120,7 @@ def load_known(path: Path) -> dict[PeerId, list[Address]]:
 
 
 def save_known(path: Path, known: Mapping[PeerId, tuple[Address, ...]]) -> None:
-    """Write the file anew, whole or not at all, for its owner alone. A disk that is full or read-only is said, and no more."""
+    """Replace the file atomically, readable by its owner only. A failure is logged and not raised."""
     text = json.dumps({peer: [str(address) for address in addresses[:_ADDRESSES_MAX]] for peer, addresses in known.items()}, indent=1)
     draft = path.with_name(path.name + ".partial")
     try:

@@ -1,12 +1,12 @@
 """Finding peers, and staying connected with enough of them.
 
-    bootstrap list      dialled at the start, and whenever we are alone
-    what peers tell     addresses in identify, signed records in the router's peer exchange, answers of Kademlia
-    Kademlia            find-node walks, for our own place and one place in each bucket, keep the buckets filled
-    the target          as long as we have fewer connections, known peers are dialled, from the buckets we have fewest in
+    bootstrap list      is dialled at the start, and whenever we are alone
+    peers               tell of others: addresses in identify, signed records in the router's peer exchange, answers of Kademlia
+    Kademlia            keeps the buckets filled, by searches for our own place and for one place in each bucket
+    the target          while we have fewer connections, known peers are dialled, from the buckets in which we have fewest
 
-The hash table itself is not served: the log stores nothing in it. What counts is that everybody is connected with some peers at every
-distance, which keeps the mesh in one piece and its diameter small.
+The hash table itself is not served: the log stores nothing in it. Every peer shall be connected with some peers at every distance, which
+keeps the mesh in one piece and its diameter small.
 
 Source: docs/spec/libp2p.md, "kad-dht"; the GossipLog post, "Server-to-server p2p mesh".
 """
@@ -41,24 +41,27 @@ _TICK_S = 1.0
 _DIALS_MAX = 4
 """Peers that are dialled at the same time to reach the target."""
 _ASKED_DIALS_MAX = 64
-"""Peers that the router may have us dial at the same time."""
+"""Peers that the router may make us dial at the same time."""
 _SEARCH_S = 30.0
 _SAVE_S = 60.0
 _WALK_DIALS_MIN = 2
-"""Peers that the searches of one round may connect with when there are enough; else as many as are missing. Others tell us as much."""
+"""New connections that the searches of one round may make when we have enough; else they may make as many as are missing."""
 _YOUNG_S = 60.0
 _SHORT_S = 5.0
 """A connection that ends sooner counts as a failure to connect."""
 
 
 class Discovery:
-    """Keeps one host connected, which tells it of its connections; also the `Dialler` of the router.
+    """Keeps one host connected. Its caller reports the host's connections. Also the `Dialler` of the router.
 
     Args:
-        bootstrap: Addresses to begin with, with or without a peer id.
-        target: Connections to have, inbound ones counted.
+        bootstrap: Addresses to start with, with or without a peer id.
+        target: How many connections to look for, counting inbound ones.
         walk_s: Seconds between searches once the target is reached.
-        known_file: Where peers that were reached are remembered; None: nowhere.
+        known_file: Where peers that were reached are remembered; None for nowhere.
+
+    Attributes:
+        walks: How many searches were made.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class Discovery:
         self.table = RoutingTable(me)
         self.book = AddressBook(rng)
         self.walks = 0
-        # The ids of the search for each topic's peers, and which of them a peer that was reached spoke.
+        # The protocol ids of Kademlia, one for each topic, and those that each reached peer speaks.
         self._protocols: list[str] = []
         self._spoken: dict[PeerId, set[str]] = {}
         for address in bootstrap:
@@ -103,14 +106,14 @@ class Discovery:
     # Topics
 
     def join(self, topic: str) -> Mapping[str, Handler]:
-        """Look for peers of one more topic; return what is served for that, by protocol id."""
+        """Look for peers of one more topic; return the handlers for that, by protocol id."""
         protocol = kad_protocol(topic)
         self._protocols.append(protocol)
-        self._wake()
+        self._changed.set()
         return {protocol: partial(answer_closer, partial(self._closest, protocol))}
 
     def leave(self, topic: str) -> None:
-        """Look for peers of a topic no longer."""
+        """Stop looking for peers of a topic."""
         self._protocols.remove(kad_protocol(topic))
 
     def _note_spoken(self, peer: PeerId, protocols: Iterable[str]) -> None:
@@ -124,13 +127,13 @@ class Discovery:
         return [peer for peer in known if protocol in self._spoken.get(peer, ())][:BUCKET_SIZE]
 
     def _lonely(self) -> set[str]:
-        """Return the ids of topics of which nobody is connected."""
+        """Return the protocol ids of the topics of which no peer is connected."""
         return set(self._protocols).difference(*(self._spoken.get(peer, ()) for peer in self._host.peers))
 
     # For the host
 
     def on_ready(self, peering: Peering) -> None:
-        """A connection is ready."""
+        """Note that a connection is ready."""
         peer = peering.connection.peer
         self.on_identity(peering)
         self.book.on_reached(peer, peering.dialled)
@@ -140,10 +143,10 @@ class Discovery:
                 self._bootstrap[address] = peer
             if self._bootstrap[address] == peer:
                 self._troubles.on_reached(str(address))
-        self._wake()
+        self._changed.set()
 
     def on_identity(self, peering: Peering) -> None:
-        """A peer has said where it listens and what it speaks, at first or anew."""
+        """Note where a peer says that it listens, and which protocols it speaks."""
         peer, identity = peering.connection.peer, peering.identity
         self.book.learn(peer, identity.addresses, teller=_teller(peering), is_own_word=identity.record is not None)
         spoken = [protocol for protocol in self._protocols if protocol in identity.protocols]
@@ -151,16 +154,16 @@ class Discovery:
             self._note_spoken(peer, spoken)
 
     def on_attached(self, peering: Peering) -> None:
-        """The service knows the peer."""
+        """Give the router the peer's record, once its logs know the peer."""
         if peering.identity.record is not None:
             self._pubsub.tell(PeerRecordLearned(peering.connection.peer, peering.identity.record))
 
     def on_closed(self, peering: Peering) -> None:
-        """A connection that was ready has closed."""
+        """Note that a connection that was ready has closed."""
         now = trio.current_time()
         if now - peering.opened_at < _SHORT_S:
             self.book.on_failed(peering.connection.peer, now)
-        self._wake()
+        self._changed.set()
 
     async def run(self, host: Host) -> None:
         """Find and connect for ever."""
@@ -179,7 +182,7 @@ class Discovery:
                 self._save()
 
     def _tell_of_ourselves(self) -> None:
-        """Say of what is listed under our own peer id that it is not dialled, unless we listen there: somebody may have copied our key."""
+        """Report bootstrap addresses with our own peer id where we do not listen: they are not dialled; our key may have been copied."""
         ours = {address.of(None) for address in (*self._host.addresses, *self._host.announced)}
         for address, peer in self._bootstrap.items():
             if peer == self._host.id and address.of(None) not in ours:
@@ -187,7 +190,7 @@ class Discovery:
 
     def _save(self) -> None:
         known = self.book.reached(KNOWN_MAX)
-        # A peer that reached nobody keeps what it knew.
+        # If we reached nobody, the file stays as it is.
         if self._known_file is not None and known and known != self._saved:
             save_known(self._known_file, known)
             self._saved = known
@@ -195,7 +198,7 @@ class Discovery:
     # For the router
 
     def connect(self, peer: PeerId, record: bytes | None, source: PeerId | None) -> None:
-        """Dial a peer of whom we may know the address from others, or by its signed record."""
+        """Dial a peer at the addresses in our book, or in its signed record."""
         is_possible = (peer in self.book or record is not None) and self._asked < _ASKED_DIALS_MAX
         if is_possible and self.book.may_try(peer, trio.current_time()) and self._pubsub.banned_until(peer) is None:
             self._nursery.start_soon(self._connect_for_router, peer, record, self._teller_of(source or peer))
@@ -203,7 +206,7 @@ class Discovery:
             self._pubsub.tell(ConnectFailed(peer))
 
     def disconnect(self, peer: PeerId) -> None:
-        """Let go of a connection that the router has no more use for, unless it counts towards the target."""
+        """Close the connections with a peer that the router does not need, if we have more peers than the target."""
         if len(self._host.peers) > self._target:
             for peering in self._host.peerings:
                 if peering.connection.peer == peer:
@@ -225,7 +228,7 @@ class Discovery:
 
     async def _read_record(self, peer: PeerId, record: bytes, teller: Teller) -> None:
         try:
-            # A signature and sixteen addresses take most of a millisecond, and sixteen records come at once.
+            # Checking a signature and sixteen addresses takes most of a millisecond, and sixteen records come at once.
             opened = await trio.to_thread.run_sync(open_record, record, limiter=self._readers)
             if opened.peer == peer:
                 self.book.learn(peer, opened.addresses, teller=teller, is_own_word=True)
@@ -253,18 +256,18 @@ class Discovery:
                 self._changed = trio.Event()
             with trio.move_on_after(inf if self._has_enough() else _TICK_S * self._rng.uniform(0.8, 1.2)):
                 await self._changed.wait()
-                # What has changed is seldom alone.
+                # Several changes come together.
                 await trio.sleep(_TICK_S / 10)
 
     def _has_enough(self) -> bool:
-        """Whether there is nobody to dial and nobody to let go until a connection comes or goes."""
+        """Whether there is nothing to dial or to close until a connection comes or goes."""
         return len(self._host.peers) >= self._target and self._surplus_count() <= 0 and not (len(self._protocols) > 1 and self._lonely())
 
     def _surplus_count(self) -> int:
         return len(self._host.peerings) - self._host.connections_max * 3 // 4
 
     def _candidates(self) -> list[PeerId | Address]:
-        """Choose whom to dial now: those of the bootstrap list while we are alone, then peers from the buckets we have fewest in."""
+        """Choose what to dial now: the bootstrap list while we are alone, then peers from the buckets in which we have fewest."""
         connected = set(self._host.peers)
         lonely, places = self._lonely(), _DIALS_MAX - len(self._dialling)
         wanted = min(self._target - len(connected) - len(self._dialling), places)
@@ -276,7 +279,7 @@ class Discovery:
             is_busy = candidate in connected or candidate in self._dialling or candidate == self._host.id
             return not is_busy and self.book.may_try(candidate, now) and self._pubsub.banned_until(candidate) is None
 
-        # A topic without anybody is worth a connection beyond the target.
+        # A topic of which no peer is connected is worth a connection beyond the target.
         alone: list[PeerId | Address] = []
         alone += [peer for peer, spoken in self._spoken.items() if lonely & spoken and is_free(peer)][:places]
         if wanted <= 0:
@@ -290,7 +293,7 @@ class Discovery:
         others: list[PeerId | Address] = []
         if connected or not listed:
             buckets = [bucket for bucket in self.table.buckets() if bucket]
-            # The one we have fewest of first; of one bucket any, so that not everybody dials the same peers.
+            # The bucket in which we have fewest first. Within a bucket at random, so that not everybody dials the same peers.
             buckets.sort(key=lambda bucket: sum(peer in connected for peer in bucket))
             chosen = [[peer for peer in bucket if is_free(peer)] for bucket in buckets]
             for free in chosen:
@@ -301,7 +304,7 @@ class Discovery:
         return list(dict.fromkeys([*listed, *(alone if connected else ()), *others]))[:wanted]
 
     def _surplus(self) -> list[Peering]:
-        """Choose connections to close, so that there is always room for newcomers: not young ones, and none that the router uses."""
+        """Choose connections to close, so that newcomers have room: none that is younger than 60 s, and none that the router uses."""
         surplus = self._surplus_count()
         if surplus <= 0:
             return []
@@ -324,7 +327,7 @@ class Discovery:
             self._dialling.discard(candidate)
 
     async def _try(self, peer: PeerId) -> bool:
-        """Connect with a peer. Returns whether that was possible; if not, it is not in the table any more, and tried again later."""
+        """Connect with a peer; return whether that worked. If not, the peer is removed from the table, and tried again later."""
         try:
             await self._host.connect(peer, self.book.of(peer))
         except GossipLogError as error:
@@ -353,15 +356,15 @@ class Discovery:
             await trio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
             self._walk_dials = max(_WALK_DIALS_MIN, self._target - len(self._host.peers))
             if not self._protocols:
-                continue  # the last log has left meanwhile
-            # One topic at a time, in turns.
+                continue  # The last log has left meanwhile.
+            # The topics take turns.
             protocol = self._protocols[self._rounds % len(self._protocols)]
             self._rounds += 1
             for key in self.table.targets(self._rng):
                 with trio.move_on_after(_SEARCH_S):
                     await self._search(protocol, key)
                     self.walks += 1
-            # Short of connections it is worth asking again soon, but ever less often: there may be no more peers.
+            # With too few connections search again soon, but less and less often: there may be no more peers.
             has_enough = len(self._host.peers) >= self._target
             pause_s = self._walk_s if has_enough else min(self._walk_s, pause_s * 2)
 
@@ -410,14 +413,11 @@ class Discovery:
         connection = self._host.connection_with(peer)
         return Teller.at(None if connection is None else connection.address, peer)
 
-    def _wake(self) -> None:
-        self._changed.set()
-
 
 def _teller(peering: Peering) -> Teller:
     return Teller.at(peering.connection.address, peering.connection.peer)
 
 
 def _reason(error: GossipLogError, address: str) -> str:
-    """Why an address was not reached, without the address itself."""
+    """Return why an address was not reached, without the address itself."""
     return str(error).removeprefix(f"{address}: ")

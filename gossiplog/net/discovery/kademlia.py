@@ -1,4 +1,4 @@
-"""Kademlia's one question, "which peers are closest to this key?", asked and answered on streams.
+"""Kademlia's FIND_NODE on streams, as a client and as a server: which peers are closest to a key?
 
 Source: libp2p specifications, "kad-dht", RPC messages.
 """
@@ -25,7 +25,7 @@ _KEY_BYTES_MAX = 128
 _IDLE_S = 10.0
 _ANSWER_S = 5.0
 _REQUESTS_MAX = 256
-"""Questions on one stream."""
+"""Requests that are answered on one stream."""
 _CONNECTED = 1
 
 Closest: TypeAlias = Callable[[bytes], Iterable[tuple[PeerId, tuple[Address, ...]]]]
@@ -47,11 +47,11 @@ _MESSAGE = Schema(
 
 
 async def ask_closer(connection: Connection, protocol: str, key: bytes) -> Mapping[PeerId, tuple[Address, ...]]:
-    """Ask a peer for those it knows that are closest to a key; at most 20, with the addresses that we can dial.
+    """Ask a peer for the peers closest to a key that it knows: at most 20, with the addresses that we can dial.
 
     Raises:
-        RemoteProtocolError: The answer was none.
-        TooSlowError: None came within 5 s.
+        RemoteProtocolError: The answer was malformed.
+        TooSlowError: No answer came within 5 s.
         GossipLogError: As `Connection.open_stream` raises.
     """
     try:
@@ -67,10 +67,10 @@ async def ask_closer(connection: Connection, protocol: str, key: bytes) -> Mappi
 
 
 async def answer_closer(closest: Closest, connection: Connection, stream: Stream) -> None:
-    """Answer one question after the other until the other side closes, says nothing for 10 s, or has asked 256 times.
+    """Answer requests until the peer closes its side, is silent for 10 s, or has made 256 of them.
 
     Raises:
-        DecodeError: A question made no sense.
+        DecodeError: A request was malformed.
     """
     frames = FrameDecoder(_MESSAGE_BYTES_MAX)
     for _ in range(_REQUESTS_MAX):
@@ -82,10 +82,10 @@ async def answer_closer(closest: Closest, connection: Connection, stream: Stream
 
 
 def answer_to(question: bytes, asker: PeerId, closest: Closest) -> bytes:
-    """Return the answer to one question; a ping is sent back as it came.
+    """Return the answer to one request; a ping is returned as it came.
 
     Raises:
-        DecodeError: The question made no sense.
+        DecodeError: The request is malformed, or neither FIND_NODE nor PING.
     """
     values = _MESSAGE.decode(question)
     if values["type"] == _PING:

@@ -1,7 +1,7 @@
-"""Kademlia's routing table and its search, without I/O: who is near whom, and whom to ask next.
+"""Kademlia's routing table and its search, without I/O: which peers are near a key, and which one to ask next.
 
-Source: Maymounkov and Mazières, "Kademlia", 2002, §2; libp2p specifications, "kad-dht". Only finding peers is served, no values:
-the log needs the balanced topology, not the table of hashes.
+Source: Maymounkov and Mazières, "Kademlia", 2002, §2; libp2p specifications, "kad-dht". Only peers can be found, no values: the log needs
+the balanced topology, not the hash table.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from random import Random
 from ...pubsub.types import PeerId, peer_id_bytes
 
 BUCKET_SIZE = 20
-"""k: peers in a bucket, in an answer, and found by a search."""
+"""k: the peers in a bucket, in an answer, and in a search's result."""
 ALPHA = 3
-"""Peers asked at the same time."""
+"""Peers that are asked at the same time."""
 _BUCKETS_MAX = 32
-"""Buckets beyond this depth are one: a network has fewer than 2^32 peers."""
+"""The last bucket has all greater depths: a network has fewer than 2^32 peers."""
 _ASKED_MAX = 48
 _KNOWN_MAX = 256
 _DEPTH_MAX = 10
 _DRAWS_MAX = 8192
-"""Enough for a key in the tenth bucket, which one in 1,024 draws brings."""
+"""Enough for a key in the tenth bucket, which one draw in 1,024 gives."""
 
 
 def place_of(peer: PeerId) -> int:
-    """Return where a peer lies: the SHA-256 of its id as a number of 256 bits. The distance of two places is their XOR."""
+    """Return a peer's place: the SHA-256 of its id as a 256-bit number. The distance of two places is their XOR."""
     return _place(peer_id_bytes(peer))
 
 
@@ -35,9 +35,9 @@ def _place(key: bytes) -> int:
 
 
 class RoutingTable:
-    """Peers in buckets, by how many bits their places have in common with ours; at most 20 each, the oldest stay.
+    """Peers in buckets, by how many leading bits their places share with ours. Each has at most 20 peers, and the oldest stay.
 
-    At most 640 peers in all. Peers that are gone must be removed by the caller, who notices.
+    At most 640 peers in all. The caller removes peers that are gone.
     """
 
     def __init__(self, me: PeerId) -> None:
@@ -53,11 +53,11 @@ class RoutingTable:
         return peer in self._places
 
     def bucket_of(self, peer: PeerId) -> int:
-        """Return a peer's bucket: the bits its place has in common with ours, at most 31."""
+        """Return a peer's bucket: the number of leading bits that its place shares with ours, at most 31."""
         return min(256 - (place_of(peer) ^ self._place).bit_length(), _BUCKETS_MAX - 1)
 
     def add(self, peer: PeerId) -> bool:
-        """Add a peer. Returns whether it is in the table now: not if its bucket is full, or it is ourselves."""
+        """Add a peer; return whether it is in the table now. It is not if its bucket is full, or if it is our own id."""
         if peer == self._me:
             return False
         if peer in self._places:
@@ -84,9 +84,9 @@ class RoutingTable:
         return sorted(self._places, key=lambda peer: self._places[peer] ^ place)[:count]
 
     def targets(self, rng: Random) -> list[bytes]:
-        """Draw keys to search for: ours, then one in each bucket down to the deepest that has a peer, or the tenth.
+        """Draw keys to search for: ours, then one in each bucket down to the deepest that has a peer, but at most the tenth.
 
-        Whoever is nearer is found with our own key.
+        The search for our own key finds nearer peers.
         """
         depth = max((index for index, bucket in enumerate(self._buckets) if bucket), default=0)
         wanted = set(range(min(depth + 1, _DEPTH_MAX)))
@@ -103,10 +103,10 @@ class RoutingTable:
 
 
 class Walk:
-    """One search for the peers closest to a key: ask the closest ones known for closer ones, until the 20 closest have answered.
+    """One search for the peers closest to a key: ask the closest known peers for closer ones, until the 20 closest have answered.
 
     Args:
-        me: Left out of answers.
+        me: Our own id, ignored in answers.
     """
 
     def __init__(self, key: bytes, me: PeerId, known: Iterable[PeerId]) -> None:
@@ -120,7 +120,7 @@ class Walk:
         self._learn(known)
 
     def next(self) -> PeerId | None:
-        """Return a peer to ask now, and count it as asked; None if an answer has to come first, or the search `is_over`."""
+        """Return the next peer to ask, and count it as asked; None if an answer has to come first, or the search `is_over`."""
         if len(self._waiting) >= ALPHA or len(self._asked) >= _ASKED_MAX:
             return None
         for peer in self._closest():
@@ -131,7 +131,7 @@ class Walk:
         return None
 
     def on_answer(self, peer: PeerId, closer: Iterable[PeerId]) -> None:
-        """Take what a peer answered."""
+        """Take a peer's answer."""
         self._waiting.discard(peer)
         self._learn(closer)
 
@@ -142,11 +142,11 @@ class Walk:
 
     @property
     def is_over(self) -> bool:
-        """Nobody is being asked, and there is nobody left to ask."""
+        """Whether no answer is awaited and no peer is left to ask."""
         return not self._waiting and (len(self._asked) >= _ASKED_MAX or all(peer in self._asked for peer in self._closest()))
 
     def found(self) -> list[PeerId]:
-        """Return the closest peers that answered, ascending, at most 20."""
+        """Return the closest peers that answered, the closest first, at most 20."""
         return [peer for peer in self._closest() if peer in self._asked and peer not in self._waiting]
 
     def _closest(self) -> list[PeerId]:

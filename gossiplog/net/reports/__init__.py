@@ -1,1 +1,1 @@
-"""What a service tells those who watch it: facts, figures, dials that failed, and whether the log answers. Nothing of the protocol."""
+"""Reports about a service: facts, figures, failed dials, and whether the log answers. Nothing of the protocol."""

@@ -1,4 +1,4 @@
-"""What is said about addresses that cannot be reached: each reason once, and when it works after all. `doctor` and the page show them."""
+"""Addresses that cannot be reached, for `doctor` and the page. Each reason is logged once, and so is success after a failure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...limits import keep_newest
 from ..ground.journal import note
 
 _REASONS_MAX = 8
-"""Of one address: an unsteady network has ever new ones, which nobody wants to read."""
+"""Reasons that are logged of one address: an unsteady network has ever new ones."""
 _ADDRESSES_MAX = 256
 
 
@@ -21,7 +21,8 @@ class FailedDial:
     """An address that cannot be reached at the moment.
 
     Attributes:
-        address: A multiaddr, a URL, or the id of a peer whose addresses others told us.
+        address: A multiaddr, a URL, or the id of a peer whose addresses other peers told us.
+        reason: Of the last try.
         since: Unix time of the first try.
     """
 
@@ -32,10 +33,10 @@ class FailedDial:
 
 
 class FailedDials:
-    """The tries to connect that failed.
+    """The failed tries to connect.
 
     Args:
-        on_failure: Told of each, by address and reason.
+        on_failure: Called for each, with address and reason.
     """
 
     def __init__(self, on_failure: Callable[[str, str], None]) -> None:
@@ -44,11 +45,11 @@ class FailedDials:
         self._failed: OrderedDict[str, FailedDial] = OrderedDict()
 
     def standing(self) -> list[FailedDial]:
-        """Show what cannot be reached, the latest try last."""
+        """Return the addresses that cannot be reached, the latest try last."""
         return list(self._failed.values())
 
     def on_listed_failed(self, address: str, reason: str, what: str = "peer", hint: str | None = None) -> None:
-        """An address that we were given could not be reached: that is logged, the first time for some reason at WARNING, else at DEBUG."""
+        """Note that an address from the operator was not reached. A new reason is logged at WARNING, a known one at DEBUG."""
         known = self._reasons.setdefault(address, set())
         is_news = reason not in known and len(known) < _REASONS_MAX
         if is_news:
@@ -57,7 +58,7 @@ class FailedDials:
         self.on_failed(address, reason)
 
     def on_failed(self, address: str, reason: str) -> None:
-        """An address could not be reached."""
+        """Note that an address was not reached."""
         failed = self._failed.get(address) or FailedDial(address, reason, time.time(), 0)
         failed.reason = reason
         failed.tries += 1
@@ -65,7 +66,7 @@ class FailedDials:
         self._on_failure(address, reason)
 
     def on_reached(self, address: str, what: str = "peer") -> None:
-        """An address was reached; see `on_listed_failed`."""
+        """Note that an address was reached. That is logged if a failure was."""
         self._failed.pop(address, None)
         if self._reasons.pop(address, None) is not None:
             note(f"{what} reached after all", address=address)

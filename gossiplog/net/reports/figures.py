@@ -1,4 +1,4 @@
-"""What a service has done so far, as numbers for those who watch it. Counting is all that happens here."""
+"""Counters of one service: verdicts, syncs, bans and traffic."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from ..transport.stream import Connection, Traffic
 
 
 class Figures:
-    """The numbers of one service.
-
-    Args:
-        topic: Its log's.
+    """The counters of one service.
 
     Attributes:
-        verdicts: How many entries were decided upon, by the way on which they came (`push`, `gossip`, `sync` or `post`), the outcome
-            (`accept`, `known`, `ignore` or `reject`) and the rule, which is empty where none was broken.
-        changed_at: Unix time of the last commit with new entries that this process made; of its start before the first.
+        verdicts: How many entries were decided on, by the way they came (`push`, `gossip`, `sync` or `post`), the outcome (`accept`,
+            `known`, `ignore` or `reject`) and the rule that they broke, else empty.
+        syncs: Durations of our syncs.
+        bans: How many peers were banned.
+        changed_at: Unix time of this process's last commit with new entries; before the first, of the service's start.
     """
 
     def __init__(self, topic: str) -> None:
@@ -33,7 +32,7 @@ class Figures:
         self._ended: dict[str, Traffic] = {}
 
     def count(self, way: str, verdict: Verdict) -> None:
-        """Count what was decided upon an entry that came on a way."""
+        """Count the verdict on an entry; `way` as in `verdicts`."""
         outcome = "known" if verdict.accepted and not verdict.is_new else verdict.outcome.value
         self.verdicts[way, outcome, verdict.rule or ""] += 1
 
@@ -42,11 +41,11 @@ class Figures:
         self.changed_at = time.time()
 
     def on_detached(self, connection: Connection) -> None:
-        """Keep what a connection carried that the log uses no longer."""
+        """Keep the traffic of a connection that the log no longer uses."""
         _add(self._ended, self.carried(connection))
 
     def traffic(self, connections: Iterable[Connection]) -> dict[str, Traffic]:
-        """Sum up what streams carried, by protocol: those of connections that have ended, and of these."""
+        """Sum up the traffic by protocol, of the connections that have ended and of these."""
         total: dict[str, Traffic] = {}
         _add(total, self._ended)
         for connection in connections:
@@ -54,11 +53,11 @@ class Figures:
         return total
 
     def carried(self, connection: Connection) -> dict[str, Traffic]:
-        """Return what a connection carried, but for other logs, by protocol."""
+        """Return the traffic of a connection by protocol, without that of other logs."""
         return {protocol: traffic for protocol, traffic in connection.traffic.items() if not is_of_another(protocol, self._topic)}
 
     def streams(self, connection: Connection) -> int:
-        """Return how many streams of a connection are open, but for other logs."""
+        """Return how many streams of a connection are open, without those of other logs."""
         return sum(not is_of_another(stream.protocol, self._topic) for stream in connection.streams)
 
 

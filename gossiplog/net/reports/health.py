@@ -1,7 +1,7 @@
-"""Whether a log answers: what `/readyz` says, and whom a store that has gone away keeps waiting.
+"""Whether a log answers: for `/readyz`, and so that nobody waits for a store that has gone away.
 
-While all is well nothing is asked. Once somebody has waited for a while, the log is asked something cheap; if it does not answer either,
-all who wait are let go, and nobody has to begin to wait until it answers again, which is looked for all the time.
+While all is well the log is not asked. Once a caller has waited for a while, the log is asked something cheap. If it does not answer that
+either, all callers stop waiting, and no caller starts to wait until the log, which is asked again and again, answers.
 
 Source: docs/operations.md, "Health".
 """
@@ -22,19 +22,19 @@ from ...replica.log import Replica
 from ..ground.journal import note
 
 SUSPECT_S = 0.25
-"""A longer wait for the log makes us look."""
+"""After a longer wait of a caller the log is checked."""
 ANSWER_S = 0.35
-"""What a log has for an answer of which nothing depends; with two of the above it is less than a second."""
+"""How long the log may take to answer a check. With two of the above that is less than a second."""
 FILE_ANSWER_S = 10.0
 """The same for a log in a file, which may be busy but does not go away: only a disk that hangs takes so long."""
 _TURN_S, _LAGS = 0.01, 10
-"""An answer takes several turns of the event loop, of its own and of the store's."""
+"""An answer may take so many turns of the event loop, whose lag is measured by sleeping for so long."""
 FULL_S = 30.0
-"""How long a full disk is taken to be full, if nobody writes; then a write has to show."""
+"""How long after its last failed write a disk counts as full; then a write has to show."""
 
 
 class Away(Exception):
-    """The log does not answer. The message says why."""
+    """The log does not answer. The message gives the reason."""
 
 
 class Health:
@@ -42,7 +42,7 @@ class Health:
 
     Attributes:
         trouble: Why the log does not answer; None while it does, as far as we know.
-        failures: Reads that the store failed or did not answer, by the name of the error.
+        failures: How many checks failed or had no answer, by the name of the error.
     """
 
     def __init__(self, log: Replica) -> None:
@@ -56,12 +56,10 @@ class Health:
 
     @contextmanager
     def patience(self) -> Iterator[trio.CancelScope]:
-        """Wait for the log within the block no longer than it is there.
-
-        The scope may be told, by `relieve`, that what remains does not wait for the log.
+        """Cancel the block if the log goes away. `relieve` ends that for the rest of the block.
 
         Raises:
-            Away: It is not, or went away meanwhile; the block was cancelled.
+            Away: The log does not answer, or stopped answering within the block.
         """
         if self.trouble is not None:
             raise Away(self.trouble)
@@ -76,11 +74,11 @@ class Health:
             raise Away(self.trouble or "the log does not answer")
 
     def relieve(self, scope: trio.CancelScope) -> None:
-        """Let a block run on whatever becomes of the log: its answer is on its way."""
+        """Let a block run on even if the log goes away: it has the log's answer."""
         self._waiting.pop(scope, None)
 
     async def check(self) -> str | None:
-        """Ask the log something cheap; say why it does not answer, None if it does. Simultaneous questions share one answer."""
+        """Ask the log something cheap; return why it does not answer, None if it does. Simultaneous calls share one answer."""
         asked_at = trio.current_time()
         async with self._checking:
             if self._checked_at < asked_at:
@@ -89,7 +87,7 @@ class Health:
         return self.trouble
 
     async def run(self) -> None:
-        """Answer those who wait, until cancelled."""
+        """Check the log while callers wait for it or it is away, until cancelled."""
         while True:
             if self.trouble is None and not self._waiting:
                 self._wanted = trio.Event()
@@ -103,7 +101,7 @@ class Health:
                     scope.cancel()
 
     def full(self) -> str | None:
-        """Say that the disk is full, if the last commit failed for that, not long ago; None otherwise."""
+        """Return a sentence if the last commit failed because the disk was full, and that was within 30 s; else None."""
         failure = self._log.writer.failure
         if failure is None or not isinstance(failure[1], StorageFull) or time.monotonic() - failure[0] > FULL_S:
             return None
@@ -112,7 +110,7 @@ class Health:
     async def _look(self) -> str | None:
         began = trio.current_time()
         await trio.sleep(_TURN_S)
-        # What our own event loop lags is no fault of the store's.
+        # The lag of our own event loop is not the store's fault.
         lag_s = trio.current_time() - began - _TURN_S
         answer_s = ANSWER_S if self._log.is_shared else FILE_ANSWER_S
         with trio.move_on_after(answer_s + _LAGS * lag_s):

@@ -1,7 +1,4 @@
-"""What a service does, as facts in a ring, and in a file if one is named.
-
-There is an observer only where somebody wants facts; without one, nothing is spent on them.
-"""
+"""The activity of a service as facts, in a ring and in a file if one is named. There is an observer only if facts are wanted."""
 
 from __future__ import annotations
 
@@ -26,22 +23,21 @@ from ...tree.node import Node, ReadRoot
 from ..ground.journal import note
 
 ROOTS_S = 0.2
-"""The root is read and told at most so often."""
-
+"""The shortest time between two reads of the root."""
 DISK_S = 1.0
-"""The disk is looked at so often: it costs a comparison."""
+"""How often a full disk is looked for, which costs a comparison."""
 GATHER_S = 0.25
-"""Facts of so long are written to the file together."""
+"""The facts of so long are written to the file together."""
 _BYTES_MAX = 4 * 2**20
 RETRY_S = 10.0
 _FINISH_S = 1.0
 
 
 class Board(Ring):
-    """A ring that one can wait at.
+    """A ring that can be waited for.
 
     Attributes:
-        boot: Names this run of the process: numbers of facts mean something within it alone.
+        boot: Names this run of the process. Numbers of facts only mean something within one run.
     """
 
     def __init__(self, size: int = FACTS_MAX) -> None:
@@ -50,12 +46,11 @@ class Board(Ring):
         self._more: trio.Event | None = None
 
     def add(self, fact: Fact) -> None:
-        """Take a fact, and wake the followers."""
+        """Add a fact, and wake the followers."""
         super().add(fact)
-        more = self._more
-        if more is not None:
+        if self._more is not None:
+            self._more.set()
             self._more = None
-            more.set()
 
     async def wait(self, seq: int) -> None:
         """Wait until there is a fact at this place of the ring."""
@@ -67,11 +62,11 @@ class Board(Ring):
 
 
 class Observer(Witness):
-    """The witness of one log's service, which tells what the driver alone knows as well: syncs, the root and the disk.
+    """The witness of one log's service. It also records what only the driver knows: syncs, the root and the disk.
 
     Args:
         node: Our peer id.
-        file: Where the facts are written as well, as JSON lines; None for nowhere.
+        file: Where the facts are also written, as JSON lines; None for nowhere.
     """
 
     def __init__(self, node: str, topic: str, router: str, file: Path | None = None) -> None:
@@ -80,25 +75,21 @@ class Observer(Witness):
         self._file = None if file is None else _FactsFile(file, self.board)
         self._changed = trio.Event()
 
-    # What the driver knows
-
     def on_synced(self, peer: str, way: str, keys: Sequence[bytes], verdicts: Sequence[Verdict]) -> None:
-        """Tell what became of the entries that a sync brought."""
+        """Record the verdicts on the entries of a sync."""
         for key, verdict in zip(keys, verdicts, strict=True):
             self.tell_verdict(verdict, key, peer, way)
 
     def on_post(self, verdict: Verdict, client: str) -> None:
-        """Tell what became of an entry that came by HTTP; what is new is told once it is committed."""
+        """Record the verdict on an entry that came by HTTP. A new entry is recorded when it is committed instead."""
         if verdict.entry is not None and not verdict.is_new:
             self.tell_verdict(verdict, verdict.entry.key, client, "http")
 
-    # The root
-
     async def run(self, log: Replica, full: Callable[[], str | None]) -> None:
-        """Tell what happens to the log itself, and write the file, for as long as the log is served.
+        """Record what happens to the log itself, and write the file, until cancelled.
 
         Args:
-            full: Says that the disk is full, while it is.
+            full: Returns a sentence while the disk is full, else None.
         """
         try:
             async with trio.open_nursery() as nursery:
@@ -119,7 +110,7 @@ class Observer(Witness):
                 try:
                     root, count = await log.run(_read_root())
                 except GossipLogError:
-                    pass  # It is away, or closed, which is told elsewhere.
+                    pass  # The log is away or closed, which others report.
                 else:
                     if root != told:
                         self.tell("root", message=root.hash.hex(), count=count)
@@ -150,10 +141,7 @@ def _read_root() -> Plan[tuple[Node, int]]:
 
 
 class _FactsFile:
-    """Appends facts to a file as JSON, one a line, in a thread; what the ring loses meanwhile is missing.
-
-    A disk that is slow or full costs facts, never anything else.
-    """
+    """Appends facts to a file in a thread, as JSON lines. If the disk is slow or full, the facts that the ring drops are missing."""
 
     def __init__(self, path: Path, board: Board) -> None:
         self._path = path
@@ -169,7 +157,7 @@ class _FactsFile:
                 await trio.sleep(RETRY_S)
 
     async def finish(self) -> None:
-        """Write what is left, within a second."""
+        """Write the rest, within a second."""
         with trio.move_on_after(_FINISH_S, shield=True):
             while self._board.next > self._seq and await self._write():
                 pass
