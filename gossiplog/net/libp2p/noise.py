@@ -96,7 +96,8 @@ class NoiseStream:
         while not plain:
             data = await self._stream.receive_some()
             if not data:
-                self._cutter.check_end()
+                if self._cutter.is_within:
+                    raise ClosedError("the stream ended within a message of noise")
                 return b""
             if self._cutter.is_whole(data):
                 plain = self._open_one(data[_PREFIX_BYTES:])
@@ -135,14 +136,14 @@ async def secure(
     reader = _Reader(stream, begun)
     if is_initiator:
         await _send(stream, handshake.write(b""))
-        found, theirs = _prove(handshake, handshake.read(await _receive(reader)))
+        found, theirs = _prove(handshake, handshake.read(await reader.message()))
         if peer is not None and found != peer:
             raise RemoteProtocolError(f"dialled {peer}, and {found} answered", peer=found)
         await _send(stream, handshake.write(payload))
     else:
-        handshake.read(await _receive(reader))
+        handshake.read(await reader.message())
         await _send(stream, handshake.write(payload))
-        found, theirs = _prove(handshake, handshake.read(await _receive(reader)))
+        found, theirs = _prove(handshake, handshake.read(await reader.message()))
     return NoiseStream(reader, handshake, found, theirs)
 
 
@@ -167,18 +168,20 @@ class _Reader:
         del buffer[:end]
         return message
 
-    async def message(self) -> bytes | None:
-        """Wait for the next message; None at the end.
+    async def message(self) -> bytes:
+        """Wait for the next message of the handshake.
 
         Raises:
-            ClosedError: The stream is broken, or ended within a message.
+            RemoteProtocolError: The message is too long.
+            ClosedError: The stream ended.
         """
         while (message := self.whole_message()) is None:
             data = await self.stream.receive_some()
             if not data:
-                self.check_end()
-                return None
+                raise ClosedError("the stream ended within the handshake of noise")
             self._buffer += data
+        if len(message) > _HANDSHAKE_BYTES_MAX:
+            raise RemoteProtocolError(f"a handshake of {len(message)} bytes, at most {_HANDSHAKE_BYTES_MAX} are allowed")
         return message
 
     def is_whole(self, data: bytes) -> bool:
@@ -190,23 +193,14 @@ class _Reader:
         self._buffer += data
         return list(iter(self.whole_message, None))
 
-    def check_end(self) -> None:
-        """Raise ClosedError if the stream ended within a message."""
-        if self._buffer:
-            raise ClosedError("the stream ended within a message of noise")
+    @property
+    def is_within(self) -> bool:
+        """Whether a part of a message has arrived."""
+        return bool(self._buffer)
 
 
 async def _send(stream: ByteStream, message: bytes) -> None:
     await stream.send_all(len(message).to_bytes(_PREFIX_BYTES, "big") + message)
-
-
-async def _receive(reader: _Reader) -> bytes:
-    message = await reader.message()
-    if message is None:
-        raise ClosedError("the stream ended within the handshake of noise")
-    if len(message) > _HANDSHAKE_BYTES_MAX:
-        raise RemoteProtocolError(f"a handshake of {len(message)} bytes, at most {_HANDSHAKE_BYTES_MAX} are allowed")
-    return message
 
 
 def _payload_of(key: PeerKey, muxers: tuple[str, ...]) -> bytes:

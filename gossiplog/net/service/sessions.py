@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from math import inf
 from typing import TypeAlias, assert_never
 
 import trio
@@ -17,18 +18,7 @@ import trio
 from ...entry.validation import Verdict
 from ...errors import ClosedError, GossipLogError, RemoteProtocolError, SnapshotExpired, StoreError, StreamReset
 from ...pubsub.types import PeerId
-from ...pull.machine import (
-    AwaitServed,
-    ForgetSketch,
-    OpenStream,
-    Pull,
-    PullAnswer,
-    Pulled,
-    Rest,
-    RunSession,
-    ViewSketch,
-    Way,
-)
+from ...pull.machine import AwaitServed, ForgetSketch, OpenStream, Pull, PullAnswer, Pulled, Rest, RunSession, ViewSketch, Way
 from ...reconcile import Reconciliation, Served
 from ...replica.log import Replica
 from ...replica.sketching import SketchView
@@ -161,12 +151,10 @@ class PullSession:
         self._stream = stream
         self._session = session
         self._insert = insert
-        # Bytes whose writing the machine does not wait for. The first starts the task that writes them.
-        self._outgoing: deque[bytes] = deque()
+        # Messages to write, each with a token if the machine waits for it. The first starts the task that writes them.
+        self._outgoing: deque[tuple[bytes, int | None]] = deque()
         self._is_writing = False
         self._is_finishing = False
-        # Messages that the machine waits for are written one after the other.
-        self._writing = trio.Lock()
         # Set and replaced after every step of the machine.
         self._moved = trio.Event()
         # Held while the machine takes a step, which may be in a thread.
@@ -189,12 +177,12 @@ class PullSession:
     def _perform(self, actions: Sequence[events.SessionAction]) -> None:
         for action in actions:
             match action:
-                case events.Send(data, None):
-                    self._outgoing.append(data)
+                case events.Send(data, token):
+                    self._outgoing.append((data, token))
                     if not self._is_writing:
                         self._is_writing = True
                         self._nursery.start_soon(self._write)
-                case events.Send() | events.Ask() | events.StoreEntries():
+                case events.Ask() | events.StoreEntries():
                     self._nursery.start_soon(self._carry_out, action)
                 case events.Finish():
                     self._is_finishing = True
@@ -238,23 +226,24 @@ class PullSession:
         return events.Received(data) if data else events.Closed("the stream ended")
 
     async def _write(self) -> None:
-        # The reader notices a broken stream.
-        with suppress(GossipLogError):
-            while True:
-                while self._outgoing:
-                    await self._stream.send_all(self._outgoing.popleft())
-                if self._is_finishing:
-                    self._stream.close_sending()
-                    return
-                await self._moved.wait()
+        while True:
+            while self._outgoing:
+                data, token = self._outgoing.popleft()
+                # The reader notices a broken stream.
+                with trio.move_on_after(inf if token is None else SEND_S) as scope, suppress(GossipLogError):
+                    await self._stream.send_all(data)
+                if scope.cancelled_caught:
+                    self._stream.reset()
+                del data
+                if token is not None:
+                    await self._give(events.Sent(token))
+            if self._is_finishing:
+                self._stream.close_sending()
+                return
+            await self._moved.wait()
 
-    async def _carry_out(self, action: events.Send | events.Ask | events.StoreEntries) -> None:
+    async def _carry_out(self, action: events.Ask | events.StoreEntries) -> None:
         match action:
-            case events.Send(data, token):
-                assert token is not None
-                del action
-                await self._send(data)
-                await self._give(events.Sent(token))
             case events.Ask(plan, _, token):
                 try:
                     answer = events.Answered(await self._log.run(plan), token)
@@ -268,14 +257,6 @@ class PullSession:
                     await self._give(taken)
             case _:
                 assert_never(action)
-
-    async def _send(self, data: bytes) -> None:
-        with trio.move_on_after(SEND_S):
-            async with self._writing:
-                with suppress(GossipLogError):
-                    await self._stream.send_all(data)
-                return
-        self._stream.reset()
 
 
 class Turns:

@@ -30,7 +30,7 @@ from .multistream import Proposal
 from .muxed_stream import MuxedStream
 from .stream import ByteStream, ConnectionEnd, EndKind, Handler, PromptStream, Traffic
 from .yamux.frames import GO_AWAY_NORMAL
-from .yamux.machine import GoneAway, MuxerEvent, Opened, StreamEnded, StreamReadable, StreamState, Writable, Yamux
+from .yamux.machine import GoneAway, MuxerEvent, Opened, StreamChanged, StreamState, Yamux
 
 KEEP_ALIVE_S = 30.0
 """How often a connection is checked for a sign of life. If nothing came since the last check, a ping is sent, whose answer has as long."""
@@ -328,7 +328,7 @@ class MuxedConnection:
     def _take(self, events: Sequence[MuxerEvent], handlers: trio.Nursery) -> None:
         for event in events:
             match event:
-                case StreamReadable(state) | Writable(state) | StreamEnded(state):
+                case StreamChanged(state):
                     if (known := self._streams.get(state)) is not None:
                         known.wake()
                 case Opened(state):

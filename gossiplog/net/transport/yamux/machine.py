@@ -81,22 +81,8 @@ class Opened:
 
 
 @dataclass(slots=True)
-class StreamReadable:
-    """Bytes arrived, or the end. May come several times for the same bytes. Not frozen, for speed: nearly every frame makes one."""
-
-    stream: StreamState
-
-
-@dataclass(frozen=True, slots=True)
-class Writable:
-    """The peer's window has grown."""
-
-    stream: StreamState
-
-
-@dataclass(frozen=True, slots=True)
-class StreamEnded:
-    """The stream was reset, by the peer or because of the peer."""
+class StreamChanged:
+    """Bytes, window, the end or a reset came: look at the stream. Not frozen, for speed: nearly every frame makes one."""
 
     stream: StreamState
 
@@ -112,7 +98,7 @@ class GoneAway:
     code: int
 
 
-MuxerEvent: TypeAlias = Opened | StreamReadable | Writable | StreamEnded | GoneAway
+MuxerEvent: TypeAlias = Opened | StreamChanged | GoneAway
 
 
 _ID_MAX = 2**32 - 1
@@ -340,7 +326,7 @@ class Yamux:
                 the violation have taken effect, but their events are lost.
         """
         if not (self._partial or self._body_left) and (stream := self._take_usual(data)) is not None:
-            return [StreamReadable(stream)]
+            return [StreamChanged(stream)]
         events: list[MuxerEvent] = []
         if self._partial:
             data, self._partial = self._partial + data, b""
@@ -402,7 +388,7 @@ class Yamux:
         if header.flags & _RST:
             self._end(stream)
             self._on_data_for_nobody(header)
-            events.append(StreamEnded(stream))
+            events.append(StreamChanged(stream))
             return
         is_last = bool(header.flags & _FIN)
         if is_data and header.length:
@@ -412,7 +398,7 @@ class Yamux:
             self._on_end_of_data(stream, events)
         if not is_data and header.length and not stream.is_reset:
             stream.send_window += header.length
-            events.append(Writable(stream))
+            events.append(StreamChanged(stream))
 
     def _on_ping(self, header: Header, now: float) -> None:
         if header.flags & _SYN:
@@ -456,12 +442,12 @@ class Yamux:
         stream.credit -= len(piece)
         if not stream.is_released:
             stream.buffer += piece
-            events.append(StreamReadable(stream))
+            events.append(StreamChanged(stream))
             if stream.is_inbound:
                 self._unread += len(piece)
         if self._unread > UNREAD_BYTES_MAX or (stream.is_released and stream.credit == 0):
             self.reset(stream)
-            events.append(StreamEnded(stream))
+            events.append(StreamChanged(stream))
             return
         if self._body_left == 0:
             self._body_stream = None
@@ -472,7 +458,7 @@ class Yamux:
         if not stream.is_finished_receiving:
             stream.is_finished_receiving = True
             self._settle(stream)
-            events.append(StreamReadable(stream))
+            events.append(StreamChanged(stream))
 
     def _announcement(self, stream: StreamState) -> int:
         """Return the flag that our first frame on a stream carries. A frame of its own for it would cost 12 bytes."""

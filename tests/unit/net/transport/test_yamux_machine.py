@@ -15,9 +15,7 @@ from gossiplog.net.transport.yamux.machine import (
     WINDOW_BYTES_MAX,
     GoneAway,
     Opened,
-    StreamEnded,
-    StreamReadable,
-    Writable,
+    StreamChanged,
     Yamux,
 )
 
@@ -75,9 +73,9 @@ def test_stream_is_opened_accepted_and_closed_with_frames_of_windows():
     sent = client.take()
     growth = OPENED_WINDOW_BYTES - WINDOW_BYTES
     assert frames(sent) == [(WINDOW, SYN, 1, growth), (DATA, 0, 1, 5), (WINDOW, FIN, 1, 0)]
-    opened, grown, *readable = server.receive(sent, 0.0)
+    opened, *changed = server.receive(sent, 0.0)
     far = opened.stream
-    assert (opened, grown, readable) == (Opened(far), Writable(far), [StreamReadable(far), StreamReadable(far)])
+    assert (opened, changed) == (Opened(far), 3 * [StreamChanged(far)])
     assert far.send_window == OPENED_WINDOW_BYTES
     assert server.read(far, 100, 0.0) == b"hello"
     assert far.is_finished_receiving and not far.is_over
@@ -164,7 +162,7 @@ def test_reset_is_an_error_on_both_sides_once_what_came_before_it_was_read():
     carry(server, client)
     carry(client, server)
     client.reset(near)
-    assert carry(client, server) == [StreamEnded(far)]
+    assert carry(client, server) == [StreamChanged(far)] and far.is_reset
     assert server.read(far, 2, 0.0) + server.read(far, 10, 0.0) == b"unread"
     for machine, stream in ((client, near), (server, far)):
         with pytest.raises(StreamReset):
@@ -189,7 +187,7 @@ def test_what_came_before_resets_is_held_no_more_than_what_came_without():
         server.release(stream)
     assert sum(len(stream.buffer) for stream in streams) == 0
     events = receive_all(server, encode_header(WINDOW, SYN, 1001, 0) + body(1001, bytes(WINDOW_BYTES)))
-    assert not any(isinstance(event, StreamEnded) for event in events)
+    assert not any(event.stream.is_reset for event in events)
 
 
 def test_writer_stops_at_the_window_of_its_peer_and_goes_on_when_it_was_read():
@@ -261,7 +259,7 @@ def test_the_129th_stream_of_a_peer_is_reset_and_the_others_go_on():
     events = server.receive(b"".join(encode_header(WINDOW, SYN, 2 * n + 1, 0) for n in range(STREAMS_MAX + 1)), 0.0)
     assert len(events) == STREAMS_MAX
     assert frames(server.take())[-1] == (WINDOW, RST, 2 * STREAMS_MAX + 1, 0)
-    assert server.receive(body(2 * STREAMS_MAX + 1, b"thrown away") + body(1, b"kept"), 0.0) == [StreamReadable(events[0].stream)]
+    assert server.receive(body(2 * STREAMS_MAX + 1, b"thrown away") + body(1, b"kept"), 0.0) == [StreamChanged(events[0].stream)]
 
 
 def test_a_place_is_free_once_its_handler_ended_and_the_stream_is_over():
@@ -306,7 +304,7 @@ def test_what_comes_after_the_handler_ended_is_thrown_away_and_then_reset():
     assert server.take() == b"", "a reset would destroy the answer"
     assert client.read(near, 100, 0.0) == b"last answer"
     client.write(near, memoryview(bytes(WINDOW_BYTES)))
-    assert carry(client, server) == [StreamEnded(far)]
+    assert carry(client, server) == [StreamChanged(far)] and far.is_reset
     assert frames(server.take()) == [(WINDOW, RST, 1, 0)]
 
 
@@ -373,7 +371,7 @@ def test_going_away_closes_the_streams_and_ends_the_opening():
     client.go_away(GO_AWAY_NORMAL)
     sent = client.take()
     assert frames(sent) == [(WINDOW, FIN, 1, 0), (GO_AWAY, 0, 0, 0)]
-    assert server.receive(sent, 0.0) == [StreamReadable(far), GoneAway(0)]
+    assert server.receive(sent, 0.0) == [StreamChanged(far), GoneAway(0)]
     for machine in (client, server):
         with pytest.raises(StreamReset):
             machine.open(0.0)
@@ -425,7 +423,7 @@ def test_frames_of_streams_that_are_gone_are_passed_over():
     client.close(near)
     later = client.open(0.0)
     events = carry(client, server)
-    assert [type(event) for event in events] == [Opened, Writable]
+    assert [type(event) for event in events] == [Opened, StreamChanged]
     assert events[0].stream.id == later.id
 
 
@@ -451,7 +449,7 @@ def test_a_reset_with_data_brings_no_more_than_the_window(excess):
             yamux.receive(frame, 0)
         return
     (ended,) = yamux.receive(frame + bytes(WINDOW_BYTES), 0)
-    assert isinstance(ended, StreamEnded) and not ended.stream.buffer
+    assert ended.stream.is_reset and not ended.stream.buffer
 
 
 def test_streams_that_nobody_reads_hold_no_more_together_than_allowed():
@@ -468,7 +466,7 @@ def test_streams_that_nobody_reads_hold_no_more_together_than_allowed():
     server.release(streams[1])
     server.receive(encode_header(WINDOW, RST, 3, 0), 0.0)
     events = receive_all(server, body(1, bytes(WINDOW_BYTES)) + encode_header(WINDOW, SYN, 1001, 0) + body(1001, bytes(WINDOW_BYTES)))
-    assert not any(isinstance(event, StreamEnded) for event in events), "what was read or thrown away makes room"
+    assert not any(event.stream.is_reset for event in events), "what was read or thrown away makes room"
 
 
 def test_stream_may_be_opened_with_data_and_with_its_end():
