@@ -1,4 +1,4 @@
-"""The whole log under faults: one seed is one network, one history and all that goes wrong in it.
+"""The whole log under faults: one seed is one network, one history and its faults.
 
     report = run_check(7)     # raises SeedFailure, which names the seed and the command that replays it
 
@@ -51,13 +51,13 @@ PROBES_WITHIN_S = 3.0
 PROMISING = ("gossipsub", "choke", "floodsub", "episub")
 """Routers that bring every message to every peer as long as no connection loses anything. Others need a new connection for that."""
 GRAFTING = ("gossipsub", "choke")
-"""Of these routers, the ones with a gap: a peer that joins the mesh between two heartbeats gets no message of the time since the first
+"""Those of these routers that have a gap: a peer that joins the mesh between two heartbeats gets no message of the time since the first
 heartbeat. It was not yet in the mesh to be sent it, and at the second heartbeat it is in the mesh and gets no announcement. A peer that
-unchokes us has the same gap. Live nodes tell heads again after `TELL_AGAIN_S`; here such a connection is closed and opened again.
+unchokes us has the same gap. Live nodes tell heads again after `TELL_AGAIN_S`; here such a connection is closed then, and opened again.
 """
 HEARTBEAT_S = 1.0
 GRAFTED_S = 3.0
-"""This long after the last entries, the last such link has been made."""
+"""This long after healing, links are closed for the first time."""
 LARGE_BYTES = 500
 """An entry of this size is large enough for IDONTWANT."""
 DRAWN: list[Vice] = [vice for vice in Vice if vice is not Vice.FICKLE]
@@ -69,11 +69,11 @@ BURST_MAX = 12
 """The most appends during that time. Several come at once, so they share commits, and some commits fail because of one append."""
 ELSEWHERE_MAX = 8
 MEMBERS_MAX = 12
-"""The most that founders say of members."""
+"""The most changes of members, 3 at least."""
 FOUNDERS_SHARE = 0.5
 """The share of logs with members that have three founders, of whom two remove a member together."""
 LEAVING_SHARE = 0.1
-"""Of what is said of members: somebody leaves."""
+"""The share of these changes in which a member leaves."""
 POISON_SHARE = 0.3
 """The share of answers on which their authors' own applications raise."""
 LATE_CLIENTS = 0.5
@@ -238,45 +238,38 @@ class _Run:
         self._heal()
         for guest in self.guests:
             self._invite(guest)
-        limit_s = world.now + (CALM_S if "calm" in plan.notes else HEALED_S)
-        told_s = world.now + GRAFTED_S
-        while not self._is_over() and world.now < limit_s:
-            self._step()
-            if world.now > told_s + TELL_AGAIN_S and plan.router in GRAFTING:
-                world.redial_grafted(told_s)
-                told_s += TELL_AGAIN_S
-        self._check_end()
-        self._probe()
+        self._await_end(CALM_S if "calm" in plan.notes else HEALED_S)
+        if plan.router in PROMISING:
+            self._probe()
         entries = len(self.replicas[0].state.values)
         nodes = len(self.replicas) + len(self.byzantine) + len(self.guests)
         return CheckReport(self.seed, str(plan), nodes, len(self.replicas), entries, world.events, world.now)
 
     def _probe(self) -> None:
-        """Append once more now that all is well: past faults must not keep any entry from any replica.
-
-        This is skipped for routers that do not promise delivery.
-        """
-        if self.plan.router not in PROMISING:
-            return
+        """Append once more now that all is well: past faults must not keep any entry from any replica."""
         rng, world = self.rng, self.world
         for number in range(rng.randint(1, 4)):
             payload = pcf.encode({"probe": number})
             world.after(PROBES_WITHIN_S * rng.random(), self._append, rng.choice(self.replicas), [payload])
-        if self.plan.router in GRAFTING:
-            world.after(PROBES_WITHIN_S + GRAFTED_S, world.redial_grafted, world.now)
-        limit_s = world.now + (QUOTA_PROBES_S if self.plan.has_quotas else PROBES_S)
+        probing_s = PROBES_WITHIN_S
         if self.rooms is not None:
             self.rooms.probe()
-            self._run_for(IN_A_ROW * APART_S)
-        self._run_for(PROBES_WITHIN_S)
-        while not self._is_over() and world.now < limit_s:
-            self._step()
-        self._check_end()
+            probing_s += IN_A_ROW * APART_S
+        self._await_end(QUOTA_PROBES_S if self.plan.has_quotas else PROBES_S, at_least_s=probing_s)
 
-    def _run_for(self, seconds: float) -> None:
-        until_s = self.world.now + seconds
-        while self.world.now < until_s:
+    def _await_end(self, limit_s: float, at_least_s: float = 0.0) -> None:
+        """Run until all agree, or at most so many seconds, and check the invariants of the end."""
+        started_s = self.world.now
+        while (lasted_s := self.world.now - started_s) < at_least_s or (lasted_s < limit_s and not self._is_over()):
             self._step()
+        self.watch.check_end()
+        if self.rooms is not None:
+            self.rooms.check_end()
+
+    def _redial_grafted(self, since_s: float) -> None:
+        """Close links that were made since a given time, and do so again every `TELL_AGAIN_S`."""
+        self.world.redial_grafted(since_s)
+        self.world.after(TELL_AGAIN_S, self._redial_grafted, self.world.now)
 
     def _step(self) -> None:
         self.world.run(self.world.now + STEP_S)
@@ -286,11 +279,6 @@ class _Run:
             self.watch.check_limits(replica)
         if self.rooms is not None:
             self.rooms.sample()
-
-    def _check_end(self) -> None:
-        self.watch.check_end()
-        if self.rooms is not None:
-            self.rooms.check_end()
 
     def _is_over(self) -> bool:
         is_quiet = all(replica.log.is_idle for replica in self.replicas) and not any(guest.is_up for guest in self.guests)
@@ -320,7 +308,7 @@ class _Run:
         for client in clients:
             for hub in rng.sample(servers, min(len(servers), 1 + (rng.random() < 0.2))):
                 if plan.has_quotas and (late := random.Random(f"late {self.seed} {client.id}")).random() < LATE_CLIENTS:
-                    # It and its hub have much to tell each other by then.
+                    # By then the client and its hub have much to exchange.
                     world.at(plan.active_s * (0.5 + 0.5 * late.random()), world.link, client.process, hub.process, spoke)
                 else:
                     link(client, hub, spoke)
@@ -412,11 +400,11 @@ class _Run:
                 self.world.at(0.5 + (self.plan.active_s - 0.5) * rng.random(), replica.append_elsewhere, payloads)
 
     def _plan_members(self) -> None:
-        """Have founders remove others, honest ones too, and let them in again; some leave."""
+        """Have founders remove members, honest ones too, and let them in again; some leave."""
         rng, plan = random.Random(f"members {self.seed}"), self.plan
         dids = [replica.signer.did for replica in (*self.byzantine, *self.replicas[1:])]
         for _ in range(rng.randint(3, MEMBERS_MAX) if plan.has_members else 0):
-            # Byzantine ones are removed more often than their number would have it.
+            # At least half of the changes are about Byzantine members.
             among = dids if rng.random() < 0.5 else dids[: plan.byzantine]
             self.world.at(1.0 + (plan.active_s - 1.0) * rng.random(), self._say_of_members, rng, among)
 
@@ -487,6 +475,6 @@ class _Run:
         if self.plan.router in PROMISING:
             world.redial_lossy()
             if self.plan.router in GRAFTING:
-                world.after(GRAFTED_S, world.redial_grafted, self.plan.active_s - HEARTBEAT_S)
+                world.after(GRAFTED_S, self._redial_grafted, self.plan.active_s - HEARTBEAT_S)
         else:
             world.redial_all()
