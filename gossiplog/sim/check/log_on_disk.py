@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ...entry.message import Entry
 from ...entry.rules import VALUE_BYTES_DEFAULT
@@ -21,7 +21,9 @@ from ...log.requests import Applied
 from ...plan import Plan, Request, run_plan
 from ...replica.applications import Applications
 from .disk import Disk
-from .plan import TOPIC
+from .law import RULE
+from .observer import ReplicaObserver, Reporter, Watch
+from .plan import TOPIC, ReplicaSpec
 from .tables import TablesTransaction, begin_anew
 
 FULL_AGAIN_S = 0.05
@@ -46,60 +48,44 @@ class Validator:
         return verdict
 
 
+class LogOwner(Reporter, Protocol):
+    """The part of a replica that its log uses."""
+
+    spec: ReplicaSpec
+    disk: Disk
+    watch: Watch[Any]
+
+    def later(self, wait_s: float, call: Callable[[], None]) -> None:
+        """Call a function after some seconds, unless the log has been closed by then."""
+
+    def on_commit(self, entries: Sequence[Entry]) -> None:
+        """Take note of the new entries of a transaction."""
+
+
 class LogOnDisk:
     """The state that readers see, and the driver of the machine that changes it.
 
-    A transaction is visible, acknowledged and forwarded only once it is written and, if the log is durable, synced. If the disk
-    refuses entries to be inserted, they have to come again. If it refuses an append, nothing more is heard of it.
+    A transaction is visible, acknowledged and forwarded only once it is written and, if the log is durable, synced. Entries that
+    the disk refuses to insert have to come again. An append that it refuses is dropped.
 
     Args:
-        is_durable: Each transaction is synced before it is acknowledged.
-        later: Calls a function after a number of seconds, unless the replica has crashed by then.
-        on_signed: Called with entries of our own before they are committed.
-        on_commit: Called with the new entries of each transaction.
-        on_refused: Called with entries that the access rule itself refused.
-        on_writing: Called with each event and action of the machine, before it is carried out.
         late: Draws which transactions a disk in trouble refuses, and how late it is.
         application: The application, whose tables change with each transaction; None for none.
-        rule: The access rule; None allows everything.
-        founding: What the log begins with, if it has members.
 
     Attributes:
         is_behind: Since the last transaction here, another process has stored entries that the application has not seen.
     """
 
-    def __init__(
-        self,
-        disk: Disk,
-        commit_s: float,
-        *,
-        is_durable: bool,
-        later: Callable[[float, Callable[[], None]], None],
-        on_signed: Callable[[Sequence[Entry]], None],
-        on_commit: Callable[[Sequence[Entry]], None],
-        on_refused: Callable[[Sequence[Entry]], None],
-        on_writing: Callable[[writing.Event | writing.Action], None],
-        late: random.Random,
-        application: Application | None = None,
-        rule: AccessRule | None = None,
-        topic: str,
-        founding: Sequence[Entry] = (),
-    ) -> None:
-        self.state = disk.recover()
-        self._disk = disk
-        self._commit_s = commit_s
-        self._is_durable = is_durable
-        self._later = later
-        self._on_signed = on_signed
-        self._on_commit = on_commit
-        self._on_refused = on_refused
-        self._on_writing = on_writing
-        self._late = late
+    def __init__(self, owner: LogOwner, late: random.Random, application: Application | None) -> None:
+        founding = owner.spec.founding
+        self.state = owner.disk.recover()
         self.application = application
-        self._topic = topic
         self.membership = Membership() if founding else None
+        self.rule = RULE if owner.spec.has_rule else None
+        self._owner = owner
+        self._disk = owner.disk
+        self._late = late
         self._applications = Applications([] if application is None else [application], self.membership)
-        self.rule = rule
         self._void = Void()
         self._machine = writing.Writing(hurries=not self._applications)
         self._todo: deque[writing.Action] = deque()
@@ -107,7 +93,7 @@ class LogOnDisk:
         self._is_writing = False
         self.is_behind = False
         if founding and not self.state.values:
-            self._run_now(commit([InsertEntries(founding)], topic=topic, now=0.0, membership=self.membership))
+            self._run_now(commit([InsertEntries(founding)], topic=owner.spec.topic, now=0.0, membership=self.membership))
         self._open()
 
     @property
@@ -140,10 +126,10 @@ class LogOnDisk:
         write = writing.Write([writing.Submitted(AppendPayloads(payloads, signer), None)], {})
         committed, _ = transaction.run(self._group(write, Applications([]), None, Void(), None))
         entries = [entry for _, entry in committed.entries]
-        self._on_signed(entries)
+        self._owner.watch.on_signed(entries)
         self._write_now(transaction)
         self.is_behind = True
-        self._on_commit(entries)
+        self._owner.on_commit(entries)
         return entries
 
     # The machine
@@ -152,28 +138,28 @@ class LogOnDisk:
         if self._machine.has_room:
             self._handle(writing.Submitted(work, then))
         else:
-            self._later(FULL_AGAIN_S, lambda: self._submit(work, then))
+            self._owner.later(FULL_AGAIN_S, lambda: self._submit(work, then))
 
     def _handle(self, event: writing.Event) -> None:
-        self._on_writing(event)
+        self._owner.report(ReplicaObserver.on_writing, event)
         self._todo += self._machine.handle(event)
         if self._is_acting:
             return
         self._is_acting = True
         while self._todo:
             action = self._todo.popleft()
-            self._on_writing(action)
+            self._owner.report(ReplicaObserver.on_writing, action)
             self._act(action)
         self._is_acting = False
 
     def _act(self, action: writing.Action) -> None:
         match action:
             case writing.Gather():
-                self._later(0.0, lambda: self._handle(writing.Gathered()))
+                self._owner.later(0.0, lambda: self._handle(writing.Gathered()))
             case writing.Write():
                 self._begin(action)
             case writing.Tell(committed):
-                self._on_commit([entry for _, entry in committed.entries])
+                self._owner.on_commit([entry for _, entry in committed.entries])
             case writing.Answer(then, outcome):
                 then(outcome)
             case writing.Report():
@@ -188,22 +174,22 @@ class LogOnDisk:
             # Nothing has reached the disk.
             self._handle(writing.Unwritten(error))
             return
-        self._on_refused([entry for entry, _ in self._void.take_news()])
+        self._owner.report(ReplicaObserver.on_refused_entries, [entry for entry, _ in self._void.take_news()])
         for work, outcome in zip(write.works, committed.outcomes, strict=True):
             if isinstance(work, AppendPayloads) and isinstance(outcome, list):
-                self._on_signed([verdict.entry for verdict in outcome if verdict.entry is not None])
+                self._owner.watch.on_signed([verdict.entry for verdict in outcome if verdict.entry is not None])
         writes, trouble = transaction.writes, self._disk.trouble
         self._is_writing = True
         if not writes:
-            self._later(0.0, lambda: self._finish(committed, writes))
+            self._owner.later(0.0, lambda: self._finish(committed, writes))
             return
         self._disk.begin(writes)
-        commit_s = self._commit_s + (trouble.late_s * self._late.random() if trouble.late_s else 0.0)
+        commit_s = self._owner.spec.commit_s + (trouble.late_s * self._late.random() if trouble.late_s else 0.0)
         fault = trouble.fate((entry.key for _, entry in committed.entries), self._late)
         if fault is None:
-            self._later(commit_s, lambda: self._finish(committed, writes))
+            self._owner.later(commit_s, lambda: self._finish(committed, writes))
         else:
-            self._later(commit_s, lambda: self._undo(fault))
+            self._owner.later(commit_s, lambda: self._undo(fault))
 
     def _undo(self, error: Exception) -> None:
         self._disk.refuse()
@@ -217,7 +203,7 @@ class LogOnDisk:
             self.is_behind = False
         if writes:
             self._disk.write()
-            if self._is_durable:
+            if self._owner.spec.is_durable:
                 self._disk.sync()
         self._is_writing = False
         self._handle(writing.GroupWritten(committed))
@@ -232,7 +218,7 @@ class LogOnDisk:
     ) -> Plan[tuple[Committed, dict[str, Applied]]]:
         return writing.write_group(
             write,
-            topic=self._topic,
+            topic=self._owner.spec.topic,
             now=0.0,
             rule=rule,
             void=void,
@@ -244,7 +230,7 @@ class LogOnDisk:
     # Transactions with no caller waiting
 
     def _open(self) -> None:
-        """Apply entries that were stored without the application, one page per transaction; all, if some of them count no longer."""
+        """Apply entries that were stored without the application, one page per transaction; all entries, if some are void by now."""
         for application in self._applications.find(None):
             known = self.read(find_applied(application.name))
             if known is None or known.version != application.version:

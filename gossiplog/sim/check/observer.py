@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from ...broadcast.actions import Action
 from ...entry.message import Entry
@@ -34,6 +34,7 @@ class Violation(Exception):
         self.at_s = at_s
 
 
+P = ParamSpec("P")
 R_contra = TypeVar("R_contra", contravariant=True)
 
 
@@ -127,6 +128,13 @@ class ReplicaObserver:
 
     def on_synced(self, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
         """A sync begun by the replica is over, and the machine is about to be told. This may be a while after its end."""
+
+
+class Reporter(Protocol):
+    """A replica that is observed."""
+
+    def report(self, event: Callable[Concatenate[ReplicaObserver, P], None], /, *args: P.args, **options: P.kwargs) -> None:
+        """Report an event to all observers."""
 
 
 def listeners_of(observers: Sequence[ReplicaObserver]) -> dict[str, list[Callable[..., None]]]:

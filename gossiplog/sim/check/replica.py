@@ -1,6 +1,6 @@
-"""Simulated replicas: processes with connections and one router, and the logs that each holds, one or several.
+"""Simulated replicas: processes, each with its connections, one router and one or several logs.
 
-A log is the broadcast machine of the live service over a real log, in memory and on a disk that forgets.
+A log here is the live service's broadcast machine over a real log, in memory and on a simulated disk.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ...pubsub.rpc import Control, Rpc
 from ...pubsub.types import MessageId, PeerId, TimerToken
 from ...store.memory.state import MemoryState
 from .disk import Crash, Disk
-from .law import RULE, make_application
+from .law import make_application
 from .log_on_disk import LogOnDisk, Validator
 from .observer import ReplicaObserver, Stream, Watch, listeners_of
 from .plan import ReplicaSpec
@@ -63,7 +63,7 @@ VERIFY_S, VERIFY_SHARE = 0.05, 0.3
 """The largest delay of a verification, and the share of replicas that verify with a delay."""
 ADDRESSES = 3
 HELD: Stream = ("held", PeerId(""), 0, "")
-"""The stream on which peers tell each other that they have opened a log, or closed it."""
+"""The stream on which the ends of a connection tell each other that they have opened or closed a log."""
 
 
 def address_of(peer: PeerId) -> str:
@@ -81,7 +81,7 @@ _NOBODY: dict[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class _QuotaAlone:
-    """The rules of a hub that takes entries of any log from any client, within a quota."""
+    """The rules of a hub that accepts entries of any log from any client, within a quota."""
 
     quota: Quota
     allow: None = None
@@ -97,13 +97,13 @@ class _QuotaAlone:
 
 
 class SimProcess:
-    """One process: its clock, its connections, the router that all its logs share, and the logs, in a crash of which only disks survive.
+    """One process: its clock, its connections, the router that all its logs share, and the logs. Only their disks survive a crash.
 
     Attributes:
-        logs: The logs by topic, open or closed. The first is open while the process runs, and all processes hold it; of the others, the
-            ends of a connection tell each other which they hold.
+        logs: The logs by topic, open or closed. All processes hold the first log, and it is open while the process runs. About the others,
+            the ends of a connection tell each other which of them they hold.
         wires: The connection with each peer.
-        met: How often it was connected with each peer, earlier starts included.
+        met: The number of connections so far with each peer, including those of earlier starts.
         see: Called with each event given to a machine and the actions it returned.
     """
 
@@ -152,7 +152,7 @@ class SimProcess:
         self.world.drop_all(self)
 
     def leave(self) -> None:
-        """Leave for good, and answer to what happens when connections close."""
+        """Leave for good. The logs still handle the closing of their connections."""
         self.is_up = False
         self.epoch += 1
         logs = self._open()
@@ -217,7 +217,7 @@ class SimProcess:
         self._is_acting = False
 
     def _ask(self, event: Any, log: SimReplica | None) -> list[tuple[SimReplica | None, Action]]:
-        """Return what an event leads to, with the logs' answers in the places of what the router asks of them."""
+        """Return the actions that follow from an event. What the router asks a log is replaced by the actions of that log's machine."""
         actions = (self.shared if log is None else log.machine).handle(event, self.local_now())
         if self.see is not None:
             self.see(event, actions)
@@ -232,7 +232,7 @@ class SimProcess:
         return out
 
     def _show(self, of: SimReplica | None, action: Action) -> None:
-        """Show an action to the checkers: what the router says and does, to those of the log that it is about."""
+        """Show an action to the checkers of the logs that it is about."""
         match action:
             case SendRpc(peers, rpc, is_urgent):
                 for log, part in self._parts(rpc):
@@ -386,21 +386,8 @@ class SimReplica:
         """Open the log from the disk's contents."""
         self.epoch += 1
         self.is_up = True
-        self.log = LogOnDisk(
-            self.disk,
-            self.spec.commit_s,
-            is_durable=self.spec.is_durable,
-            later=lambda wait_s, call: self.world.after(wait_s, self._wake, self.epoch, call),
-            on_signed=self.watch.on_signed,
-            on_commit=self._on_commit,
-            on_refused=lambda entries: self.report(ReplicaObserver.on_refused_entries, entries),
-            on_writing=lambda step: self.report(ReplicaObserver.on_writing, step),
-            late=random.Random(f"disk {self.process.seed} {self.spec.number} {self.epoch}"),
-            application=make_application(self.signer.did, self.epoch),
-            rule=RULE if self.spec.has_rule else None,
-            topic=self.topic,
-            founding=self.spec.founding,
-        )
+        late = random.Random(f"disk {self.process.seed} {self.spec.number} {self.epoch}")
+        self.log = LogOnDisk(self, late, make_application(self.signer.did, self.epoch))
         self.shared, self._late = self.process.shared, self.process.late
         # No entry may depend on heads being told again merely because time has passed.
         self.machine = Broadcast(self.shared, self.topic, self.process.rng, tell_again_s=math.inf)
@@ -439,9 +426,9 @@ class SimReplica:
         self._is_elsewhere = False
         if entries:
             committed = events.EntriesCommitted(entries)
-            self.world.after(HEARD_OF_S * self._late.random(), self._wake, self.epoch, partial(self.tell, committed))
+            self.later(HEARD_OF_S * self._late.random(), partial(self.tell, committed))
         else:
-            self.world.after(ELSEWHERE_AGAIN_S, self._wake, self.epoch, partial(self.append_elsewhere, payloads))
+            self.later(ELSEWHERE_AGAIN_S, partial(self.append_elsewhere, payloads))
 
     @property
     def state(self) -> MemoryState:
@@ -457,6 +444,10 @@ class SimReplica:
         """Call at a time on the process's clock, unless the log has been closed by then."""
         self.process.at_local(local_s, self._wake, self.epoch, call)
 
+    def later(self, wait_s: float, call: Callable[[], None]) -> None:
+        """Call after some seconds, unless the log has been closed by then."""
+        self.world.after(wait_s, self._wake, self.epoch, call)
+
     def _wake(self, epoch: int, call: Callable[[], None]) -> None:
         if epoch == self.epoch:
             call()
@@ -465,7 +456,7 @@ class SimReplica:
         """Hand an event to the log's machine and carry out its actions in order."""
         self.process.tell(event, self)
 
-    # What the process tells
+    # Events from the process
 
     def report(self, event: Callable[Concatenate[ReplicaObserver, P], None], /, *args: P.args, **options: P.kwargs) -> None:
         """Report an event to all observers."""
@@ -485,7 +476,7 @@ class SimReplica:
         self.tell(events.Connected(peer, kind, wire.side(self) == 0, protocol, bringer=bringer))
 
     def on_closed(self, wire: SimWire) -> None:
-        """A peer has gone, or has closed the log."""
+        """The connection with a peer has closed, or the peer has closed the log."""
         peer = wire.other(self).id
         del self.wires[peer]
         self.report(ReplicaObserver.on_closed, peer)
@@ -493,13 +484,13 @@ class SimReplica:
         self.tell(events.Disconnected(peer))
 
     def on_parted(self, wire: SimWire) -> None:
-        """All logs of the process that it is about have been told of that."""
+        """The machines of all logs of the process have been told that the connection has closed."""
         peer = wire.other(self).id
         self.report(ReplicaObserver.on_parted, peer)
         self.syncs.on_closed(wire, peer)
 
     def on_rpc_handled(self, rpc: Rpc) -> None:
-        """What is about the log in an RPC has been handled, with all immediate consequences."""
+        """The part of an RPC that is about the log has been handled, with all immediate consequences."""
         self.report(ReplicaObserver.on_rpc_handled)
 
     def on_stream(self, wire: SimWire, stream: Stream, message: Any) -> None:
@@ -630,7 +621,8 @@ class SimReplica:
     def _on_inserted(self, batch: int, outcome: list[Verdict] | Exception) -> None:
         self.tell(events.BatchInserted(batch, events.NotStored.because(outcome) if isinstance(outcome, Exception) else outcome))
 
-    def _on_commit(self, entries: Sequence[Entry]) -> None:
+    def on_commit(self, entries: Sequence[Entry]) -> None:
+        """Report new entries, count them, and tell the machine."""
         self.report(ReplicaObserver.on_commit, entries)
         if self.allowance is not None:
             self.allowance.on_commit(entries)
@@ -672,7 +664,7 @@ class SimReplica:
 
 
 def _part_of(rpc: Rpc, topic: str, topics: Mapping[MessageId, str], first: str) -> Rpc | None:
-    """Return what is about one log in an RPC; None if nothing is. Ids that are in no message, as those of spam, are about the first."""
+    """Return the part of an RPC that is about one log; None if there is none. Ids of no known message count as about the first log."""
 
     def is_own(id: MessageId) -> bool:
         return topics.get(id, first) == topic

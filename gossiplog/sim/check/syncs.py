@@ -1,4 +1,4 @@
-"""The sync streams of a simulated replica, opened or served, around the machines that nodes run."""
+"""Drives the pulls of a simulated replica, and the sessions that it serves: the machines that nodes run, on simulated streams."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Concatenate, ParamSpec, Protocol, assert_never
+from typing import Protocol, assert_never
 
 from ...broadcast.actions import StartSync
 from ...broadcast.events import Event, SyncFinished, SyncServed
@@ -25,17 +25,15 @@ from ...sync.limits import ServerLimits
 from ...sync.result import Ending, SyncResult
 from ...sync.schedule import SessionSlots
 from ...sync.server import SyncServer
-from .observer import NO_TOKEN, ReplicaObserver, Stream
+from .observer import NO_TOKEN, ReplicaObserver, Reporter, Stream
 from .plan import ReplicaSpec
 from .sessions import END, Server, SessionHost, SimulatedSession
 from .world import Named, SimWire, SimWorld
 
-P = ParamSpec("P")
-
 CUT_SHORT_S = 0.6
 """A sync that is cut short breaks within this time."""
 SHARE_S = 1.0
-"""A session that is ended for others' sake lasts at most this long."""
+"""A session that ends early in favour of others lasts at most this long."""
 STALL_S = 3.0
 """The largest delay of each answer of a slow server; less than the client's patience of 5 s."""
 MERKLE, RECONCILE = "sync", "reconcile"
@@ -43,7 +41,7 @@ PHANTOM = b"phantom" + bytes(13)
 """The key of an entry that no replica has."""
 
 
-class Owner(SessionHost, Named, Protocol):
+class Owner(Reporter, SessionHost, Named, Protocol):
     """The part of a replica that its syncs use."""
 
     world: SimWorld
@@ -52,9 +50,6 @@ class Owner(SessionHost, Named, Protocol):
 
     def tell(self, event: Event) -> None:
         """Hand an event to the replica's machine."""
-
-    def report(self, event: Callable[Concatenate[ReplicaObserver, P], None], /, *args: P.args, **options: P.kwargs) -> None:
-        """Report an event to all observers."""
 
     def new_stream(self, purpose: str) -> Stream:
         """Return a new name for a stream of its own."""
@@ -88,7 +83,7 @@ class Syncs:
         self._over: set[Stream] = set()
         # Messages that arrived on streams that wait to be served.
         self._early: dict[Stream, list[bytes | None]] = {}
-        # For each peer the work that has the turn with it, then the work that waits: sessions to serve, and pulls that wait for them.
+        # For each peer the work that has its turn, then the work that waits: sessions to serve, and pulls that wait for them.
         self._turns: dict[PeerId, deque[Callable[[], None]]] = {}
         self._slots = SessionSlots[PeerId]()
         self._buckets: dict[PeerId, TokenBucket] = {}
@@ -113,7 +108,7 @@ class Syncs:
             session.lose_connection()
 
     def spoil(self) -> None:
-        """Have the sketch name an entry that is not in the log, as may happen after another process has repaired the log."""
+        """Add an entry to the sketch that is not in the log, as may happen after another process has repaired the log."""
         self._sketch.add([PHANTOM])
         self.is_spoilt = self.was_spoilt = True
 
@@ -127,7 +122,7 @@ class Syncs:
     # Streams that we open
 
     def start(self, action: StartSync) -> None:
-        """Pull from a peer, and tell the machine how it went."""
+        """Pull from a peer, and tell the machine the result."""
         owner, wire = self._owner, self._owner.wires[action.peer]
         speaks, dealings = self._known(wire, action.peer)
         pull = machine.Pull(
@@ -197,7 +192,7 @@ class Syncs:
             world.after(CUT_SHORT_S * self._late.random(), world.break_stream, wire, stream)
 
     def _on_served(self, action: StartSync, wire: SimWire, pull: machine.Pull, stream: Stream | None) -> None:
-        """This pull now has the turn with the peer, so no session of the peer is being served."""
+        """It is this pull's turn, so no session of the peer is being served."""
         self._leave_turn(action.peer)
         self._take(action, wire, pull, pull.handle(None, self._owner.local_now()), stream)
 
@@ -379,7 +374,7 @@ class Syncs:
             self._owner.world.send(wire, self._owner, stream, data)
 
     def end(self, stream: Stream) -> None:
-        """Be done with a stream that we serve."""
+        """Forget a stream that we serve, and let the next work with its peer begin."""
         found = self._servers.pop(stream, None)
         self._over.add(stream)
         if found is not None:
