@@ -104,7 +104,7 @@ def test_offender_that_is_not_banned_is_noticed() -> None:
     reputation = next(observer for observer in network.first.observers if isinstance(observer, ReputationInvariants))
     for _ in range(4):
         reputation.on_offence("evil")
-    with pytest.raises(Violation, match="what is invalid is an offence"):
+    with pytest.raises(Violation, match="an invalid entry is an offence"):
         network.watch.sample()
     reputation.on_offence("evil")
     with pytest.raises(Violation, match="offenders are banned"):

@@ -1,6 +1,6 @@
 """Replicas that do not follow the protocol: they speak it well enough to be heard, and use it against the others.
 
-A stranger follows the protocol but does not have the log's access rule. It stores, extends and passes on entries that others refuse.
+A stranger follows the protocol but does not have the log's access rule. It stores, extends and forwards entries that others refuse.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Byzantine(SimReplica):
         self._evil = random.Random(f"evil {self.process.seed} {self.spec.number}")
         self._heard: list[bytes] = []
         self._met: deque[MessageId] = deque(maxlen=HEARD_MAX)
-        # In a log with members it has another key, which nobody else has let in.
+        # In a log with members it also has a key that no other member has let in.
         self._keys = (self.signer, Ed25519Signer(random.Random(f"second key {self.process.seed} {self.spec.number}").randbytes(32)))
 
     def start(self) -> None:
@@ -138,7 +138,7 @@ class Byzantine(SimReplica):
             self.watch.on_signed([entry])
             self._inject(self._evil.sample(peers, self._evil.randint(1, len(peers))), _insert(entry))
             if self._evil.random() < ECHO_SHARE:
-                # Its own log may refuse it; and from then on it is told of, and synced.
+                # Unless its own log refuses the entry, others hear of it from now on, and get it by syncs.
                 self.log.insert([entry], lambda _: None)
             return
         match self._evil.choice(self.vices):
@@ -192,7 +192,7 @@ class Byzantine(SimReplica):
             self._push_raw(peer, encode_event(Update(heads)))
 
     def act(self, action: Action) -> None:
-        """Take part in the protocol, and overhear what the others say."""
+        """Take part in the protocol, and remember entries of others."""
         if isinstance(action, InsertEntry):
             self._overhear(action)
         super().act(action)

@@ -1,9 +1,9 @@
-"""Members in simulated replicas: what the founder says of them, how they cheat, and what must hold of their standings.
+"""Members in simulated replicas: how founders change them, how members cheat, and how a log's entries are judged again.
 
-Replica 0 founds the log, in half of the seeds with the next one and a Byzantine one, and lets in all others as admins. Correct founders
-remove some of them again, alone or by votes, honest ones too, who may not have heard of it. Some leave.
-Byzantine ones sign upon whatever parents suit them: they backdate, use a second key, grant and remove in both directions, leave, admit, and
-flood with policies. Upon which the others build, who cannot know better.
+Replica 0 founds the log, in half of the seeds together with the next one and a Byzantine one, and lets in all others as admins. Correct
+founders remove some members again, alone or by votes. These may be honest, and may not have heard of their removal. Some members leave.
+Byzantine members sign on top of any parents that suit them: they backdate, use a second key, grant and revoke in both directions, leave,
+admit, and flood the log with policies. Honest replicas build on such entries, because they cannot tell.
 
 Source: docs/spec/access.md, "Proof".
 """
@@ -32,7 +32,11 @@ _UPON_MAX = 3
 
 
 def random_said(rng: random.Random, state: MemoryState, founder: str, dids: Sequence[str]) -> bytes:
-    """Have a founder let in or remove one of these, or a member leave."""
+    """Return the payload with which a founder lets in or removes a member.
+
+    Args:
+        dids: The members to choose from. If `founder` is the only one, it leaves.
+    """
     members = _read_members(state)
     did = rng.choice(dids)
     nodes = [node.name for node in members.nodes.values() if node.did == did and not members.bars_of_node(node)]
@@ -45,7 +49,7 @@ def random_said(rng: random.Random, state: MemoryState, founder: str, dids: Sequ
 
 
 def cheat(rng: random.Random, signers: Sequence[Ed25519Signer], topic: str, state: MemoryState) -> Entry:
-    """Sign something by one of a cheat's keys, upon any entries that its log has."""
+    """Sign a grant, revocation, admission, policy or plain entry by one of a cheat's keys, on top of any entries of its log."""
     members = _read_members(state)
     signer, entries = rng.choice(signers), [Entry.stored(rng.choice(state.values)) for _ in range(rng.randint(1, _UPON_MAX))]
     names = list(members.nodes)
@@ -77,13 +81,13 @@ def _read_members(state: MemoryState) -> Members:
 
 
 def read_void(state: MemoryState, keys: Sequence[bytes]) -> set[bytes]:
-    """Return what a replica's store says is void, of some entries, and what no application gets besides: control entries."""
+    """Return which of some entries are void according to a replica's store."""
     void: set[bytes] = run_plan(ask(ReadVoid(list(keys))), state.answer)
     return void
 
 
 def judge_anew(topic: str, values: Sequence[bytes]) -> tuple[list[str], set[bytes]]:
-    """Judge entries in the order of their keys, from nothing; return which do not belong, and what is void."""
+    """Commit entries in the order of their keys to an empty log; return the ids of those that do not belong, and the keys of void ones."""
     state, membership = StateWithTable(), Membership()
     entries = sorted(map(Entry.stored, values), key=lambda entry: entry.key)
     transaction = TablesTransaction(state)

@@ -30,7 +30,7 @@ class Trouble:
         refused: The share of transactions for which it has no room; 1.0 is a full disk.
         late_s: The largest extra time that a transaction takes.
         lost: The share of transactions during which the connection breaks.
-        poison: One entry in this many cannot be stored, whatever else is in its transaction; 0: none.
+        poison: One entry in this many cannot be stored, in whatever transaction; 0: all can.
     """
 
     refused: float = 0.0

@@ -177,7 +177,7 @@ class LogInvariants(Checker):
     def on_acknowledged(self, entries: Sequence[Entry]) -> None:
         """The entries must be stored, and kept if the log is durable."""
         if not self.keys.issuperset(entry.key for entry in entries):
-            self.fail("what is acknowledged is stored", f"of {len(entries)} entries some are not")
+            self.fail("acknowledged appends are stored", f"of {len(entries)} entries some are not")
         if self.replica.spec.is_durable:
             self._kept.update(dict.fromkeys(entry.key for entry in entries))
 
@@ -189,7 +189,7 @@ class LogInvariants(Checker):
     def on_verdict(self, source: PeerId, verdict: Verdict) -> None:
         """An accepted entry must be stored."""
         if verdict.accepted and verdict.entry is not None and verdict.entry.key not in self.keys:
-            self.fail("what is accepted is stored", verdict.entry.id)
+            self.fail("accepted entries are stored", verdict.entry.id)
 
     # Sent messages
 
@@ -226,7 +226,7 @@ class LogInvariants(Checker):
         stored = {key: leaf_hash(key, value) for key, value in ((Entry.stored(value).key, value) for value in state.values)}
         leaves = list(state.tree.leaves())
         if set(stored) != keys or state.answer(ReadCount())[0] != len(keys):
-            self.fail("what was committed is stored", f"{len(stored)} entries stored, {len(keys)} committed")
+            self.fail("committed entries are stored", f"{len(stored)} entries stored, {len(keys)} committed")
         if {leaf.key: leaf.hash for leaf in leaves} != stored or [leaf.key for leaf in leaves] != sorted(keys):
             self.fail("database set = tree set", f"{len(stored)} entries stored, {len(leaves)} leaves")
         parents = {parent for key in keys for parent in Entry(key, self.run.genuine[key]).parent_keys}
@@ -251,7 +251,7 @@ class LogInvariants(Checker):
                     self.fail("queues and caches within their limits", f"{name} has {size}, at most {sizes_max[name]}")
         left = [name for name in ("pending", "pushed_per_peer", "asked") if self.replica.is_idle and state.sizes[name]]
         if left or (state.sizes["orphan_bytes"] and not state.sizes["orphans"]):
-            self.fail("what is over is forgotten", f"nothing is under way, and {left or 'orphan_bytes'} are {state.sizes}")
+            self.fail("finished work is forgotten", f"nothing is under way, and {left or 'orphan_bytes'} are {state.sizes}")
 
     def check_end(self, union: Collection[bytes]) -> None:
         """Check that the replica has all entries, and that nothing acknowledged is lost."""
@@ -334,23 +334,23 @@ class LawInvariants(Checker):
         law.learn(entries)
         for entry in entries:
             if log.rule is not None and law.is_refused(entry):
-                self.fail("what the access rule refuses is not stored", f"{entry.id} refers to what is not in its past")
+                self.fail("entries that the access rule refuses are not stored", f"{entry.id} refers to an entry that is not in its past")
             is_raised_about = log.application is not None and entry.key in law.poison and entry.author == self.replica.signer.did
             # An append is void from the start, and not applied, if the same transaction brings the removal of its author.
             if is_raised_about and not (self.replica.spec.founding and read_void(log.state, [entry.key])):
-                self.fail("an append that apply raises about is not stored", entry.id)
+                self.fail("an append that apply raises on is not stored", entry.id)
 
     def on_refused_entries(self, entries: Sequence[Entry]) -> None:
         """They must be refused for themselves, not because of a parent."""
         for entry in () if self.replica.spec.founding else entries:
             if not self._law.is_refused(entry):
-                self.fail("what the access rule allows is not refused", f"{entry.id} of {entry.author}")
+                self.fail("entries that the access rule allows are not refused", f"{entry.id} of {entry.author}")
 
     def check_log(self) -> None:
         """Compare the entries that are applied or set aside with those that the log holds, in order of insertion."""
         state, log, law = self.replica.log.state, self.replica.log, self._law
         if run_plan(_first_quarantined(), state.answer):
-            self.fail("nothing that apply raises about is quarantined", "the quarantine is not empty")
+            self.fail("no entry that apply raises on is quarantined", "the quarantine is not empty")
         applied = run_plan(find_applied(NAME), state.answer)
         if applied is None or (log.application is None and not applied.version):
             # In the second case the tables are built anew by the next process that has the application: something in them is void.
@@ -369,7 +369,7 @@ class LawInvariants(Checker):
         aside = {record.key for record in run_plan(read_set_aside(NAME), state.answer)}
         if aside != expected:
             detail = f"{len(aside)} entries set aside, {len(expected)} cannot be applied"
-            self.fail("what cannot be applied is set aside, and nothing else", detail)
+            self.fail("exactly the entries that cannot be applied are set aside", detail)
         rows, written = state.rows, [key for key in keys if key not in expected]
         if rows != written and not (self.replica.spec.founding and sorted(rows) == sorted(written)):
             detail = f"{len(rows)} rows of {len(written)} entries"
@@ -382,9 +382,9 @@ class LawInvariants(Checker):
         state = self.replica.state
         refused, void = self._law.judge(self.replica.topic, state.values, state.tree.root.hash)
         if refused:
-            self.fail("what does not belong is not stored", f"{refused[0]} and {len(refused) - 1} more")
+            self.fail("entries that do not belong are not stored", f"{refused[0]} and {len(refused) - 1} more")
         if (found := read_void(state, [Entry.stored(value).key for value in state.values])) != void:
-            self.fail("what is void follows from the log alone", f"{len(found)} are void, {len(void)} in the order of keys")
+            self.fail("void entries follow from the log alone", f"{len(found)} are void, {len(void)} in the order of keys")
 
 
 def _first_quarantined() -> Any:

@@ -1,4 +1,4 @@
-"""The law of applications in simulated replicas: which replica has which application, what `apply` raises on, and who may write.
+"""The law of applications in simulated replicas: the application of each replica, the entries that `apply` raises on, and the access rule.
 
 The access rule is a question about the past: an entry that refers to another must come after it. The rule is in force when a `Stranger`,
 which does not have it, takes part. An application's behaviour is a function of its replica's did, and whether `apply` raises is a function

@@ -34,7 +34,7 @@ class ReplicaSpec:
         cuts: The share of merkle syncs that it ends early as the server, as servers do when others wait.
         resumes: It resumes a sync that was cut short by itself; otherwise only when it is told heads again.
         hangs_up: It closes its side of a sync that was cut short.
-        founding: What a log with members begins with; none in one without.
+        founding: The first entries of a log with members; empty in a log without.
     """
 
     number: int
@@ -77,14 +77,14 @@ LONG_S = 40.0
 
 
 QUOTA_ENTRY_BYTES = 400
-"""For each entry that a quota takes; one in ten has more."""
+"""The bytes in a quota for each entry in it; one entry in ten has more."""
 QUOTA_ENOUGH = 100_000
-"""A total that is counted and that nobody reaches: what is over one never comes in by that way, so logs would not become equal."""
+"""A total that no writer reaches: entries over a total are refused for good, so logs would not become equal."""
 
 
 @dataclass(slots=True)
 class SeedPlan:
-    """What a seed draws before anything happens."""
+    """The choices of a seed that are drawn before the run."""
 
     servers: int
     clients: int
@@ -136,7 +136,7 @@ _SAID = {
 
 
 def draw_plan(seed: int, rng: random.Random) -> SeedPlan:
-    """Draw what a seed is like."""
+    """Draw the plan of a seed."""
     kind, has_members = seed % KINDS, seed % MEMBERS_EVERY == MEMBERS_SEED
     total = 3 + int(18 * rng.random() ** 2)
     is_calm = rng.random() < 0.15 and not (has_members or kind in (LONG_SEED, TROUBLE_SEED, QUOTA_SEED))
@@ -156,7 +156,7 @@ def draw_plan(seed: int, rng: random.Random) -> SeedPlan:
         shares = [share * rng.random() * rng.randrange(2) for share in (0.3, 0.2, 0.3, 0.05, 0.02, 0.005, 0.5, 0.5)]
         faults = LinkFaults(*shares)
     if has_members and seed // MEMBERS_EVERY % 4:
-        # What is said of members is the same, and a seed takes half the time.
+        # Members change as often, and a seed takes half the time.
         entries //= 3
     if kind == LONG_SEED:
         has_link_faults = True
@@ -206,7 +206,7 @@ def draw_params(plan: SeedPlan, rng: random.Random) -> CommonParams:
 
 
 def draw_spec(plan: SeedPlan, number: int, rng: random.Random) -> ReplicaSpec:
-    """Draw how a replica is made."""
+    """Draw the properties of a replica."""
     rate, offset_s = (1.0 + 0.01 * (2 * rng.random() - 1), 1_000.0 * rng.random()) if plan.has_skew else (1.0, 0.0)
     limits = ClientLimits()
     if rng.random() < 0.3:  # it pulls in small steps, so that faults happen in the middle of a pull
@@ -228,7 +228,7 @@ def _with_quotas(plan: SeedPlan, spec: ReplicaSpec, rng: random.Random) -> Repli
         return replace(spec, limits=slow, resumes=rng.random() < 0.3, hangs_up=rng.random() < 0.7)
     if rng.random() < 0.2:
         return spec
-    # Within the time for healing all that one of them wrote has to have come in.
+    # All entries of a writer must get in within the time for healing.
     most = max(20, plan.entries // rng.randint(3, 8))
     quota = Quota(
         entries_per_minute=most,

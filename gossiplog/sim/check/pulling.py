@@ -61,7 +61,7 @@ class PullingInvariants(Checker):
             return
         peer, now = action.peer, self.replica.local_now()
         if peer in self.running or len(self.running) >= SYNCS_MAX:
-            self.fail("one sync a peer, four in all", f"{peer} besides {sorted(self.running)}")
+            self.fail("one sync with each peer, four in all", f"{peer} besides {sorted(self.running)}")
         if peer not in self.replica.wires:
             self.fail("syncs with connected peers", f"{peer} is not connected")
         fruitless = [at for at in self.fruitless.get(peer, ()) if at > now - FRUITLESS_S]
@@ -99,7 +99,7 @@ class PullingInvariants(Checker):
     def sample(self) -> None:
         """Check that the machine knows of all pulls that run."""
         if len(self.running) > self.replica.machine.state().sizes["syncs"]:
-            self.fail("a sync is over when it is over", f"with {sorted(self.running)}: of some it does not know that they run")
+            self.fail("the machine knows of all syncs that run", f"with {sorted(self.running)}: some are unknown to it")
 
     # Reconciliations
 
@@ -109,12 +109,12 @@ class PullingInvariants(Checker):
         since = self.fell_back.get(peer)
         if since is not None and self.replica.local_now() < since + TREES_S - ROUNDING_S:
             waited_s = self.replica.local_now() - since
-            self.fail("what did not work out is not tried at once", f"with {peer} again after {waited_s:.1f} s")
+            self.fail("a failed reconciliation is not tried again at once", f"with {peer} again after {waited_s:.1f} s")
 
     def on_serving(self, peer: PeerId) -> None:
         """It must not cross one of the replica's own."""
         if peer in self.run.correct and peer in self.reconciling and self.replica.wires[peer].side(self.replica) == 0:
-            self.fail("two peers reconcile once at a time", f"{peer} is served meanwhile, which was dialled")
+            self.fail("two peers reconcile once at a time", f"{peer} was dialled by us, and is served meanwhile")
 
     def on_reconciled(self, peer: PeerId, outcome: Reconciled) -> None:
         """Symbols find the difference between correct replicas, unless one of their sketches is wrong."""

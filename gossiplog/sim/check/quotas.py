@@ -128,7 +128,7 @@ class QuotaInvariants(Checker):
             if now <= refusal.at_s + DECIDED_S:
                 waiting.append(refusal)
             elif all(meter.least(refusal.at_s) > amount + ROUNDING for meter, amount in refusal.limits):
-                self.fail("who is within a quota is let in", f"{refusal.entry.id} was refused at {refusal.at_s:.3f} s")
+                self.fail("entries within a quota are let in", f"{refusal.entry.id} was refused at {refusal.at_s:.3f} s")
         self.refusals = waiting
         if self.replica.allowance is not None and self.replica.is_idle:
             counts = Counter(Entry.stored(value).author for value in self.replica.state.values)
@@ -136,4 +136,4 @@ class QuotaInvariants(Checker):
             if totals != counts:
                 wrong = sorted(did for did in totals.keys() | counts.keys() if totals.get(did) != counts.get(did))
                 detail = f"of {wrong[0]} {totals.get(wrong[0], 0)} entries are counted, and {counts[wrong[0]]} are stored"
-                self.fail("what is in the log is counted", detail)
+                self.fail("stored entries are counted", detail)

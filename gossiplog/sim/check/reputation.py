@@ -39,7 +39,7 @@ class ReputationInvariants(Checker):
         if verdict.outcome is Outcome.REJECT:
             self.on_offence(source)
             if self.run.is_blameless(source):
-                self.fail("correct replicas send what is valid", f"{source} sent what breaks {verdict.rule}: {verdict.reason}")
+                self.fail("correct replicas send valid entries", f"{source} sent an entry that breaks {verdict.rule}: {verdict.reason}")
 
     def on_synced(self, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
         """Each rejected entry is an offence. Breaking the protocol is one offence, whatever else was in the session."""
@@ -47,7 +47,7 @@ class ReputationInvariants(Checker):
         if result.rejected or is_violation:
             self.on_offence(peer, 1 if is_violation else result.rejected)
             if self.run.is_blameless(peer):
-                self.fail("no correct replica caught lying", f"in a sync {peer} {result.reason or 'sent what is invalid'}")
+                self.fail("no correct replica caught lying", f"in a sync {peer} {result.reason or 'sent invalid entries'}")
 
     def on_offence(self, source: PeerId, number: int = 1) -> None:
         """Count offences of a peer; the machine is about to be told of them."""
@@ -69,7 +69,7 @@ class ReputationInvariants(Checker):
     def on_rpc(self, peer: PeerId, rpc: Rpc) -> None:
         """A banned peer must not be heard."""
         if self.replica.local_now() < self.banned.get(peer, 0.0):
-            self.fail("who is banned is not listened to", peer)
+            self.fail("banned peers are not listened to", peer)
 
     def sample(self) -> None:
         """Check that offenders are banned by now, and check the scores that the router shows."""
@@ -77,7 +77,7 @@ class ReputationInvariants(Checker):
         for peer, count in self.offences.items():
             self._check_count(peer)
             if counted.get(peer, 0) < count:
-                self.fail("what is invalid is an offence", f"{peer} brought {count}, of which {counted.get(peer, 0)} count")
+                self.fail("an invalid entry is an offence", f"{peer} brought {count}, of which {counted.get(peer, 0)} count")
         for state in self.run.states[self.replica.id].peers:
             if state.score is not None and self.run.is_blameless(state.peer) and state.peer in self.replica.wires:
                 wire = self.replica.wires[state.peer]

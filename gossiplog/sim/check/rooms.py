@@ -1,7 +1,7 @@
 """Rooms: further logs of some servers, beside the log that all replicas hold, on the same routers and connections.
 
-The members of a room open it, close it and open it again while others go on, and append to it. A room has checkers of its own, so all
-that must hold of a log must hold of each. Servers that are no members publish into it: such an entry comes to all members as well.
+The members of a room append to it, close it and open it again while others go on. A room has checkers of its own, so every invariant of
+a log must hold of each room. Servers that are no members publish into it, and their entries must reach all members, too.
 
 Source: docs/spec/simulator.md, "The whole log under faults".
 """
@@ -36,9 +36,9 @@ FAN_OUT_SHARE = 0.5
 """The share of those seeds in which gossipsub publishes to its mesh or its fan-out peers, and not to all."""
 ENTRIES_MIN, ENTRIES_MAX = 10, 30
 OUTSIDE_SHARE = 0.2
-"""The share of a room's entries that somebody publishes who is no member."""
+"""The share of a room's entries that are published by servers that are no members."""
 OPEN_S, CLOSED_S = 6.0, 2.0
-"""How long a room is open or closed at one of its members, at most, and a second longer: by then nothing is on its way to it."""
+"""The longest times that a room is open or closed at a member, in addition to one second. After that second nothing is on its way to it."""
 CLOSING_SHARE = 0.6
 IN_A_ROW, APART_S = 3, 1.5
 
@@ -47,9 +47,8 @@ class RoomLogs:
     """One room: the logs of its members.
 
     Attributes:
-        logs: The logs of its members.
         outside: Servers that are no members.
-        last: The keys of the entries that were published last, in a row, by one of those.
+        last: The keys of the last entries, which one of these servers publishes in a row.
     """
 
     def __init__(self, topic: str, members: Sequence[SimReplica], outside: Sequence[SimReplica], params: CommonParams) -> None:
@@ -77,7 +76,7 @@ class Rooms:
     """The rooms of one seed.
 
     Args:
-        servers: Correct replicas with a router, all of them linked with each other over one another.
+        servers: Correct replicas with a router, which form a connected graph.
     """
 
     def __init__(self, servers: Sequence[SimReplica], params: CommonParams, rng: random.Random) -> None:
@@ -103,7 +102,7 @@ class Rooms:
         return members
 
     def plan(self, until_s: float) -> None:
-        """Draw what happens up to a time."""
+        """Draw all events of the rooms up to a time."""
         rng, self._until_s = self._rng, until_s
         for room in self.rooms:
             for log in room.logs:
@@ -142,7 +141,7 @@ class Rooms:
             self._rng.choice(logs).append([pcf.encode({"room": next(self._numbers)})])
 
     def _publish(self, room: RoomLogs, *, is_last: bool = False) -> None:
-        """Have somebody publish an entry who does not hold the room."""
+        """Have a server that is no member publish an entry."""
         up = [server for server in room.outside if server.is_up]
         if not up:
             return
@@ -156,14 +155,14 @@ class Rooms:
     # Checks
 
     def sample(self) -> None:
-        """Check all rooms while nobody is in the middle of an event."""
+        """Check all rooms while no replica is in the middle of an event."""
         for room in self.rooms:
             room.watch.sample()
             for log in self._rng.sample(room.open(), min(1, len(room.open()))):
                 room.watch.check_limits(log)
 
     def heal(self) -> None:
-        """Have all members open their rooms, for good."""
+        """Have all members open their rooms for the rest of the run."""
         for room in self.rooms:
             for log in room.logs:
                 if not log.is_up:
@@ -181,10 +180,10 @@ class Rooms:
             held = {leaf.key for leaf in log.state.tree.leaves()}
             if room.last and held.isdisjoint(room.last):
                 detail = f"none of {len(room.last)} in {room.topic}"
-                raise Violation("what is published comes to all members", log.id, log.world.now, detail)
+                raise Violation("published entries reach all members of a room", log.id, log.world.now, detail)
 
     def probe(self) -> None:
-        """Append to each room once more, and publish into it several times in a row from a neighbour that is no member."""
+        """Append to each room once more, and have a neighbour that is no member publish into it several times in a row."""
         for room in self.rooms:
             self._append(room)
             members = {log.id for log in room.logs}

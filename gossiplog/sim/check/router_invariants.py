@@ -160,8 +160,8 @@ class RouterInvariants(Checker):
         if self.tree is not None and peer not in self.replica.process.wires:
             after = self._joined()
             if after.metadata_only:
-                detail = f"{peer} was in its tree and left; {after.metadata_only[0]} is still told of messages only"
-                self.fail("a tree that loses a link is mended", detail)
+                detail = f"{peer} was in its tree and left; {after.metadata_only[0]} still gets announcements only"
+                self.fail("a tree that loses a link is repaired", detail)
         self.tree = None
 
     # RPCs
@@ -234,9 +234,9 @@ class RouterInvariants(Checker):
             return
         peer = turn.peer
         if turn.owed and self._is_trusted(peer):
-            self.fail("what is announced is served", f"{peer} asked for {next(iter(turn.owed)).hex()} in vain")
+            self.fail("announced messages are served", f"{peer} asked for {next(iter(turn.owed)).hex()} in vain")
         if turn.unknown and self._is_trusted(peer):
-            self.fail("what is announced is asked for", f"{peer} announced {next(iter(turn.unknown)).hex()}")
+            self.fail("announced messages are asked for", f"{peer} announced {next(iter(turn.unknown)).hex()}")
         if not (turn.is_graft or turn.is_prune or turn.is_tree_graft or turn.is_tree_prune):
             return
         state = self._joined()
@@ -277,7 +277,7 @@ class RouterInvariants(Checker):
             self.fail("RPCs go to connected peers", f"{peer} is not connected")
         has_left = self.now - self.left.get(peer, -math.inf) > LEFT_S
         if rpc.messages and has_left and not (wire.has_lost or wire.has_dropped):
-            self.fail("messages go to those who hold the log", f"{peer} does not")
+            self.fail("messages go to peers that hold the log", f"{peer} does not")
 
     def _check_messages(self, talk: _Talk, peer: PeerId, rpc: Rpc) -> None:
         turn, now = self.turn, self.now
@@ -296,7 +296,7 @@ class RouterInvariants(Checker):
             elif message_id in talk.brought:
                 self.fail("nothing goes back to its source", f"{message_id.hex()} was brought by {peer}")
             elif count > 1:
-                self.fail("nothing is sent again and again", f"{message_id.hex()} to {peer}, who did not ask")
+                self.fail("nothing is sent again and again", f"{message_id.hex()} to {peer}, which did not ask")
             elif now - talk.unwanted.get(message_id, -UNWANTED_S) < UNWANTED_S:
                 self.fail("IDONTWANT is heeded", f"{message_id.hex()} to {peer}")
 
@@ -315,12 +315,12 @@ class RouterInvariants(Checker):
             is_linked = peer in state.full_message
             if (control.graft and not is_linked) or (control.prune and is_linked) or (control.choke and peer not in state.choked_by_us):
                 what = "GRAFT" if control.graft else "PRUNE" if control.prune else "CHOKE"
-                self.fail("what is said of a link is so", f"{what} to {peer}")
+                self.fail("control messages about a link are true", f"{what} to {peer}")
         for ihave in control.ihave:
             talk.announced.update(dict.fromkeys(ihave.ids, now))
         if control.graft and self.replica.local_now() < self.backoffs.get(peer, 0.0):
             left_s = self.backoffs[peer] - self.replica.local_now()
-            self.fail("nobody is grafted during a back-off", f"{peer}, {left_s:.1f} s too early")
+            self.fail("no peer is grafted during its back-off", f"{peer}, {left_s:.1f} s too early")
         for prune in control.prune:
             self._back_off(peer, prune.backoff_s)
         if turn is not None and turn.peer == peer:
@@ -349,7 +349,7 @@ class RouterInvariants(Checker):
         if self.forwarding is not None and self.delivered[self.forwarding] < now:
             self._check_forwarded()
         if now - self.delivered.get(message_id, -REMEMBERED_S) < REMEMBERED_S:
-            self.fail("what is delivered is delivered once", message_id.hex())
+            self.fail("a message is delivered once", message_id.hex())
         self.delivered[message_id] = now
         if self.owing or len(self.delivered) % FORWARDED_ONE_IN:
             return
@@ -369,7 +369,7 @@ class RouterInvariants(Checker):
         """Check that the last delivered message has been forwarded to all peers that are still connected."""
         owing = [peer for peer in self.owing if peer in self.talks]
         if owing and self.forwarding is not None:
-            self.fail("what is delivered is forwarded", f"{self.forwarding.hex()} was not sent to {owing[0]}")
+            self.fail("delivered messages are forwarded", f"{self.forwarding.hex()} was not sent to {owing[0]}")
         self.forwarding, self.owing = None, set()
 
     # Samples
@@ -402,9 +402,9 @@ class RouterInvariants(Checker):
                 if wire is None or peer not in known:
                     self.fail("routes lead to connected peers", f"{peer} in {name} is not connected")
                 if peer not in self.talks and self._lasts("outside", peer, not wire.has_lost):
-                    self.fail("routes lead to those who hold the log", f"{peer} in {name} does not")
+                    self.fail("routes lead to peers that hold the log", f"{peer} in {name} does not")
         if not set(topic.full_message).isdisjoint(topic.metadata_only):
-            self.fail("a peer is pushed to or told, not both", str(sorted(set(topic.full_message) & set(topic.metadata_only))))
+            self.fail("a peer gets messages or announcements, not both", str(sorted(set(topic.full_message) & set(topic.metadata_only))))
         for peer, talk in self.talks.items():
             lasted_s = self.now - max(talk.since, talk.wire.opened_at)
             is_due = peer in self.run.correct and not talk.wire.has_lost and lasted_s > LASTS_S
@@ -432,11 +432,11 @@ class RouterInvariants(Checker):
                 talk.unsaid = None
             elif self.now - talk.unsaid[1] > REPEATED_S:
                 what = "GRAFT" if talk.unsaid[0] else "PRUNE"
-                self.fail("what met a full queue is said again", f"{what} to {peer_id}")
+                self.fail("control messages that met a full queue are repeated", f"{what} to {peer_id}")
         if state.router == "choke":
             both = set(topic.choked) | set(topic.choked_by_us)
             if not both.issubset(links):
-                self.fail("who is choked is in the mesh", str(sorted(both.difference(links))))
+                self.fail("choked peers are in the mesh", str(sorted(both.difference(links))))
             spared = self.run.mesh.D_choke if isinstance(self.run.mesh, ChokeParams) else _CHOKE.D_choke
             if len(links) - len(topic.choked_by_us) < min(spared, len(links)):
                 self.fail("some links are not choked", f"{len(topic.choked_by_us)} of {len(links)} are")
@@ -452,7 +452,7 @@ class RouterInvariants(Checker):
                 self.fail("both ends know of a link", f"{peer} does not know that it is linked with us")
             is_odd = (peer in mine.choked) != (self.replica.id in theirs.choked_by_us) and not talk.wire.has_lost
             if self._lasts("choked", peer, is_odd):
-                self.fail("both ends know what is choked", f"{peer}'s link")
+                self.fail("both ends know whether a link is choked", f"{peer}'s link")
 
     def _check_overlay(self, links: tuple[PeerId, ...]) -> None:
         now = self.now
@@ -460,11 +460,11 @@ class RouterInvariants(Checker):
             if message_id in self.known or peer not in links or self.talks[peer].wire.has_lost:
                 del self.wanted[message_id, peer]
             elif now > deadline:
-                self.fail("what is announced is asked for", f"{peer} announced {message_id.hex()} {ASKED_S} s ago")
+                self.fail("announced messages are asked for", f"{peer} announced {message_id.hex()} {ASKED_S} s ago")
         for peer, talk in self.talks.items():
             is_odd = not links and peer in self.run.correct and not talk.wire.has_lost
             if self._lasts("alone", peer, is_odd, OVERLAY_LASTS_S):
-                self.fail("nobody is alone", f"it has no neighbour, and {peer} is there")
+                self.fail("no replica is alone", f"it has no neighbour, and {peer} is there")
 
     def _joined(self) -> TopicState:
         return self._topic_of(self.replica.shared.router.state())

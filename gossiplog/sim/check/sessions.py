@@ -44,7 +44,7 @@ class Server(Protocol):
     """Answers on a sync stream."""
 
     def receive(self, data: bytes | None) -> None:
-        """Take a message that arrived. Empty: the client is done; None: the stream broke."""
+        """Take a message. Empty: the client closed its side; None: the stream broke."""
 
 
 class SimulatedSession:
@@ -79,7 +79,7 @@ class SimulatedSession:
         self._read()
 
     def receive(self, data: bytes | None) -> None:
-        """Take a message that arrived. `END`: the peer closed its side; None: the stream broke."""
+        """Take a message. `END`: the peer closed its side; None: the stream broke."""
         if data:
             self._messages.append(data)
         else:

@@ -151,8 +151,8 @@ class SpreadingInvariants(Checker):
     def sample(self) -> None:
         """Check that everything due has been passed on."""
         if self.unpublished:
-            self.fail("what is new is published", f"message {min(self.unpublished).hex()} was not")
+            self.fail("new entries are published", f"message {min(self.unpublished).hex()} was not")
         for peer, owed in self.owed.items():
             for key, (since, _) in owed.items():
                 if self.now - since > PASSED_ON_S:
-                    self.fail("what is new is passed on at once", f"{key.hex()} was not pushed to {peer} since {since:.3f} s")
+                    self.fail("new entries are pushed at once", f"{key.hex()} was not pushed to {peer} since {since:.3f} s")

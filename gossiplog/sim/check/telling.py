@@ -110,7 +110,7 @@ class TellingInvariants(Checker):
     def _check_due(self, peer: PeerId) -> None:
         late_s = self.now - min((since for _, since in self.due.get(peer, ())), default=self.now)
         if late_s > TOLD_S:
-            self.fail("heads are told as they are", f"{peer} has not been told for {late_s:.1f} s what it should be told")
+            self.fail("current heads are told in time", f"{peer} has not been told heads that are due for {late_s:.1f} s")
 
     # Look-ups and syncs
 
@@ -177,10 +177,10 @@ class TellingInvariants(Checker):
         for peer, since in self.cut_short.items():
             shows = self.run.correct[peer].spec.hangs_up and not self.replica.wires[peer].has_lost
             if peer in self.open and self.now - since > (REMINDED_S if shows else UNHEARD_S):
-                self.fail("who was cut short is reminded", f"{peer} was at {since:.3f} s, and began no other sync")
+                self.fail("a peer whose sync was cut short is reminded", f"that of {peer} was at {since:.3f} s, and it began no other")
         for peer, (_, since) in self.heard.items():
             if self.now - since > LOOKED_UP_S + 2.1 * self.replica.spec.answer_s:
-                self.fail("what is announced is looked up", f"the log was not asked about what {peer} told at {since:.3f} s")
+                self.fail("announced keys are looked up", f"the log was not asked about the heads that {peer} told at {since:.3f} s")
         self._check_wanted()
 
     def _on_announced(self, peer: PeerId, keys: Iterable[bytes]) -> None:
@@ -201,7 +201,7 @@ class TellingInvariants(Checker):
             if not missing:
                 del self.wanted[peer]
             elif is_due and peer not in self.syncing and peer not in self.cold:
-                self.fail("what is announced is synced for", f"{peer} has {missing[0].hex()}, and no sync began for it")
+                self.fail("announced keys are synced for", f"{peer} has {missing[0].hex()}, and no sync began for it")
 
     def _note_crowd(self) -> None:
         """While as many syncs run as may, no other can begin, however long they take."""

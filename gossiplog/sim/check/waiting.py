@@ -77,7 +77,7 @@ class WaitingInvariants(Checker):
             elif decided_at is None:
                 self.waiting[key] = now
             elif now - decided_at > DECIDED_S + 4 * answer_s:
-                self.fail("no orphan waits for what is decided", f"{key.hex()} since {decided_at:.3f} s")
+                self.fail("no orphan waits for decided parents", f"{key.hex()} since {decided_at:.3f} s")
 
     def _absent_of(self, key: bytes) -> set[bytes]:
         """Return the parents for which the machine has an orphan wait; none if it is no orphan any more."""

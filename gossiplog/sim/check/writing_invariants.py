@@ -55,7 +55,7 @@ class WritingInvariants(Checker):
                 self.pieces.append(step)
             case writing.Gather():
                 if self.is_writing or self.is_asking:
-                    self.fail("one commit at a time", "others are to have a turn while it is under way")
+                    self.fail("one commit at a time", "a turn of other tasks is asked for while one is under way")
                 self.is_asking = True
             case writing.Gathered():
                 self.is_asking, self.gathered = False, len(self.pieces)
@@ -90,18 +90,18 @@ class WritingInvariants(Checker):
             self.fail("a commit has its bounds", f"{size} entries in {len(group)} pieces")
         if group == list(self.group):
             if not isinstance(self.error, OwnFailure | ConnectionLost) or self.lost >= BREAKS_MAX:
-                self.fail("patience has an end", f"{len(group)} pieces again after {self.lost} breaks and {self.error!r}")
+                self.fail("a commit is repeated only so often", f"{len(group)} pieces again after {self.lost} breaks and {self.error!r}")
         else:
             if isinstance(self.error, StorageFull) and not set(self.group).isdisjoint(group):
-                self.fail("what the store cannot do is told to all", f"{len(group)} of {len(self.group)} pieces again")
+                self.fail("if the storage is full, all callers are told", f"{len(group)} of {len(self.group)} pieces again")
             self.own, self.lost = set(), 0
             if self.apart and not self.apart.issuperset(group):
-                self.fail("whose fault it was is found out first", f"{len(self.apart)} pieces were in a commit that failed")
+                self.fail("the pieces of a failed commit are tried first", f"{len(self.apart)} pieces were in a commit that failed")
             if len(group) < self.gathered and size < ENTRIES_MAX:
-                self.fail("what waits is committed together", f"{len(group)} of {self.gathered} pieces")
+                self.fail("waiting pieces are committed together", f"{len(group)} of {self.gathered} pieces")
             self.gathered = 0
         if {write.works[index] for index in write.failed} != {piece.work for piece in self.own}:
-            self.fail("what apply raised about is left out, and nothing else", f"{len(write.failed)} of {len(group)} pieces")
+            self.fail("exactly the appends that apply raised on are left out", f"{len(write.failed)} of {len(group)} pieces")
         self.group, self.is_writing = group, True
 
     def _on_unwritten(self, error: Exception) -> None:
@@ -110,7 +110,7 @@ class WritingInvariants(Checker):
             works = [piece for piece in self.group if isinstance(piece.work, AppendPayloads | InsertEntries)]
             refused = {works[index] for index in error.errors}
             if refused <= self.own or not all(isinstance(piece.work, AppendPayloads) for piece in refused):
-                self.fail("apply is asked once about an append", f"{len(refused)} refused of {len(works)}")
+                self.fail("apply raises on an append once", f"{len(refused)} refused of {len(works)}")
             self.own |= refused
         elif isinstance(error, ConnectionLost):
             self.lost += 1
@@ -122,7 +122,7 @@ class WritingInvariants(Checker):
     def _on_answer(self, answer: writing.Answer) -> None:
         piece = self.pieces.popleft() if self.pieces else None
         if piece is None or piece.ticket is not answer.ticket:
-            self.fail("each is answered once, in order", "an answer to who is not the next")
+            self.fail("pieces are answered once, in order", "the answer is not to the next piece")
         outcome, is_member = answer.outcome, piece in self.group
         is_written = not self.is_writing and self.error is None and is_member
         if is_written and not self.is_told:
@@ -130,15 +130,15 @@ class WritingInvariants(Checker):
         if not isinstance(outcome, Exception):
             entries = [verdict.entry for verdict in outcome if verdict.accepted and verdict.entry is not None]
             if not is_written or piece in self.own or any(entry.key not in self.keys for entry in entries):
-                self.fail("what is answered for is committed", f"{len(entries)} entries, after {self.error!r}")
+                self.fail("work is committed before it is answered", f"{len(entries)} entries, after {self.error!r}")
         elif is_written:
             if piece not in self.own and not isinstance(outcome, NotAuthorised):
-                self.fail("an error is the one's whose fault it is", f"{outcome!r} for what was committed")
+                self.fail("an error goes to the piece that caused it", f"{outcome!r} for a committed piece")
         elif isinstance(outcome, CommitError):
             if outcome is not self.error or list(self.group) != [piece]:
-                self.fail("an error is the one's whose fault it is", f"{outcome!r} for one of {len(self.group)} pieces")
+                self.fail("an error goes to the piece that caused it", f"{outcome!r} for one of {len(self.group)} pieces")
         elif outcome is not self.error or (isinstance(outcome, ConnectionLost) and self.lost < BREAKS_MAX):
-            self.fail("an error is the one's whose fault it is", f"{outcome!r} after {self.lost} breaks and {self.error!r}")
+            self.fail("an error goes to the piece that caused it", f"{outcome!r} after {self.lost} breaks and {self.error!r}")
         elif not is_member and piece not in self.apart:
-            self.fail("an error is the one's whose fault it is", f"{outcome!r} for what was not tried")
+            self.fail("an error goes to the piece that caused it", f"{outcome!r} for a piece that was not tried")
         self.apart.discard(piece)
