@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeAlias
 
@@ -20,6 +21,7 @@ _MEMBERS = 0.15
 _BURST_MAX = 4
 
 
+@dataclass(frozen=True, slots=True)
 class Author:
     """The author of the next operation, and what it can read.
 
@@ -28,11 +30,10 @@ class Author:
         query: `query(sql, *parameters)` reads the replica's tables.
     """
 
-    def __init__(self, random: Random, did: str, ids: Sequence[str], query: Query) -> None:
-        self.random = random
-        self.did = did
-        self.ids = ids
-        self.query = query
+    random: Random
+    did: str
+    ids: Sequence[str]
+    query: Query
 
 
 Operations: TypeAlias = Callable[[Author], Any] | Sequence[Any]

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -41,42 +42,36 @@ _AT_ONCE = 4
 """The most processes that start at the same time; with more, each takes longer."""
 
 
+@dataclass
 class Testnet:
     """Made by `open_testnet`.
 
-    Args:
-        scenario: Describes members and links. Its faults and publishes are carried out by `script.play`.
-        neighbourhood: The source of addresses for members that are added later.
-
     Attributes:
+        scenario: Describes members and links. Its faults and publishes are carried out by `script.play`.
         members: In the order of their numbers; liars, which are added later, come last.
+        neighbourhood: The source of addresses for members that are added later.
+        browsers: Starts the members that are browsers; None if there are none.
+        tell: Called with a record of each action.
         origin_s: Unix time at which all members were up.
         diallers: Number and address of each member that dials, by address.
     """
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        seed: int,
-        folder: Path,
-        members: list[Member],
-        links: Links,
-        processes: Processes,
-        neighbourhood: Neighbourhood,
-        watching: Watching,
-        browsers: Browsers | None,
-        tell: Callable[[dict[str, Any]], None],
-    ) -> None:
-        self.scenario, self.seed, self.folder = scenario, seed, folder
-        self.members, self.links, self.processes = members, links, processes
-        self.origin_s = time.time()
-        self.watching = watching
-        self._browsers = browsers
-        self._tell = tell
-        self._appended = 0
-        self._neighbourhood = neighbourhood
-        self.diallers = {member.host: (member.number, member.host) for member in members}
-        self._names = {name: member for member in members for name in (str(member.number), member.name, member.node)}
+    scenario: Scenario
+    seed: int
+    folder: Path
+    members: list[Member]
+    links: Links
+    processes: Processes
+    neighbourhood: Neighbourhood
+    watching: Watching
+    browsers: Browsers | None
+    tell: Callable[[dict[str, Any]], None]
+    origin_s: float = field(default_factory=time.time)
+    appended: int = 0
+
+    def __post_init__(self) -> None:
+        self.diallers = {member.host: (member.number, member.host) for member in self.members}
+        self._names = {name: member for member in self.members for name in (str(member.number), member.name, member.node)}
 
     def member(self, name: str | int) -> Member:
         """Find a member by its number, its name, or its id in facts.
@@ -126,8 +121,8 @@ class Testnet:
         number = len(self.members)
         if number >= MEMBERS_MAX:
             raise LocalProtocolError(f"{number} peers, expected fewer than {MEMBERS_MAX}")
-        host, servers = self._neighbourhood.host(number), [member for member in self.members if member.kind == "server"]
-        liar = Member(number, "liar", tuple(member.number for member in servers), host, self._neighbourhood.door(number), 0, 0)
+        host, servers = self.neighbourhood.host(number), [member for member in self.members if member.kind == "server"]
+        liar = Member(number, "liar", tuple(member.number for member in servers), host, self.neighbourhood.door(number), 0, 0)
         make_key(liar, self.folder)
         self.diallers[host] = (number, host)
         self.members.append(liar)
@@ -155,9 +150,9 @@ class Testnet:
             await self._launch_liar(member, _LIE_S)
             return
         if member.kind == "browser":
-            assert self._browsers is not None
+            assert self.browsers is not None
             hub = self.members[member.dials[0]]
-            command = self._browsers.command(member, hub, f"ws://{hub.door}:{member.http_port}")
+            command = self.browsers.command(member, hub, f"ws://{hub.door}:{member.http_port}")
             await self.processes.start(member.name, command=command)
         else:
             arguments = server_arguments(member, self.members, self.scenario, self.folder)
@@ -169,8 +164,8 @@ class Testnet:
         raise StartFailed(f"{member.name} does not answer", hint=self.processes.last_words(member.name)[:500] or None)
 
     async def _wait_ready(self, member: Member) -> None:
-        if self._browsers is not None and member.kind == "browser":
-            await self._browsers.wait_ready(member)
+        if self.browsers is not None and member.kind == "browser":
+            await self.browsers.wait_ready(member)
             return
         while member.name in self.processes.pids:
             with suppress(CannotConnect):
@@ -210,13 +205,13 @@ class Testnet:
         Raises:
             CannotConnect: The member does not answer.
         """
-        self._appended += 1
-        payload = {"by": member.name, "n": self._appended} if payload is None else payload
+        self.appended += 1
+        payload = {"by": member.name, "n": self.appended} if payload is None else payload
         if member.kind == "liar":
             raise LocalProtocolError(f"{member.name} cannot append: it only sends forged entries")
         if member.kind == "browser":
-            assert self._browsers is not None
-            id = await self._browsers.append(member, payload)
+            assert self.browsers is not None
+            id = await self.browsers.append(member, payload)
         else:
             id = await self._post(member, payload)
         self._say("append", nodes=[member], entry=id)
@@ -320,7 +315,7 @@ class Testnet:
         whom = nodes[0].node if len(nodes) == 1 else "testnet"
         reason = ", ".join(names)[:300] or None
         self.watching.add(Fact(TOPIC, self.scenario.router, 0, now, "fault", whom, type=action, message=more.get("entry"), reason=reason))
-        self._tell({"time_s": round(now - self.origin_s, 3), "action": action, "nodes": names, **more})
+        self.tell({"time_s": round(now - self.origin_s, 3), "action": action, "nodes": names, **more})
 
 
 @asynccontextmanager
