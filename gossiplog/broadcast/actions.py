@@ -1,6 +1,6 @@
 """What a broadcast machine asks its driver to do: the results of `Broadcast.handle`, to be carried out in order.
 
-The router's own actions come through as they are. `Validate` and `AnotherSource` the driver hands to the machine of their topic.
+The router's own actions come through unchanged. The driver hands `Validate` and `AnotherSource` to the machine of their topic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .allowance import Bringer
 
 @dataclass(frozen=True, slots=True)
 class AskLog:
-    """Run a plan on our own log, on its latest committed state, and come back with `LogAnswered`."""
+    """Run a plan on the latest committed state of our own log, and report `LogAnswered`."""
 
     token: int
     plan: Plan[Any]
@@ -28,12 +28,12 @@ class AskLog:
 
 @dataclass(slots=True)
 class InsertEntry:
-    """An entry is under way: it goes to the intake, which comes back with `EntryDecided`. The driver has nothing to do.
+    """An entry goes to the intake, which answers with `EntryDecided`. The driver has nothing to do.
 
-    Not frozen for speed (as pubsub's `Validate`), and equal to nothing but itself.
+    Not frozen, for speed, as pubsub's `Validate`.
 
     Attributes:
-        key: 20 bytes that it was sent under, unchecked.
+        key: The 20 bytes under which it was sent, unchecked.
         value: VALUE, unchecked.
     """
 
@@ -46,10 +46,10 @@ class InsertEntry:
 
 @dataclass(slots=True)
 class VerifyBatch:
-    """Verify these, and come back with `BatchVerified`: in the same step where that is cheap, else later. There may be none of them.
+    """Verify some entries, and report `BatchVerified`: in the same step if that is cheap, else later.
 
     Attributes:
-        values: VALUE of each, unchecked.
+        values: The VALUE of each entry, unchecked. May be empty.
     """
 
     token: int
@@ -58,11 +58,11 @@ class VerifyBatch:
 
 @dataclass(slots=True)
 class InsertBatch:
-    """Insert what these verdicts accepted, as one piece of work, and come back with `BatchInserted`. Several are inserted in their order.
+    """Insert the entries that these verdicts accepted, as one piece of work, and report `BatchInserted`. Batches are inserted in order.
 
     Attributes:
-        verdicts: Each accepts an entry; at least one.
-        way: How they came: `queue` (pushed or gossiped), `sync`, `reconcile` or `post`.
+        verdicts: At least one; each accepts an entry.
+        way: How the entries came: `queue` (pushed or gossiped), `sync`, `reconcile` or `post`.
     """
 
     token: int
@@ -72,9 +72,9 @@ class InsertBatch:
 
 @dataclass(slots=True)
 class EntryForeseen:
-    """An entry is passed on before it is stored: it is valid, new, and has its parents here, so only our own disk can keep it out.
+    """An entry is passed on before it is stored: it is valid and new, and its parents are here, so only our own disk can keep it out.
 
-    The next actions pass the entry on; its `EntryDecided` comes later. See `CertainEntries`.
+    The next actions pass it on. Its `EntryDecided` comes later. See `CertainEntries`.
     """
 
     entry: InsertEntry
@@ -83,7 +83,7 @@ class EntryForeseen:
 
 @dataclass(slots=True)
 class EntryDecided:
-    """This became of an entry that was pushed or gossiped; what follows from it comes after."""
+    """A pushed or gossiped entry is decided. The actions that follow from that come next."""
 
     entry: InsertEntry
     verdict: Verdict
@@ -91,7 +91,7 @@ class EntryDecided:
 
 @dataclass(slots=True)
 class BatchDecided:
-    """This became of the entries of a `BatchBrought`, for its caller."""
+    """The entries of a `BatchBrought` are decided."""
 
     ticket: int
     verdicts: Sequence[Verdict]
@@ -99,9 +99,9 @@ class BatchDecided:
 
 @dataclass(slots=True)
 class EntriesAppended:
-    """Entries are new in the log that no peer brought: our own appends, those of other processes, what was posted or imported.
+    """The log has new entries that no peer brought: appended here or in another process, posted, or imported.
 
-    They are committed, as durably as the log promises, and in order, parents first. The actions that this leads to come next.
+    They are committed, as durably as the log promises, parents first. The actions that follow from that come next.
     """
 
     entries: Sequence[Entry]
@@ -111,7 +111,7 @@ class EntriesAppended:
 class Push:
     """Write one message, length-prefixed, to the push stream of each of these peers.
 
-    The driver answers with `PushDropped` for a peer whose queue is full, and says nothing otherwise.
+    The driver reports `PushDropped` for each peer whose queue is full.
 
     Attributes:
         peers: Distinct, in the order of sending; at least one.
@@ -124,14 +124,14 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class OpenPush:
-    """Open a push stream to a connected peer and come back with `PushOpened` or `PushClosed`. Never asked for a `CLIENT`."""
+    """Open a push stream to a connected peer that is no `CLIENT`, and report `PushOpened` or `PushClosed`."""
 
     peer: PeerId
 
 
 @dataclass(frozen=True, slots=True)
 class ClosePush:
-    """Reset the push stream, on which the peer broke the protocol, and come back with `PushClosed`."""
+    """Reset the push stream, on which the peer broke the protocol, and report `PushClosed`."""
 
     peer: PeerId
     reason: str
@@ -139,10 +139,10 @@ class ClosePush:
 
 @dataclass(frozen=True, slots=True)
 class PushRefused:
-    """Tell a client that may not push that these are not taken of it: an entry that it pushed, or heads that it has and we lack.
+    """Tell a client that may not push which of its entries we refuse: one that it pushed, or heads that it announced and we lack.
 
     Attributes:
-        keys: Of what is not taken; empty where nothing of what it said is lacking here, as far as is known.
+        keys: The keys of the refused entries; at least one.
     """
 
     peer: PeerId
@@ -151,11 +151,11 @@ class PushRefused:
 
 @dataclass(frozen=True, slots=True)
 class StartSync:
-    """Begin one session with a connected peer, as its client, and come back with `SyncFinished`.
+    """Begin one session with a connected peer, as its client, and report `SyncFinished`.
 
     Attributes:
-        source: What earlier sessions with this peer have taught us, for the `SyncClient`.
-        first_answer_s: Seconds within which the first answer must be there, opening the stream included, while many want to be asked.
+        source: The knowledge from earlier sessions with this peer, for the `SyncClient`.
+        first_answer_s: Seconds until the first answer must have come, opening the stream included; None for the usual limit.
     """
 
     peer: PeerId
@@ -166,11 +166,11 @@ class StartSync:
 
 @dataclass(frozen=True, slots=True)
 class Ban:
-    """Close all connections with a peer and refuse new ones until a time; it counts as disconnected from now on.
+    """Close all connections with a peer and refuse new ones until a time. The peer counts as disconnected from now on.
 
     Attributes:
         until: Seconds on the driver's clock.
-        origin: Where it came from, if that is refused as well: nothing else is known of who it is, and nobody else is there.
+        origin: The peer's origin, if connections from there are refused as well; only peers with offences are connected from there.
     """
 
     peer: PeerId
@@ -181,11 +181,11 @@ class Ban:
 
 @dataclass(frozen=True, slots=True)
 class Unwelcome:
-    """Log, once a peer, that something of its was left alone.
+    """Log, once per peer, that something it sent was ignored.
 
     Attributes:
-        reason: What was left alone and why, in words.
-        is_blamed: It counts as an offence; else the peer is not to blame.
+        reason: What was ignored and why, in words.
+        is_blamed: It counts as an offence.
     """
 
     peer: PeerId

@@ -1,8 +1,8 @@
-"""What a client may bring to a log: whose entries, and how many.
+"""Which entries a client may bring to a log: whose, and how many.
 
-An entry is charged once it is verified, so that nobody uses up what is another's, and what turns out to be here already costs nothing.
-A client that was over a limit is asked first, and what is still over it is not verified at all.
-What is over a limit is ignored, never blamed on who brings it: where waiting helps, it is fetched again later.
+An entry is charged after it is verified, so that nobody can use up the quota of others, and is refunded if we have it already.
+While a client stays over a limit, its entries are refused unverified.
+An entry over a limit is ignored and nobody is blamed; if waiting helps, it is fetched again later.
 
 Source: docs/operations.md, "Access".
 """
@@ -23,10 +23,10 @@ from ..limits import keep_newest
 METERS_MAX = 65_536
 MINUTE_S = 60.0
 COUNTING_S = 5
-"""After which to ask again while the log is being counted: 100,000 entries a second are."""
+"""Seconds after which to ask again while the log is being counted, at 100,000 entries a second."""
 _FULL_S = 60
 _CHARGED = frozenset({None, Rule.PARENTS, Rule.ACCESS, Rule.QUARANTINED, Rule.STORAGE})
-"""Of what was not stored anew, that which verification had accepted."""
+"""Rules of the verdicts on entries that were charged but not stored as new."""
 MAY_NOT_PUSH = Verdict(Outcome.IGNORE, Rule.UNWELCOME, "this client may not push")
 
 
@@ -35,12 +35,12 @@ class Quota:
     """How much clients may bring to one log; None where there is no limit.
 
     Attributes:
-        entries_per_minute: Of one writer; as many are taken at once by one who was quiet for a minute.
-        bytes_per_minute: The same, of VALUE.
-        entries_per_writer: Entries that one writer may bring in total.
-        bytes_per_writer: Bytes of VALUE that one writer may bring in total.
-        address_entries_per_minute: Of all writers together that come from one address (of IPv6 a /64), for keys cost nothing.
-        log_bytes: VALUE of all entries.
+        entries_per_minute: For each writer; a writer that was quiet for a minute may bring as many at once.
+        bytes_per_minute: Bytes of VALUE, likewise.
+        entries_per_writer: Entries of one writer in total.
+        bytes_per_writer: Bytes of VALUE of one writer in total.
+        address_entries_per_minute: For all writers behind one address (of IPv6, a /64) together, as keys cost nothing.
+        log_bytes: Bytes of VALUE of all entries.
     """
 
     entries_per_minute: int | None = None
@@ -52,16 +52,16 @@ class Quota:
 
     @property
     def counts_totals(self) -> bool:
-        """Whether all that is in the log has to be counted."""
+        """Return whether all entries of the log have to be counted."""
         return not (self.entries_per_writer is self.bytes_per_writer is self.log_bytes is None)
 
 
 class Wait(NamedTuple):
-    """An entry is not taken now.
+    """An entry is not accepted now.
 
     Attributes:
         verdict: IGNORE, with the reason.
-        seconds: After which it may be; None for never.
+        seconds: Seconds after which it may be accepted; None for never.
     """
 
     verdict: Verdict
@@ -69,20 +69,20 @@ class Wait(NamedTuple):
 
     @property
     def in_words(self) -> Verdict:
-        """The verdict, with the time when it may go on."""
+        """Return the verdict, whose reason says when to try again."""
         return self.verdict if self.seconds is None else replace(self.verdict, reason=f"{self.verdict.reason}; again in {self.seconds} s")
 
 
 class Rules(Protocol):
-    """What a server takes of clients for one log."""
+    """What a server accepts from clients for one log."""
 
     @property
     def allow(self) -> Collection[str] | None:
-        """The dids whose entries are taken; None for everybody's."""
+        """The dids whose entries are accepted; None for everybody's."""
 
     @property
     def quota(self) -> Quota:
-        """How many of them."""
+        """The limits on them."""
 
 
 class RulesByTopic(Protocol):
@@ -90,29 +90,29 @@ class RulesByTopic(Protocol):
 
     @property
     def full(self) -> str:
-        """Why nothing more is taken of any log; empty while there is room."""
+        """The reason why no more entries are accepted for any log; empty while there is room."""
 
     def of(self, topic: str) -> Rules:
-        """Return the rules of a log as they are now."""
+        """Return the current rules of a log."""
 
     def removed(self, topic: str) -> Mapping[str, str]:
-        """Return whom the log's own entries removed, each with what removed it: those removed together bring as much as one writer."""
+        """Return the writers removed by the log's entries, each with its removal; those of one removal share the quota of one writer."""
 
 
 class _Meter:
-    """An allowance for each of many: an amount per minute, of which a minute's worth is saved."""
+    """An amount per minute for each of many names, of which at most a minute's worth is saved."""
 
     def __init__(self) -> None:
-        # What is left, and when that was.
+        # The amount left for each name, and when that was.
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, name: str, amount: int, most: int, now: float) -> float:
-        """Say how many seconds from now so much may be taken; 0 for at once. More than the most is taken from a full meter."""
+        """Return in how many seconds an amount may be taken. A full meter allows even more than `most`."""
         lacking = min(amount, most) - self._left(name, most, now)
         return max(0.0, lacking * MINUTE_S / most)
 
     def take(self, name: str, amount: int, most: int, now: float) -> None:
-        """Take so much, or give it back."""
+        """Take an amount, or give it back if it is negative."""
         level = min(most, self._left(name, most, now) - amount)
         keep_newest(self._levels, name, (level, now), METERS_MAX)
 
@@ -125,8 +125,8 @@ class Allowance:
     """What all clients of the listeners with the same rules may bring to one log.
 
     Attributes:
-        is_counted: Everything in the log is counted that totals depend on. Until then nothing is taken where they are limited.
-        totals: Entries and bytes of VALUE in the log, by writer, with what was let in and is not committed yet.
+        is_counted: The totals are complete. Until then nothing is accepted if they are limited.
+        totals: Entries and bytes of VALUE by writer, in the log or let in and not committed yet.
     """
 
     def __init__(self, topic: str, rules: RulesByTopic) -> None:
@@ -136,40 +136,40 @@ class Allowance:
         self._rules_by_topic = rules
         self._entries, self._bytes, self._addresses = _Meter(), _Meter(), _Meter()
         self._log_bytes = 0
-        # Who was removed when totals were last asked for, and the totals of those removed together.
+        # The removed writers when totals were last needed, and the totals of each removal.
         self._removed: Mapping[str, str] = {}
         self._together: dict[str, list[int]] = {}
-        # What was charged to the totals and is not committed yet, by key.
+        # Keys of entries that were charged to the totals and are not committed yet.
         self._reserved: set[bytes] = set()
-        # Keys of what was committed while the log is read, which may be read as well.
+        # Keys of entries committed while the log is being read, which may be read as well.
         self._heard: set[bytes] = set()
 
     @property
     def rules(self) -> Rules:
-        """The rules as they are now."""
+        """Return the current rules."""
         return self._rules_by_topic.of(self.topic)
 
     @property
     def is_open(self) -> bool:
-        """Whether everything is taken."""
+        """Return whether there are no limits at all."""
         rules = self.rules
         return rules.allow is None and rules.quota == Quota() and not self._rules_by_topic.full
 
     # Counting what is in the log
 
     def on_read(self, entries: Sequence[Entry]) -> None:
-        """Count entries that the log held when it was begun to be read."""
+        """Count entries that the log held when reading began."""
         for entry in entries:
             if entry.key not in self._heard:
                 self._add(entry.envelope.did, len(entry.value))
 
     def on_all_read(self) -> None:
-        """Note that all is counted that was there."""
+        """Note that all of them are counted."""
         self._heard.clear()
         self.is_counted = True
 
     def on_commit(self, entries: Sequence[Entry]) -> None:
-        """Count new entries of the log, of all bringers."""
+        """Count new entries of the log, however they came."""
         if not self.is_counted:
             self._heard.update(entry.key for entry in entries)
         for entry in entries:
@@ -181,10 +181,10 @@ class Allowance:
     # Letting in
 
     def find_wait(self, entry: Entry, address: str | None, now: float) -> Wait | None:
-        """Say why an entry is not taken now, and what it would have to wait for; None if it is taken. Charges nobody.
+        """Return why an entry is not accepted now, and how long it would have to wait; None if it is accepted. Charges nothing.
 
         Args:
-            address: Where it came from, as a group of addresses; None for a place that has no limit.
+            address: The group of addresses that it came from; None if there is no limit for that.
         """
         rules, did, size = self.rules, entry.envelope.did, len(entry.value)
         if rules.allow is not None and did not in rules.allow:
@@ -193,7 +193,7 @@ class Allowance:
             return Wait(Verdict(Outcome.IGNORE, Rule.QUOTA, full, entry), _FULL_S)
         if rules.quota.counts_totals and not self.is_counted:
             return Wait(Verdict(Outcome.IGNORE, Rule.QUOTA, "what is here already is still being counted", entry), COUNTING_S)
-        # Two who bring the same entry at once use up no more than one.
+        # An entry that two clients bring at once is charged to the totals once.
         if entry.key not in self._reserved and (reason := self._over(rules.quota, did, size)):
             return Wait(Verdict(Outcome.IGNORE, Rule.UNWELCOME, reason, entry))
         limits = self._limits(rules.quota, did, size, address)
@@ -204,17 +204,17 @@ class Allowance:
         return Wait(Verdict(Outcome.IGNORE, Rule.QUOTA, f"more than {what} a minute", entry), math.ceil(seconds))
 
     def charge(self, entry: Entry, address: str | None, now: float) -> None:
-        """Take an entry that is let in from what its writer and its address may bring."""
+        """Charge an entry that is let in to its writer and its address."""
         quota, did, size = self.rules.quota, entry.envelope.did, len(entry.value)
         for meter, name, amount, most, _ in self._limits(quota, did, size, address):
             meter.take(name, amount, most, now)
         if quota.counts_totals and entry.key not in self._reserved:
-            # Else all of a batch would be within the limit.
+            # Counted before the commit, or all entries of a batch would be within the limit.
             self._reserved.add(entry.key)
             self._add(did, size)
 
     def refund(self, entry: Entry, address: str | None, now: float) -> None:
-        """Give back what an entry was charged that was here already, or could not be stored."""
+        """Undo the charge of an entry that was here already, or could not be stored."""
         for meter, name, amount, most, _ in self._limits(self.rules.quota, entry.envelope.did, len(entry.value), address):
             meter.take(name, -amount, most, now)
         if entry.key in self._reserved:
@@ -232,7 +232,7 @@ class Allowance:
 
     def _over(self, quota: Quota, did: str, size: int) -> str | None:
         entries, written = self._total_of(did)
-        # Who brings it may have no other part in it than that their own entries build on it.
+        # The client may be another than the writer: its own entries may only build on this one.
         whose = f"those removed by {self._removed[did]}" if did in self._removed else did
         if quota.entries_per_writer is not None and entries + 1 > quota.entries_per_writer:
             return f"{quota.entries_per_writer:,} entries of {whose} are here, the most that are taken"
@@ -262,7 +262,7 @@ class Allowance:
         total[0] += sign
         total[1] += sign * size
         if total == [0, 0]:
-            # Of keys that nothing came of there is no end.
+            # Writers of refunded entries would accumulate without end.
             del self.totals[did]
         self._log_bytes += sign * size
 
@@ -272,11 +272,11 @@ class Bringer:
     """The rules for the entries that one peer brings. An entry keeps its bringer, so these rules hold even after the peer has left.
 
     Attributes:
-        allowance: What clients of its listener may bring; None for a peer that is no client: we chose it, and take what it has.
-        address: Whose allowance its entries are taken from, beside their writers'; None for nobody's.
+        allowance: What clients of its listener may bring; None for a peer that is no client, which we chose and which has no limit.
+        address: The group of addresses that its entries are charged to, beside their writers; None for none.
         may_push: It may bring entries at all.
-        is_client: It waits its turn among the other clients; all others share one place in the queue.
-        is_over: What it brought last was not taken, over a quota or of a writer who is not welcome: it is asked before it is verified.
+        is_client: It has a lane of its own in the queue; all peers that are no clients share one.
+        is_over: Its last entry was over a quota or of an unwelcome writer, so the limits are checked before anything is verified.
     """
 
     allowance: Allowance | None = None
@@ -286,9 +286,9 @@ class Bringer:
     is_over: bool = False
 
     def refuse(self, key: bytes, value: bytes, now: float) -> Verdict | None:
-        """Refuse an entry before its signature is verified, which costs ten times as much. None where it may be taken.
+        """Refuse an entry before its signature is verified, which costs ten times as much. None if it may be accepted.
 
-        Nothing is believed of it: who says falsely whose entry it is has another's refusal for it, under its own key alone.
+        The entry may lie about its writer. Then it gets the refusal due to that writer, under its own key only.
         """
         if not self.may_push:
             return MAY_NOT_PUSH
@@ -299,13 +299,13 @@ class Bringer:
         except DecodeError:
             return None
         if entry.key != key or entry.topic != self.allowance.topic:
-            # It is refused for that, once it is verified.
+            # Verification will reject it.
             return None
         wait = self.allowance.find_wait(entry, self.address, now)
         return None if wait is None else wait.in_words
 
     def admit(self, verdict: Verdict, now: float) -> Verdict:
-        """Have the last word on an entry that was verified, and charge it if it is let in. What is not accepted anyhow is no matter."""
+        """Check an accepted entry against the limits, and charge it if it is let in. Other verdicts are returned unchanged."""
         allowance, entry = self.allowance, verdict.entry
         if allowance is None or not verdict.accepted or entry is None or allowance.is_open:
             return verdict
@@ -316,7 +316,7 @@ class Bringer:
         return verdict
 
     def settle(self, verdict: Verdict, now: float) -> None:
-        """Take the outcome: give back what was charged for what was here already or could not be stored, and note what is over a limit."""
+        """Handle the outcome: refund an entry that was here already or could not be stored, and note whether a limit was hit."""
         allowance = self.allowance
         if allowance is None:
             return

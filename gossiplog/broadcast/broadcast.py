@@ -1,15 +1,15 @@
 """The whole protocol of one replica behind one door: how entries come in (`Intake`), and how they spread (`Spreading`).
 
-**Theory of operation.** What happens outside is told to the spreading, which knows peers and messages; what the log did, and what was
-brought by a sync or a post, is told to the intake. An entry that the spreading takes out of a message goes to the intake
-(`InsertEntry`); what the intake foresees, decides or finds to be ours goes back to the spreading. All that either wants of the outside is
-returned, in order. The router, which all logs of a process have in common, is asked within the same step. The drivers, the live service
-and the simulator, know this machine and the `SharedRouter`:
+**Theory of operation.** The spreading knows peers and messages, and gets their events. The intake gets the events of the log, and entries
+brought by a sync or a POST. An entry that the spreading takes out of a message goes to the intake (`InsertEntry`). Entries that the intake
+foresees, decides or finds to be our own go back to the spreading. The actions of both are returned in order. The router, which all logs of
+a process share, is called within the same step. The drivers, which are the live service and the simulator, know only this machine and the
+`SharedRouter`:
 
     for action in machine.handle(event, now): …
 
-**Invariants.** Those of `Intake`, those of `Spreading`, and: when `handle` returns, neither machine owes the other anything; what became of
-an entry stands in the list before what follows from it.
+**Invariants.** Those of `Intake` and of `Spreading`. In addition: when `handle` returns, neither machine has anything left for the other;
+the decision about an entry precedes the actions that follow from it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .spreading import BroadcastState, Spreading
 from .wanted_syncs import SYNC_TIMER
 
 LOG_TIMERS = frozenset((LEARN_TIMER, PUSH_TIMER, AGAIN_TIMER, SYNC_TIMER))
-"""The timers of a log's machine; any other that it asks for is the router's."""
+"""The timers of a log's machine; all others among its actions are the router's."""
 
 _TO_SPREADING = (EntryForeseen, EntryDecided, EntriesAppended)
 _OF_INTAKE = (events.BatchVerified, events.BatchInserted, events.EntriesCommitted, events.BatchBrought)
@@ -36,11 +36,10 @@ _OF_INTAKE = (events.BatchVerified, events.BatchInserted, events.EntriesCommitte
 class Broadcast:
     """Reliable causal broadcast for one log.
 
-    A driver hands it `StartBroadcast`, then everything that happens, with a time that never goes back, and carries out the actions in
-    order.
+    A driver hands it `StartBroadcast`, then every other event, and carries out the actions in order.
 
     Args:
-        tell_again_s: How long after a change everybody is told our heads once more, whether that is needed or not; infinity: never.
+        tell_again_s: Seconds after a change until all peers are told our heads again, needed or not; infinity: never.
     """
 
     def __init__(self, shared: SharedRouter, topic: str, random: Random, *, tell_again_s: float = TELL_AGAIN_S) -> None:
@@ -49,7 +48,7 @@ class Broadcast:
         self.shared = shared
 
     def handle(self, event: events.Event, now: float) -> list[Action]:
-        """Take one event and say what is to be done. Raises nothing, whatever a peer sent.
+        """Handle one event and return the actions that follow. Raises nothing, whatever a peer sent.
 
         Args:
             now: Seconds on the driver's clock; not less than in the call before.
@@ -72,7 +71,7 @@ class Broadcast:
         return self.spreading.state()
 
     def _settle(self, actions: Iterable[Action], out: list[Action], now: float) -> None:
-        """Pass on to each machine what the other one says, at once, so that what follows from it stands right after it."""
+        """Pass each machine's actions to the other one at once, so that whatever follows from an action comes right after it."""
         under_way = [iter(actions)]
         while under_way:
             for action in under_way[-1]:

@@ -1,11 +1,11 @@
-"""Which entries need not wait for our disk before they are passed on.
+"""Entries that may be passed on before our own disk has stored them.
 
-A valid entry whose parents are all heads of the log is new, or they would be none, and has its parents here. Where no rule of the
-application can refuse it, nothing but our own disk can keep it out, and the commit is most of the time that an entry takes through a hub.
-So it is passed on while it is stored. Our own entries, what we announce and serve, and what our users see, wait for the commit.
+If all parents of a valid entry are heads of the log, the parents are here and the entry is new, or its parents would not be heads. Without
+an access rule, only our own disk can keep it out. The commit is most of the delay of an entry through a hub, so the entry is passed on
+while it is being stored. Our own entries wait for the commit, as do the heads that we tell, the syncs that we serve and our users.
 
-After a crash, or an error of the disk, we may have passed on what we have not. Its author has committed it before, whoever got it from us
-got its parents before it, and we get it back as we get all that we missed: by a sync.
+After a crash, or an error of the disk, we may have passed on an entry that we do not have. Its author has committed it, each peer that got
+it from us got its parents first, and a later sync brings it back to us.
 
 Source: docs/spec/sync.md, "Certain entries".
 """
@@ -19,25 +19,25 @@ from ..entry.message import Entry
 from ..entry.validation import Verdict
 
 HEADS_MAX = 1_024
-"""In a log with more heads than these, entries wait for the commit."""
+"""In a log with more heads than this, all entries wait for the commit."""
 
 
 class CertainEntries:
-    """The heads of a log, as they will be once what is under way is stored."""
+    """The heads of a log, as they will be once the foreseen entries are stored."""
 
     def __init__(self) -> None:
         self._heads: set[bytes] | None = None
         self._foreseen: set[bytes] = set()
-        # How often each is asked about at this moment that waits for its verdict: it may come twice, the first time without its parents.
+        # The other entries that wait for a verdict, by key: one may come twice, the first time without its parents.
         self._waiting: Counter[bytes] = Counter()
 
     @property
     def is_blind(self) -> bool:
-        """Whether it does not know where the log stands; until `learn` it foresees nothing."""
+        """Return whether the log's heads are unknown; nothing is foreseen until `learn`."""
         return self._heads is None
 
     def learn(self, heads: Collection[bytes]) -> None:
-        """Take all heads of the log as of the last `on_commit`. More than 1,024 are not followed."""
+        """Set all heads of the log, as of the last `on_commit`. More than 1,024 are not followed."""
         self._heads = set(heads) if len(heads) <= HEADS_MAX else None
 
     def forget(self) -> None:
@@ -46,9 +46,9 @@ class CertainEntries:
         self._foreseen.clear()
 
     def foresees(self, entry: Entry) -> bool:
-        """Say whether a valid entry that is handed to the log now is certain to be accepted as a new one; if so, that counts as done.
+        """Return whether a valid entry that is handed to the log now is certain to be accepted as new. If so, it becomes a head.
 
-        Not if the same entry waits for its verdict already, or a parent does, even if it is stored: it would be passed on after its child.
+        Never if the entry or one of its parents waits for a verdict, even if it is stored: a parent must not be passed on after its child.
         """
         parents, heads = entry.parent_keys, self._heads
         if not heads or not parents or not heads.issuperset(parents) or not self._waiting.keys().isdisjoint((entry.key, *parents)):
@@ -59,7 +59,7 @@ class CertainEntries:
         return True
 
     def on_commit(self, entries: Iterable[Entry]) -> None:
-        """Take the new entries of a commit, in their order, wherever they came from."""
+        """Update the heads by the new entries of a commit, in order, wherever they came from."""
         if self._heads is None:
             return
         for entry in entries:
@@ -71,7 +71,7 @@ class CertainEntries:
             self.forget()
 
     def on_decided(self, verdict: Verdict) -> None:
-        """Take the verdict of an entry that was asked about, once it was passed on or not, as that says: one for each time it was asked."""
+        """Handle the verdict of an entry after it was passed on or not; once for each call of `foresees`."""
         if verdict.entry is None:
             return
         key = verdict.entry.key
@@ -80,7 +80,7 @@ class CertainEntries:
         else:
             del self._waiting[key]
         if key in self._foreseen and not verdict.accepted:
-            # All that was built upon it is void.
+            # Entries foreseen on top of it may not be stored either.
             self.forget()
 
     @staticmethod

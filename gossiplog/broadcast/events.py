@@ -1,7 +1,7 @@
-"""What may happen to a broadcast machine: the arguments of `Broadcast.handle`.
+"""The events of a broadcast machine: the arguments of `Broadcast.handle`.
 
-What the router asks of a log (`Validate`, `AnotherSource`) is handed on as it is. An event that no longer makes sense
-(the peer has gone, the token is unknown) changes nothing.
+The router's requests to a log (`Validate`, `AnotherSource`) are among them unchanged. An event that no longer makes sense, because the peer
+has left or the token is unknown, changes nothing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .allowance import Bringer
 
 
 class PeerKind(Enum):
-    """What a connection is good for. Source: docs/spec/sync.md, "Mode A" and "Mode B"."""
+    """What a connection can be used for. Source: docs/spec/sync.md, "Mode A" and "Mode B"."""
 
     MESH = "mesh"
-    """A server: pubsub, a push stream that the dialler opens, syncs both ways."""
+    """A server: pubsub, a push stream that the dialler opens, and syncs both ways."""
     CLIENT = "client"
     """A WebSocket client of ours. It opens the push stream; a push stream opened by us would end its process."""
     HUB = "hub"
@@ -37,7 +37,7 @@ class StartBroadcast:
     """The first event of all.
 
     Attributes:
-        may_foresee: Nothing but verification and our disk decides what the log stores: no access rule, and no other process.
+        may_foresee: Only verification and our disk decide what the log stores: there is no access rule and no other process.
     """
 
     may_foresee: bool = False
@@ -45,7 +45,7 @@ class StartBroadcast:
 
 @dataclass(frozen=True, slots=True)
 class StopBroadcast:
-    """The last event of all: the log leaves, while the router may go on for others."""
+    """The last event of all: the log leaves, and the router may go on for other logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ class Connected:
 
     Attributes:
         protocol: The pubsub protocol that both speak; None without pubsub, as over a plain WebSocket.
-        address: The remote IP address; None when it has none or is exempt from counting.
-        has_push: It speaks our push protocol; False for a stranger who takes part in pubsub alone.
-        origin: Where it came from, whatever it calls itself: an IPv4 address, the /64 of an IPv6 address; None where nothing is known.
-        is_origin_shared: Others stand behind that, as behind loopback or a proxy: it is never banned.
+        address: The remote IP address; None if it has none or is exempt from counting.
+        has_push: It speaks our push protocol; False for a peer that takes part in pubsub alone.
+        origin: Where it came from, whatever its id: an IPv4 address, or the /64 of an IPv6 address; None if unknown.
+        is_origin_shared: Others share the origin, as behind loopback or a proxy, so it is never banned.
     """
 
     peer: PeerId
@@ -73,8 +73,9 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """A peer's last connection closed. A sync with it that is running ends as well; its `SyncFinished` is still needed, even late, for
-    what it brought before is to be told to the others.
+    """A peer's last connection closed, which ends a running sync with it.
+
+    The `SyncFinished` of that sync is still needed, however late, as the entries that it brought have to be passed on.
     """
 
     peer: PeerId
@@ -82,7 +83,7 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class PubsubChanged:
-    """A connected peer of the mesh has begun with pubsub, or ended it. For the `SharedRouter`."""
+    """A connected peer of the mesh has begun to speak pubsub, or ended it (None). For the `SharedRouter`."""
 
     peer: PeerId
     protocol: str | None
@@ -90,7 +91,7 @@ class PubsubChanged:
 
 @dataclass(frozen=True, slots=True)
 class PushChanged:
-    """A connected peer of the mesh says whether it speaks our push protocol, which it may not have said before."""
+    """A connected peer of the mesh says whether it speaks our push protocol."""
 
     peer: PeerId
     has_push: bool
@@ -98,12 +99,12 @@ class PushChanged:
 
 @dataclass(slots=True)
 class BatchBrought:
-    """Entries came whose bringer waits for their verdicts: those of a sync, or one that was posted.
+    """Entries came by a sync or a POST, whose bringer waits for the verdicts.
 
     Attributes:
-        ticket: For the answer, `BatchDecided`.
+        ticket: Identifies the answer, `BatchDecided`.
         way: `sync`, `reconcile` or `post`.
-        entries: The key under which each came, 20 bytes, and its VALUE; unchecked. The caller compares the keys.
+        entries: For each, the 20-byte key under which it came, and its VALUE; both unchecked. The caller compares the keys.
     """
 
     ticket: int
@@ -118,7 +119,7 @@ class BatchVerified:
 
     Attributes:
         verdicts: One for each value.
-        next_max: How many entries the queue's next batch may have; None for as many as there are. See `LogTurns`.
+        next_max: The most entries that the queue's next batch may have; None for the usual limit. See `LogTurns`.
     """
 
     token: int
@@ -128,11 +129,11 @@ class BatchVerified:
 
 @dataclass(frozen=True, slots=True)
 class NotStored:
-    """Nothing of an `InsertBatch` is stored, through a fault of ours.
+    """No entry of an `InsertBatch` is stored, because of a fault of ours.
 
     Attributes:
         reason: The fault, in words.
-        may_be_of_one: An entry of it may be what keeps back the others: a rule or an application raised, not the store.
+        may_be_of_one: One of the entries may keep back the others, as a rule or an application raised, not the store.
     """
 
     reason: str
@@ -140,7 +141,7 @@ class NotStored:
 
     @classmethod
     def because(cls, error: BaseException) -> NotStored:
-        """Explain what a log raised."""
+        """Make one from an exception that a log raised."""
         reason = str(error) if isinstance(error, GossipLogError) else f"{type(error).__name__}: {error}"
         return cls(reason, isinstance(error, CommitError) or not isinstance(error, GossipLogError))
 
@@ -155,9 +156,9 @@ class BatchInserted:
 
 @dataclass(slots=True)
 class EntriesCommitted:
-    """The log has new entries, of peers and of our own. Told before the `BatchInserted` of those that were handed over.
+    """The log has new entries, of peers or our own. Comes before the `BatchInserted` of a batch.
 
-    Where other processes write to the log it may be told later, when we hear of their entries and ours.
+    If other processes write to the log, it may come later, when we hear of their entries and ours.
     """
 
     entries: Sequence[Entry]
@@ -165,21 +166,21 @@ class EntriesCommitted:
 
 @dataclass(frozen=True, slots=True)
 class PushOpened:
-    """A push stream to the peer stands, opened by either side."""
+    """A push stream with the peer is open, whichever side opened it."""
 
     peer: PeerId
 
 
 @dataclass(frozen=True, slots=True)
 class PushClosed:
-    """The push stream ended, or `OpenPush` came to nothing, while the connection goes on."""
+    """The push stream ended, or `OpenPush` failed, while the connection goes on."""
 
     peer: PeerId
 
 
 @dataclass(frozen=True, slots=True)
 class PushReceived:
-    """One message came on a push stream.
+    """A message came on a push stream.
 
     Attributes:
         data: Its bytes without the length prefix, at most 4 MiB, unchecked.
@@ -198,7 +199,7 @@ class PushDropped:
 
 @dataclass(frozen=True, slots=True)
 class Misbehaved:
-    """A peer broke the protocol on a stream that is the driver's own business; many of them make an offence, or one that is grave."""
+    """A peer broke the protocol on a stream that only the driver sees. Many of these make one offence, as does a single grave one."""
 
     peer: PeerId
     reason: str
@@ -228,7 +229,7 @@ class SyncFinished:
 
 @dataclass(frozen=True, slots=True)
 class SyncServed:
-    """A peer has pulled from a state of our log that is not the latest any more."""
+    """A peer has pulled from a state of our log that is no longer the latest."""
 
     peer: PeerId
 
@@ -251,6 +252,6 @@ SpreadingEvent: TypeAlias = (
     | SyncFinished
     | SyncServed
 )
-"""What the spreading is told of the outside."""
+"""The events of the spreading that come from outside."""
 Event: TypeAlias = SpreadingEvent | BatchBrought | BatchVerified | BatchInserted | EntriesCommitted
-"""What a driver tells."""
+"""All events that a driver reports."""

@@ -1,30 +1,30 @@
-"""How an entry comes in: one machine for whatever way it comes.
+"""How an entry comes in: one machine for all ways.
 
     pushes, gossip    refuse → (turns) → verify → key → admit → foresee → insert → settle → decide
     syncs, posts      refuse →           verify →       admit →           insert → settle → decide
 
-**Theory of operation.** An entry that is pushed or gossiped waits in a queue with a lane for each client, and one for the mesh and all hubs
-together; lanes are taken from in turn, one entry each. What is taken makes a batch, which is verified, admitted and inserted together.
-While one batch is being inserted the next one is verified, and a third one gathers. A batch of a sync, or an entry that is posted, passes
-the queue by: the caller waits for its verdicts, and brings no more meanwhile.
+**Theory of operation.** Pushed and gossiped entries wait in a queue with a lane for each client, and one lane for the mesh and all hubs
+together. One entry at a time is taken from each lane in turn. The entries taken form a batch, which is verified, admitted and inserted
+together. While one batch is being inserted, the next one is verified and a third one gathers. The batches of a sync and posted entries do
+not queue: their caller waits for the verdicts, and brings no more meanwhile.
 
-*refuse*: a client that may not push, or was over a limit with what it brought last, may be told so before anything is verified.
-*verify*: the driver's; it answers in the same step where that is cheap, else later. The machine cannot tell.
-*admit*: the rules that the entry's bringer is under have the last word (`Bringer`); what they let in is charged.
-*foresee*: what is certain to be stored is said to be so before it is (`CertainEntries`).
-*insert*: the driver's, as above. If a batch fails as a whole by what may be the fault of one entry, each is inserted by itself.
-*settle*: what was charged and is not new is given back. *decide*: each entry's verdict is told, once.
+*refuse*: if a client may not push, or its last entry was over a limit, an entry may be refused before it is verified.
+*verify*: by the driver, which answers in the same step if that is cheap, else later. The machine cannot tell.
+*admit*: the rules for the entry's bringer have the last word (`Bringer`); entries that are let in are charged.
+*foresee*: an entry that is certain to be stored is reported before it is (`CertainEntries`).
+*insert*: by the driver, as above. If a batch fails as a whole, perhaps because of one entry, its entries are inserted one by one.
+*settle*: entries that were charged and are not new are refunded. *decide*: each entry's verdict is reported, once.
 
-What the log commits and nobody brought is ours, and is told as that.
+Entries that the log commits and no peer brought are ours, and are reported as such.
 
 **Invariants.**
-1. Of the queue at most one batch is being verified, at most one waits to be inserted, and nothing is verified beside one that waits.
-2. A batch joins what the log already has of the queue only if that is, with it, at most `TOGETHER_MAX` entries.
+1. At most one batch of the queue is being verified or waits to be inserted.
+2. A batch is inserted beside others of the queue only if they have, with it, at most `TOGETHER_MAX` entries.
 3. Each entry is decided exactly once, after it was verified unless it was refused, and after it was inserted if it was let in.
-4. Entries of one lane are verified and handed to the log in the order in which they came.
-5. An entry's verdict falls on its own bringer; a fault of ours is of the rule `storage` and nobody's.
-6. What is foreseen was let in, and is handed to the log after its parents.
-7. An answer with a token that is not under way is harmless.
+4. Entries of one lane are verified and inserted in the order in which they came.
+5. An entry's verdict concerns its own bringer alone. A fault of ours has the rule `storage`, and no peer is to blame.
+6. A foreseen entry was let in, and is handed to the log after its parents.
+7. An answer with an unknown token is harmless.
 
 Source: docs/spec/sync.md, "The way in"; docs/spec/limits.md.
 """
@@ -62,25 +62,26 @@ T = TypeVar("T")
 BATCH_ENTRIES = 256
 BATCH_BYTES = 2**20
 TOGETHER_MAX = 4
-"""Entries of the queue that the log may have at the same time in more than one batch: those that come one by one need not wait for each
-other's commit, and the log puts them into one.
+"""The most entries of the queue that are inserted at a time in several batches. Entries that come one by one thus need not wait for each
+other's commits, and the log groups them in one.
 """
 ARRIVED_MAX = 20_000
-"""Keys of entries from peers that are remembered, until the log tells of them: more than a commit and a page of a tail hold."""
+"""Keys of peers' entries remembered until the log reports them: more than a commit, or a page of a tail, can have."""
 LEARN_TOKEN = 0
-"""Of the only question that the intake asks; those of others have numbers above."""
+"""The token of the intake's only question; all other questions have larger tokens."""
 LEARN_TIMER = TimerToken("broadcast.learn")
 LEARN_FIRST_S, LEARN_MOST_S = 1.0, 60.0
-"""A store that failed, or has a quarantine or too many heads, is looked at again after so long; entries wait for the commit till then."""
+"""The first and the longest interval, in seconds, after which heads are read again if the store failed, or has a quarantine or too many
+heads. Until then all entries wait for the commit."""
 
 Step: TypeAlias = VerifyBatch | InsertBatch | EntryForeseen | EntryDecided | BatchDecided | EntriesAppended | AskLog | SetTimer
 
 
 class FairQueue(Generic[T]):
-    """Lanes that are taken from in turn, one item each. O(1) an item; a lane is there for as long as something is in it."""
+    """Lanes from which items are taken in turn, one each. O(1) per item; a lane exists while it has items."""
 
     def __init__(self) -> None:
-        # Each item with its number in the order of arrival, and its weight.
+        # Each item with its order of arrival and its weight.
         self._lanes: OrderedDict[Hashable, deque[tuple[int, int, T]]] = OrderedDict()
         self._arrived = 0
         self._size = 0
@@ -95,7 +96,7 @@ class FairQueue(Generic[T]):
         self._size += 1
 
     def take(self, items_max: int, weight_max: int) -> list[T]:
-        """Take items from the lanes in turn until they are so many or weigh so much, at least one; return them as they arrived."""
+        """Take items from the lanes in turn until a maximum is reached, at least one; return them in the order of arrival."""
         taken: list[tuple[int, int, T]] = []
         weight = 0
         while self._lanes and len(taken) < items_max and weight < weight_max:
@@ -116,11 +117,11 @@ class _Batch:
     """Entries that are verified together, and inserted together.
 
     Attributes:
-        verdicts: Of each what is known so far; None while it is being verified.
-        entries: What the queue held; empty for what passed it by.
-        ticket: Of a batch that passed the queue by; None for one of the queue.
-        let_in: Which of them are handed to the log.
-        apart: Which of those are still to be inserted one by one, after they could not be inserted together.
+        verdicts: The verdict so far for each entry; None while it is being verified.
+        entries: The entries from the queue; empty if the batch did not queue.
+        ticket: The ticket of a batch that did not queue, else None.
+        let_in: The indices of the entries that are handed to the log.
+        apart: The indices of those still to be inserted one by one, after they could not be inserted together.
     """
 
     way: str
@@ -133,48 +134,47 @@ class _Batch:
 
 
 class Intake:
-    """The machine; see the module's docstring. `Broadcast` hands the intake its events, and passes the intake's steps on."""
+    """The machine; see the module's docstring. `Broadcast` hands it its events, and passes on its steps."""
 
     def __init__(self) -> None:
-        # What is certain to be stored.
         self.certain = CertainEntries()
-        # What waits to be verified.
+        # Entries that wait to be verified.
         self._queue = FairQueue[InsertEntry]()
-        # The queue's batch that is being verified, and the one that waits until the log has room for it: not both.
+        # The queue's batch that is being verified, or the one that waits to be inserted: at most one of them.
         self._verifying: _Batch | None = None
         self._waiting: _Batch | None = None
-        # Batches that the driver has, to verify or to insert, by the token under which it answers; whatever way they came.
+        # All batches that the driver is verifying or inserting, by the token of its answer.
         self._out: dict[int, _Batch] = {}
         self._tokens = 0
-        # How many entries the queue's next batch may have.
+        # The most entries that the queue's next batch may have.
         self._batch_max = BATCH_ENTRIES
-        # Entries of the queue that the log has.
+        # The number of the queue's entries that are being inserted.
         self._inserting = 0
-        # How often each key was handed to the log for peers, less what came to nothing and what the log has told of: the rest of what it
-        # tells of is ours. The same entry may be handed over twice, the first time without its parents.
+        # How often each key was handed to the log for peers, less the times that it was not stored as new or was reported as committed. All
+        # other committed entries are ours. An entry may be handed over twice, the first time without its parents.
         self._arrived: OrderedDict[bytes, int] = OrderedDict()
-        # Whether anything may be foreseen at all: no rule and no other process decides what is stored.
+        # Whether entries may be foreseen at all: no rule and no other process decides what is stored.
         self._may_foresee = False
-        # The number of commits, and what it was when the log was asked for its heads.
+        # The number of commits, now and when the log was asked for its heads.
         self._commits = self._asked_at = 0
-        # The question or the timer is out that ends our not knowing the log's heads; and after how long it is asked again.
+        # Whether the heads are being read, or a timer is set to read them; and the next interval of that timer.
         self._is_learning = False
         self._learn_s = LEARN_FIRST_S
-        # What this turn leads to.
+        # The steps of the current call.
         self._steps: list[Step] = []
         self._now = 0.0
 
     def __len__(self) -> int:
-        """How many entries wait in the queue."""
+        """Return how many entries wait in the queue."""
         return len(self._queue)
 
     @property
     def batches_out(self) -> int:
-        """How many batches the driver has, to verify or to insert."""
+        """Return how many batches the driver is verifying or inserting."""
         return len(self._out)
 
     def handle(self, event: InsertEntry | BatchBrought | BatchVerified | BatchInserted | EntriesCommitted, now: float) -> list[Step]:
-        """Take one event and say what is to be done, in order. Raises nothing, whatever a peer sent.
+        """Handle one event and return the steps that follow, in order. Raises nothing, whatever a peer sent.
 
         Args:
             now: Seconds on the driver's clock; not less than in the call before.
@@ -201,7 +201,6 @@ class Intake:
     # Verify
 
     def _verify_next(self) -> None:
-        """Take the queue's next batch, if the last one is out of the way."""
         if self._queue and self._verifying is None and self._waiting is None:
             entries = self._queue.take(self._batch_max, BATCH_BYTES * self._batch_max // BATCH_ENTRIES)
             bringers = [entry.bringer for entry in entries]
@@ -217,7 +216,7 @@ class Intake:
         self._verify(batch, [value for _, value in event.entries])
 
     def _verify(self, batch: _Batch, values: Sequence[bytes]) -> None:
-        # The driver is asked too where all of it is refused: it knows when others have to have their turn.
+        # The driver gets the batch even if all of it is refused: it decides whose turn it is.
         self._tokens += 1
         self._out[self._tokens] = batch
         to_verify = [value for value, refusal in zip(values, batch.verdicts, strict=True) if refusal is None]
@@ -241,7 +240,6 @@ class Intake:
         self._verify_next()
 
     def _judge(self, batch: _Batch, place: int, verdict: Verdict) -> None:
-        """Decide whether a verified entry is let in, and tell of what need not wait for the commit."""
         entry = batch.entries[place] if batch.entries else None
         if entry is not None:
             verdict = _check_key(entry, verdict)
@@ -254,14 +252,13 @@ class Intake:
     # Insert
 
     def _insert(self, batch: _Batch) -> None:
-        """Hand to the log what was let in."""
         if not batch.let_in:
             self._decide(batch)
             return
         if batch.ticket is None:
             self._inserting += len(batch.let_in)
         if batch.way != "post":
-            # What is posted is spread as ours, for no peer has it.
+            # A posted entry is spread as our own, as no peer has it.
             self._note_arrived(verdict.entry.key for verdict in batch.verdicts if verdict and verdict.accepted and verdict.entry)
         self._hand_over(batch, batch.let_in)
 
@@ -298,7 +295,6 @@ class Intake:
         self._verify_next()
 
     def _decide(self, batch: _Batch) -> None:
-        """Tell of each entry what became of it. Its bringer gets back what was charged in vain."""
         verdicts = [verdict for verdict in batch.verdicts if verdict is not None]
         for bringer, verdict in zip(batch.bringers, verdicts, strict=True):
             bringer.settle(verdict, self._now)
@@ -323,7 +319,7 @@ class Intake:
             self._arrived.popitem(last=False)
 
     def _take_arrived(self, key: bytes) -> bool:
-        """Say whether an entry was handed over for a peer, and count that it is over once."""
+        """Return whether an entry was handed over for a peer, and count one such time as over."""
         times = self._arrived.pop(key, 0)
         if times > 1:
             self._arrived[key] = times - 1
@@ -338,18 +334,18 @@ class Intake:
         self._learn_later()
 
     def begin(self, *, may_foresee: bool) -> list[Step]:
-        """Begin to follow the log. Foresee nothing if a rule or another process decides as well what is stored."""
+        """Begin to follow the log. Nothing is foreseen if a rule or another process also decides what is stored."""
         self._may_foresee = may_foresee
         return self.on_learn_timer()
 
     def on_learn_timer(self) -> list[Step]:
-        """Ask the log for its heads, if we do not know them."""
+        """Ask the log for its heads, if they are unknown."""
         self._is_learning = self._may_foresee and self.certain.is_blind
         self._asked_at = self._commits
         return [AskLog(LEARN_TOKEN, _read_heads())] if self._is_learning else []
 
     def on_learnt(self, heads: Sequence[bytes] | None, now: float) -> list[Step]:
-        """Take the log's heads; None if there is a quarantine. A commit since the question may be in the answer, or not."""
+        """Set the log's heads; None if it has a quarantine. They are dropped after a commit since, which they may or may not include."""
         self._now, self._is_learning = now, False
         if heads is not None and self._asked_at == self._commits:
             self.certain.learn(heads)
@@ -367,14 +363,14 @@ class Intake:
 
 
 def _check_key(entry: InsertEntry, verdict: Verdict) -> Verdict:
-    """[REJECT] key, which verification of VALUE alone cannot see."""
+    """Reject an entry that came under another key than its own."""
     if verdict.entry is not None and verdict.entry.key != entry.key and verdict.rule != Rule.TOPIC:
         return Verdict(Outcome.REJECT, Rule.KEY, f"key {entry.key.hex()}, expected {verdict.entry.key.hex()}", verdict.entry)
     return verdict
 
 
 def _read_heads() -> Plan[list[bytes] | None]:
-    """Read the heads; None if there is a quarantine, which an entry may be in that seems new."""
+    """Read the heads; None if there is a quarantine, as an entry in it may seem new."""
     if (yield from ask(ReadQuarantine(None, 1))):
         return None
     return (yield from ask(ReadHeads(HEADS_MAX + 1)))

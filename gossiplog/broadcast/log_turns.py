@@ -1,24 +1,23 @@
-"""Fair turns between the logs of a process: one that is flooded must not make the others' entries wait.
+"""Fair turns between the logs of a process: a flooded log must not make the entries of others wait.
 
 **Theory of operation.** All logs share the event loop, the interpreter's lock and the disk. Small pieces of work cost more than large ones,
-so they have to be of use to somebody. While no log is awake that has had only a few entries lately, batches are as large as they come, and
-one is verified while another is inserted. As soon as there is such a log beside another one, work is split in two kinds:
+so work is cut only if another log gains by it. While no awake log has had only a few entries lately, batches are as large as they come, and
+one is verified while another is inserted. As soon as there is such a log beside another one, there are two kinds of work:
 
 - *Light*: a few entries of a log that has had few lately. It begins at once, whatever else is at work.
-- *Heavy*: everything else. It is cut into small pieces, one at a time of all logs, in turn; a piece begins when nothing light is at work,
-  and the next one after a rest that is as long as the piece took, if anything light came lately.
+- *Heavy*: everything else. It is cut into small pieces, of which one at a time is at work among all logs, in turn. A piece begins when
+  nothing light is at work. If light work came lately, the next piece begins after a rest as long as the piece took.
 
-So a light entry waits for one small piece at most, and half of them wait for none. No more than `PART` entries of that piece are verified
-before it waits for whatever else is at work. A peer that brings heavy work is not read from meanwhile, as always when many of its entries
-are under way.
+So a light entry waits for at most one small piece, and half of them wait for none. At most `PART` entries of that piece are verified before
+it waits for any other work. A peer that brings heavy work is not read from meanwhile, as always when many of its entries are under way.
 
-A piece counts for more where more peers are told of it. A log whose piece takes too long, because its disk does, keeps the others waiting
-for `PATIENCE_S` and no longer.
+The more peers are told of a log's entries, the smaller its pieces. A log whose piece takes too long, because its disk does, keeps the
+others waiting for `PATIENCE_S` and no longer.
 
 **Invariants.**
-1. Of the logs whose work waits, each has its turn before any of them has another.
-2. A log is at work from `begin` or from its turn to `end`; at most one has a turn, but for those that were out of patience.
-3. A log that is awake alone never waits, nor do logs that all have much.
+1. Among the logs whose work waits, each has its turn before any of them has another.
+2. A log is at work from `begin` or its turn until `end`. At most one log has a turn, unless `PATIENCE_S` ran out.
+3. A log that is awake alone never waits, nor do logs that all have heavy work.
 
 Source: docs/spec/limits.md, "several logs"
 """
@@ -32,20 +31,20 @@ from dataclasses import dataclass
 from ..limits import TokenBucket
 
 AWAKE_S = 5.0
-"""A log to which nothing has come for so long leaves the whole machine to the others."""
+"""A log is awake until nothing has come to it for this long."""
 PIECE = 128
-"""What a heavy log gets in a turn: so many entries of a log with few peers, or 512 KiB. To sync two logs of 20,000 entries, while a third
-had ten a second, cost 1.2 times the CPU by pieces of 128, 2.5 times by pieces of 64 and 5 times by pieces of 16."""
+"""The piece of a heavy log with few peers: this many entries, or 512 KiB. Syncing two logs of 20,000 entries, while a third one had ten
+a second, took 1.2 times the CPU with pieces of 128, 2.5 times with pieces of 64, and 5 times with pieces of 16."""
 PART = 16
-"""How many entries of a piece are verified in one go, which takes some 2 ms. A hop into a thread for each costs a tenth of that."""
+"""Entries of a piece that are verified in one go, which takes some 2 ms. The hop into a thread for each go costs a tenth of that."""
 LIGHT = 4
-"""The most that begins at once."""
+"""The most entries that count as light work."""
 LIGHT_PER_S, LIGHT_BURST = 100, 50
-"""A log that has had more than this lately is a heavy one."""
+"""The work of a log that has had more entries than this lately is heavy."""
 PATIENCE_S = 0.05
-"""The longest that anything waits for what is at work, and the longest rest."""
+"""The longest wait for other work, and the longest rest, in seconds."""
 _PEERS = 16
-"""To tell so many peers of an entry takes as long as to take it in."""
+"""Telling this many peers of an entry takes as long as storing it."""
 
 
 @dataclass(slots=True)
@@ -53,12 +52,12 @@ class _Awake:
     """A log that is awake.
 
     Attributes:
-        seen_at: When work came last.
-        spare: The seconds that the log may still use before it counts as heavy.
-        is_at_work: Something of it is being verified or inserted.
+        seen_at: When work last came.
+        spare: The entries that it may still have before its work is heavy.
+        is_at_work: Entries of it are being verified or inserted.
         waits_since: When its work began to wait; None if none waits.
-        turn_began: When the piece began that is at work; None if there is none.
-        heavy_at: When heavy work came last.
+        turn_began: When its piece at work began; None if there is none.
+        heavy_at: When heavy work last came.
     """
 
     seen_at: float
@@ -70,39 +69,39 @@ class _Awake:
 
 
 class LogTurns:
-    """Whose work is next; see the module's docstring. Raises nothing, and knows only the time that it is told."""
+    """Decides whose work is next; see the module's docstring. Raises nothing, and knows only the time that it is given."""
 
     def __init__(self) -> None:
-        # In the order of their last work.
+        # In the order in which work last came.
         self._awake: OrderedDict[Hashable, _Awake] = OrderedDict()
-        # How many are at work.
+        # How many logs are at work.
         self._at_work = 0
-        # When heavy work came last while several logs were awake.
+        # When heavy work last came while several logs were awake.
         self._heavy_at = -AWAKE_S
-        # When work came last for a log that has had only light work for a while.
+        # When work last came for a log that has had only light work for a while.
         self._light_at = -AWAKE_S
-        # Until when no piece begins.
+        # No piece begins before this time.
         self._rests_until = 0.0
-        # Whose work waits, the next one first.
+        # Logs whose work waits, the next one first.
         self._waiting: OrderedDict[Hashable, _Awake] = OrderedDict()
 
     def is_contended(self, now: float) -> bool:
-        """Whether a log has had heavy work lately while another had light work."""
+        """Return whether one log had heavy work lately while another had light work."""
         return len(self._awake) > 1 and now < self._heavy_at + AWAKE_S and self._has_light(now)
 
     def piece_of(self, log: Hashable, peers: int, now: float) -> int | None:
-        """How many entries a batch of a log may have; None for as many as there are, as no other log would be the better for less."""
+        """Return the most entries that a batch of a log may have; None for no limit, as no other log would gain by one."""
         if len(self._awake) <= (log in self._awake) or not self._has_light(now):
             return None
         return max(1, PIECE * _PEERS // (_PEERS + peers))
 
     def is_alone(self, log: Hashable) -> bool:
-        """Whether nothing of any other log is at work."""
+        """Return whether no other log is at work."""
         awake = self._awake.get(log)
         return self._at_work <= (awake is not None and awake.is_at_work)
 
     def begin(self, log: Hashable, entries: int, peers: int, now: float) -> bool:
-        """Bring work: it begins, and `end` is called when nothing of the log is at work any more; or it waits for `next`."""
+        """Report work, and return whether it begins; if so, call `end` once the log is no longer at work. Else it waits for `next`."""
         awake = self._awake.get(log)
         if awake is not None and len(self._awake) == 1 and awake.waits_since is None:
             awake.seen_at = now
@@ -127,18 +126,18 @@ class LogTurns:
         return False
 
     def wait(self, log: Hashable, now: float) -> None:
-        """Have a log that is awake wait for its next turn."""
+        """Let an awake log wait for its next turn."""
         awake = self._awake[log]
         if awake.waits_since is None:
             awake.waits_since = now
             self._waiting[log] = awake
 
     def look_at(self, now: float) -> float:
-        """Return when to ask for the next one again, at the latest."""
+        """Return when to call `next` again, at the latest."""
         return self._rests_until if now < self._rests_until else now + PATIENCE_S
 
     def end(self, log: Hashable, now: float) -> None:
-        """Nothing of a log is at work any more. Of no effect if nothing was."""
+        """Note that a log is no longer at work. No effect if it was not."""
         awake = self._awake.get(log)
         if awake is not None and awake.is_at_work:
             awake.is_at_work = False
@@ -148,7 +147,7 @@ class LogTurns:
             awake.turn_began = None
 
     def next(self, now: float) -> Hashable | None:
-        """Return a log whose work has its turn now, if one has; all that waits of it does, up to a piece. It is at work."""
+        """Return the log that has its turn now, for all of its waiting work up to a piece; None if no log has. It is then at work."""
         if not self._waiting:
             return None
         log, awake = next(iter(self._waiting.items()))
@@ -162,7 +161,7 @@ class LogTurns:
         return log
 
     def forget(self, log: Hashable) -> None:
-        """A log is not served any more."""
+        """Forget a log that is no longer served."""
         awake = self._awake.pop(log, None)
         self._at_work -= awake is not None and awake.is_at_work
         self._waiting.pop(log, None)

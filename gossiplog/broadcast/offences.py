@@ -1,4 +1,4 @@
-"""What was refused, so that it is refused again without work, and who brought it, so that it stops."""
+"""Ids that were rejected, so that they are rejected again without work, and the offences of the peers that sent them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from .peers import LogPeer
 REJECTED_MAX = 100_000
 """Ids, about 150 bytes each."""
 OFFENDERS_MAX = 4_096
-"""Names whose offences are remembered, and names banned, each; who offended last the longest ago goes first."""
+"""The most names with offences, and the most banned names. The one that offended least recently is forgotten first."""
 OFFENCES_MAX = 5
 BAN_S = 600.0
-"""How long a ban lasts, and after which an offence is forgotten."""
+"""Seconds that a ban lasts, and after which an offence is forgotten."""
 BROKEN_STREAMS_MAX = 100
-"""Streams on which a peer broke the protocol that make one offence: a mistake of its program is no attack, and thousands are."""
+"""This many streams on which a peer broke the protocol make one offence: one may be a mistake of its program, thousands are an attack."""
 SLOWED_PER_S = 10.0
-"""Entries that are verified in a second from all strangers of a place where others offended."""
+"""Entries verified per second from all strangers of a suspect origin together."""
 ORIGINS_MAX = 4_096
 DEPARTED_MAX = 1_024
-"""Peers that have left and whose entries may still be judged: leaving in time must not save anybody from the blame."""
+"""Peers that have left and whose entries may still be judged: leaving in time must not spare a peer the blame."""
 
 
 class RejectedIds:
-    """The ids of what no replica may accept: SHA-256 of whole messages, and the true keys of entries; least recently met goes first.
+    """Ids that no replica may accept: the SHA-256 of messages, and the true keys of entries. The least recently met is forgotten first.
 
-    Never a key as somebody claimed it: else one forged message under an honest entry's key would keep that entry out for good.
+    A key that was only claimed is never added, or a forged message under an honest entry's key would keep that entry out for good.
 
     Source: docs/spec/limits.md, first row.
     """
@@ -51,9 +51,9 @@ class RejectedIds:
 
 
 class Offences:
-    """Rejects by name: five of them within ten minutes of each other, and the name is banned for ten minutes.
+    """Offences by name: after five, each within ten minutes of the one before, the name is banned for ten minutes.
 
-    They outlive connections, or reconnecting would wipe the slate clean.
+    They outlive connections, or a peer could clear its record by reconnecting.
 
     Source: docs/spec/limits.md, first row.
     """
@@ -64,24 +64,24 @@ class Offences:
         self._banned: OrderedDict[str, tuple[float, str]] = OrderedDict()
 
     def __contains__(self, name: str) -> bool:
-        """Whether it has offences to its name, or is banned."""
+        """Return whether a name has offences or is banned."""
         return name in self._counts or name in self._banned
 
     def __len__(self) -> int:
-        """How many have offences to their name and are not banned."""
+        """Return how many names have offences and are not banned."""
         return len(self._counts)
 
     def counts(self) -> dict[str, int]:
-        """Return how many offences each of them has. O(peers)."""
+        """Return the number of offences by name. O(names)."""
         return {name: count for name, (count, _) in self._counts.items()}
 
     @property
     def banned(self) -> int:
-        """How many are banned, or were and have not come back since."""
+        """Return how many names are banned, or were and have not come back since."""
         return len(self._banned)
 
     def add(self, name: str, now: float, number: int = 1, reason: str = "") -> float | None:
-        """Count offences. Returns until when the name is banned if these brought it about, for the last of these reasons, else None."""
+        """Count offences. If these lead to a ban, record the reason and return the end of the ban, else None."""
         if self.banned_until(name, now) is not None:
             return None
         count, last = self._counts.pop(name, (0, now))
@@ -93,11 +93,11 @@ class Offences:
         return None
 
     def ban(self, name: str, until: float, reason: str) -> None:
-        """Ban a name; the one that was banned the longest ago is forgotten if there are too many."""
+        """Ban a name. If there are too many, the oldest ban is forgotten."""
         keep_newest(self._banned, name, (until, reason), OFFENDERS_MAX)
 
     def banned_until(self, name: str, now: float) -> float | None:
-        """Say until when a name is banned, None if it is not."""
+        """Return the end of a name's ban; None if it is not banned."""
         if name not in self._banned:
             return None
         until, _ = self._banned[name]
@@ -107,19 +107,19 @@ class Offences:
         return until
 
     def standing(self) -> list[tuple[str, float, str]]:
-        """Show the bans: who, until when and why. Those that have run out since nobody asked are among them. O(bans)."""
+        """List the bans: name, end and reason. Expired ones of names that have not come back are among them. O(bans)."""
         return [(name, until, reason) for name, (until, reason) in self._banned.items()]
 
 
 class Blame:
-    """Who has to answer for what: the peer first, and whatever place it came from, as a new name costs it nothing.
+    """The offences of each peer, and of its origin, as a new peer id costs nothing.
 
-    A place that offended too often is suspect: strangers from there are slowed. Only where nobody else is connected from it, and it is
-    no place that others stand behind, is it banned.
+    An origin with too many offences is suspect: strangers from there are slowed. It is banned only if it is not shared, and no
+    inoffensive peer is connected from there.
 
     Attributes:
-        origins: Offences by origin; what is banned there is suspect.
-        departed: Who has left, the latest last.
+        origins: Offences by origin; an origin that is banned in it is suspect.
+        departed: Peers that have left, the latest last.
 
     Source: docs/spec/limits.md, first row.
     """
@@ -128,14 +128,14 @@ class Blame:
         self.peers = Offences()
         self.origins = Offences()
         self.departed: OrderedDict[PeerId, LogPeer] = OrderedDict()
-        # What the strangers of each suspect place may still bring, together.
+        # The entries that all strangers of a suspect origin may still bring.
         self._allowances: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def add(self, peer: LogPeer, others: Iterable[LogPeer], now: float, reason: str, number: int = 1) -> tuple[float | None, str | None]:
         """Count offences of a connected peer.
 
         Returns:
-            Until when the peer is banned, None if it is not; and its origin, if that is banned with it.
+            The end of the peer's ban, None if it is not banned; and its origin, if that is banned as well.
         """
         until = self.peers.add(peer.id, now, number, reason)
         origin = peer.origin
@@ -151,23 +151,23 @@ class Blame:
         return suspect_until, origin
 
     def on_left(self, peer: LogPeer) -> None:
-        """Keep a peer that has left, in place of the one that left first."""
+        """Remember a peer that has left, if need be in place of the one that left first."""
         keep_newest(self.departed, peer.id, peer, DEPARTED_MAX)
 
     def kept(self) -> dict[str, tuple[int, int]]:
-        """Return how many are kept and how many at most, by what for."""
+        """Return the size and the maximum of each container."""
         banned = {"banned": (self.peers.banned, OFFENDERS_MAX), "suspect_origins": (self.origins.banned, OFFENDERS_MAX)}
         return {"offenders": (len(self.peers), OFFENDERS_MAX), **banned, "departed": (len(self.departed), DEPARTED_MAX)}
 
     def is_suspect(self, peer: LogPeer, now: float) -> bool:
-        """Whether the peer is a stranger from a place that offended."""
+        """Return whether the peer is a stranger from a suspect origin."""
         return peer.origin is not None and not peer.is_trusted and self.origins.banned_until(peer.origin, now) is not None
 
     def take_turn(self, peer: LogPeer, entries: int, now: float) -> tuple[int, float]:
-        """Let a peer bring entries to be verified: all at once, unless it is a stranger from a place that offended.
+        """Let a peer bring entries to be verified: all at once, unless it is a stranger from a suspect origin.
 
         Returns:
-            How many have to wait, and until when.
+            How many of them have to wait, and until when.
         """
         if peer.origin is None or not self.is_suspect(peer, now):
             return 0, now

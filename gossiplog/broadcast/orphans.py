@@ -1,7 +1,7 @@
 """Entries that came before their parents: kept for a while, and tried again when the last of their parents comes.
 
-A sync with the peer that brought an orphan makes good for it. But its publisher may speak pubsub alone, or have left, and the message
-is not taken twice: without this room such a child would stay out although all that it descends from is here.
+A sync with the peer that brought an orphan usually brings its parents. But that peer may speak only pubsub, or have left, and the router
+does not accept the message twice. Without this module such an orphan would stay out even after all its ancestors have come.
 
 Source: docs/spec/sync.md, "Orphans"; docs/spec/limits.md, "parents missing".
 """
@@ -20,19 +20,19 @@ from .allowance import Bringer
 from .wanted_syncs import Asker, missing
 
 ORPHANS_MAX = 256
-"""Orphans that are kept or being tried again. For one more, the oldest of the peer that brought the most bytes is dropped."""
+"""Orphans that are kept or being retried. To make room, the oldest one of the peer that brought the most bytes is dropped."""
 ORPHANS_BYTES_MAX = 2**20
 """Bytes of all of them."""
 PEER_ORPHANS_MAX = 64
-"""Orphans kept of those that one peer brought. For one more, its oldest is dropped."""
+"""Orphans kept per peer that brought them. To make room, the peer's oldest one is dropped."""
 PEER_BYTES_MAX = 2**18
-"""Bytes of those; a larger orphan is not kept."""
+"""Bytes of one peer's orphans; a larger orphan is not kept."""
 MESSAGES_MAX = 4_096
-"""Messages that were ignored and whose further sources we would sync with."""
+"""Ignored messages that are remembered, to sync with further peers that send them."""
 OUT_FOR_GOOD = frozenset({Rule.ACCESS, Rule.QUARANTINED})
-"""Why an entry has no place in our log, whoever brings it; nor has what descends from it, which the log says when that is tried."""
+"""Rules by which our log refuses an entry for good, whichever peer brings it. It refuses the descendants too, when they are tried."""
 _PARENT_BYTES = 128
-"""What a parent that is waited for costs beside the 20 bytes of its key, so that many short-lived names do not cost more than values."""
+"""Bytes counted for each missing parent beside its key, so that many invented parents do not cost more memory than values."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,10 +41,10 @@ class Orphan:
 
     Attributes:
         digest: SHA-256 of the message that it came in.
-        absent: Parents that have not come, as far as we know.
-        size: Bytes that it takes of the limit.
+        absent: Keys of the parents that have not come, as far as we know.
+        size: Bytes counted towards the limits.
         opened: The value of `Pushes.opened` when it came.
-        is_held: No sync is wanted for it yet, for its parents may be among what is being inserted.
+        is_held: No sync has been requested for it, as its parents may be among the entries that are being inserted.
     """
 
     source: PeerId
@@ -59,14 +59,14 @@ class Orphan:
 
 
 class Orphans:
-    """Keep orphans, and say for each what is to be done: try again, or sync.
+    """Keeps orphans, and retries each or requests a sync for it.
 
-    An orphan whose missing parents are all being inserted waits for them; for any other a sync is wanted at once. In either case it is
-    tried again when the last of its parents is stored or out for good, however that came. Nobody is blamed for one.
+    An orphan whose missing parents are all being inserted waits for them; for any other a sync is requested at once. In either case it is
+    retried when the last of its parents is stored or refused for good, however that parent came. Nobody is blamed for an orphan.
 
     Args:
-        want: Told of a peer and the key that it has and we lack.
-        retry: Inserts an orphan again; the caller gives the outcome to `on_retried`.
+        want: Called with a peer and the keys that it has and we lack.
+        retry: Inserts an orphan again; the caller reports the outcome to `on_retried`.
         are_coming: Whether all these keys are among the entries that are being inserted.
     """
 
@@ -90,7 +90,7 @@ class Orphans:
         self._messages: OrderedDict[MessageId, bytes] = OrderedDict()
 
     def kept(self) -> dict[str, tuple[int, int]]:
-        """Return how much is kept and how much at most, by what for: orphans, those that are being tried too, their bytes, and messages."""
+        """Return the size and the maximum of each container: orphans, retried ones included, their bytes, and messages."""
         return {
             "orphans": (len(self._kept) + len(self._tried), ORPHANS_MAX),
             "orphan_bytes": (self._bytes, ORPHANS_BYTES_MAX),
@@ -98,20 +98,20 @@ class Orphans:
         }
 
     def absent_of(self, key: bytes) -> tuple[bytes, ...]:
-        """Return the parents that an entry waits for, as far as we know; empty unless it is kept."""
+        """Return the missing parents of an orphan, as far as we know; empty if it is not kept."""
         orphan = self._kept.get(key)
         return () if orphan is None else tuple(orphan.absent)
 
     def remember(self, message_id: MessageId, key: bytes) -> None:
-        """Note what was in a message that the router was told to ignore."""
+        """Note the key of the entry in a message that the router was told to ignore."""
         keep_newest(self._messages, message_id, key, MESSAGES_MAX)
 
     def key_in(self, message_id: MessageId) -> bytes | None:
-        """Return the key of the orphan in such a message."""
+        """Return the key of the entry in an ignored message; None if the message is not remembered."""
         return self._messages.get(message_id)
 
     def add(self, source: PeerId, entry: Entry, digest: bytes, bringer: Bringer, opened: int) -> None:
-        """Take an entry that was ignored because parents are missing. O(parents), and O(orphans) when there is no room."""
+        """Keep an entry that was ignored because parents are missing. O(parents), and O(orphans) when there is no room."""
         size = len(entry.value) + _PARENT_BYTES * len(entry.parent_keys)
         if entry.key in self._kept or entry.key in self._tried or not self._make_room(source, size):
             self._want(source, [entry.key])
@@ -125,14 +125,14 @@ class Orphans:
         self._check()
 
     def on_retried(self, key: bytes) -> None:
-        """Let go of an orphan that was tried again, whatever came of it."""
+        """Release an orphan whose retry was decided, whatever the outcome."""
         self._bytes -= self._tried.pop(key, 0)
 
     def on_decided(self, key: bytes, *, is_settled: bool) -> None:
-        """Take the outcome for any entry, after it has ceased to be one that is coming. O(1) if no orphan waits for it.
+        """Handle the outcome of any entry that is no longer being inserted. O(1) if no orphan waits for it.
 
         Args:
-            is_settled: It is stored, or out for good: nothing has to wait for it any longer.
+            is_settled: The entry is stored, or refused for good: no orphan has to wait for it any longer.
         """
         children = self._children.get(key)
         if children:
@@ -142,12 +142,12 @@ class Orphans:
             self._want_unless_coming(waiting)
 
     def on_synced(self) -> None:
-        """Look for all parents that are waited for: a sync has brought entries, or what is out for good, and does not say which."""
+        """Look up all missing parents: a sync has stored or quarantined entries, and does not say which."""
         self._unchecked.update(dict.fromkeys(self._kept))
         self._check()
 
     def _check(self) -> None:
-        """Ask the log which parents are missing; one question at a time, for all orphans that came meanwhile."""
+        """Ask the log which parents are missing: one question at a time, for all orphans that have come since the last one."""
         if self._is_checking or not self._unchecked:
             return
         asked = [self._kept[key] for key in self._unchecked]
@@ -206,7 +206,7 @@ class Orphans:
         return next(orphan for orphan in self._kept.values() if orphan.source == greediest)
 
     def _give_up(self, orphan: Orphan) -> None:
-        """Keep no more than the wish for a sync."""
+        """Drop an orphan, and request a sync for it unless that was done before."""
         self._drop(orphan)
         if orphan.is_held:
             self._want(orphan.source, [orphan.key])

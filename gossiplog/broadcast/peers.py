@@ -1,4 +1,4 @@
-"""What the broadcast machine knows of one connected peer, and its push stream."""
+"""The broadcast machine's record of one connected peer and its push stream."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .allowance import Bringer
 from .events import Connected, PeerKind
 
 TRUSTED_MIN = 20
-"""New entries that a peer has brought when it is no stranger any more."""
+"""A peer that has brought this many new entries is no longer a stranger."""
 
 PUSHED_MAX = 64
-"""Entries that one peer has pushed and that are being inserted; of what comes faster only the key is kept, and a sync brings it."""
+"""Pushed entries of one peer that may be inserted at a time. Of any more only the key is kept, and a sync fetches them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -22,17 +22,17 @@ class LogPeer:
     """One connected peer.
 
     Attributes:
-        opened_at: The value of `Pushes.opened` since then.
-        opens_push: It is ours to open.
-        reopen_at: When we try again to open it; None while there is nothing to wait for.
-        reopening: How long we wait for that.
-        told_at: The value of `Pushes.changes` when it was last told our heads.
-        settles_at: When it is told them once more, if there are others by then; None before that and afterwards.
-        is_behind: A push was dropped: it has to be told our heads again.
-        is_origin_shared: Others stand behind that.
-        pushed: Entries it pushed that are being inserted.
+        opened_at: The value of `Pushes.opened` when its push stream opened.
+        opens_push: The push stream is ours to open.
+        reopen_at: When we try to open the stream again; None if we do not wait for that.
+        reopening: The pauses before that.
+        told_at: The value of `Pushes.changes` when the peer was last told our heads.
+        settles_at: When a new peer is told our heads once more if they have changed; None otherwise.
+        is_behind: A push was dropped, so the peer has to be told our heads again.
+        is_origin_shared: Others share its origin, as behind a proxy.
+        pushed: Number of its pushed entries that are being inserted.
         is_checking: Our log is being asked about the heads in its last update.
-        update: The update that came meanwhile; a later one takes its place, for heads stand for all before them.
+        update: The latest update that came meanwhile. It replaces earlier ones, as heads stand for all their ancestors.
         broken_streams: Streams on which it broke the protocol.
     """
 
@@ -59,7 +59,7 @@ class LogPeer:
 
     @staticmethod
     def of(event: Connected, random: Random) -> LogPeer:
-        """Make one that has just connected."""
+        """Return the record of a peer that has just connected."""
         kind = event.kind
         opens_push = event.has_push and (kind is PeerKind.HUB or (kind is PeerKind.MESH and event.is_outbound))
         whence = (event.address, event.origin, event.is_origin_shared)

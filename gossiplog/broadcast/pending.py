@@ -14,9 +14,9 @@ from .allowance import Bringer
 from .peers import LogPeer
 
 ARRIVALS_MAX = 1_024
-"""Entries whose arrival is remembered, the latest."""
+"""The latest entries whose arrivals are remembered."""
 SOURCES_MAX = 8
-"""Sources that are remembered of one."""
+"""Sources remembered per entry."""
 
 
 class Pending(NamedTuple):
@@ -29,7 +29,7 @@ class Pending(NamedTuple):
         pusher: The peer that pushed it; None when the router brought it.
         is_usual: The message is the one that we would have published for this entry.
         spread_at: The value of `Pushes.opened` when the entry was passed on before it was stored; None if it was not.
-        is_retried: It came before its parents, and is tried again.
+        is_retried: It is an orphan that is tried again.
     """
 
     source: PeerId
@@ -51,11 +51,11 @@ class Pending(NamedTuple):
 
 @dataclass(slots=True)
 class Arrival:
-    """How an entry came that is not stored yet, or that something else than its insert has stored.
+    """How an entry came that is not stored yet, or was stored by something other than its insert.
 
     Attributes:
-        sources: Who brought it, the first of them, each with `Pending.opened`: a peer that crashed and came back since may lack it.
-        is_spread: It was passed on.
+        sources: The first peers that brought it, each with its `Pending.opened`: a peer that crashed and came back since may lack it.
+        is_spread: The entry was passed on.
     """
 
     sources: dict[PeerId, int] = field(default_factory=dict)
@@ -63,10 +63,10 @@ class Arrival:
 
 
 class PendingInserts:
-    """The inserts under way, by token, and how what they insert came, by key.
+    """The inserts under way, by token, and how their entries came, by key.
 
-    A sync, or a signed entry that is posted to us, may store an entry first that is being inserted. The outcome of its insert then says
-    that it is no news, before or after the sync ends. `take_arrival` tells whoever passes the entry on who has it already.
+    A sync or a POST may store an entry while it is being inserted. The insert then finds it not new, before or after the sync ends.
+    `take_arrival` returns the peers that have such an entry already, for the caller that passes it on.
     """
 
     def __init__(self, emit: Callable[[SpreadingAction], None]) -> None:
@@ -80,7 +80,7 @@ class PendingInserts:
 
     @property
     def arrivals(self) -> int:
-        """How many arrivals are remembered."""
+        """Return how many arrivals are remembered."""
         return len(self._arrivals)
 
     def insert(self, event: Insert, pending: Pending) -> None:
@@ -95,15 +95,15 @@ class PendingInserts:
         self._emit(InsertEntry(self._tokens, event.key, event.value, pending.source, pending.bringer))
 
     def message_ids(self) -> list[MessageId]:
-        """Return what the router may be waiting for."""
+        """Return the messages on which the router may wait for a verdict."""
         return [pending.message_id for pending in self._pending.values() if pending.message_id is not None]
 
     def get(self, token: int) -> Pending | None:
-        """Return what is under way by a token, None if it has ended."""
+        """Return an insert by its token; None if it has ended."""
         return self._pending.get(token)
 
     def pop(self, token: int) -> Pending | None:
-        """Note that an insert has ended, and return what it was; None if it had ended before."""
+        """Remove an insert that has ended, and return it; None if it had ended before."""
         return self._pending.pop(token, None)
 
     def note_spread(self, token: int, opened: int) -> None:
@@ -113,14 +113,14 @@ class PendingInserts:
             arrival.is_spread = True
 
     def sources(self, key: bytes) -> Mapping[PeerId, int]:
-        """Return who brought an entry that is not stored yet; see `Arrival.sources`."""
+        """Return the peers that brought an entry that is not stored yet; see `Arrival.sources`."""
         arrival = self._arrivals.get(key)
         return {} if arrival is None else arrival.sources
 
     def take_arrival(self, key: bytes) -> Arrival | None:
-        """Say how an entry came that is stored now, and forget it; None if nobody brought it. Keys are as they were claimed."""
+        """Remove and return how a stored entry came; None if no peer brought it. Keys are those claimed by the peers."""
         return self._arrivals.pop(key, None)
 
     def are_coming(self, keys: Iterable[bytes]) -> bool:
-        """Whether all of these are being inserted, as far as the keys are true under which they came. O(what is being inserted)."""
+        """Return whether all of these are being inserted, if the keys claimed by peers are true. O(inserts under way)."""
         return {pending.key for pending in self._pending.values()}.issuperset(keys)

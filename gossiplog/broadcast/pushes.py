@@ -1,4 +1,4 @@
-"""The push streams: when they are opened, who is told our heads, and who is sent an entry."""
+"""The push streams: when to open them, and which peers to tell our heads or send an entry."""
 
 from __future__ import annotations
 
@@ -22,40 +22,41 @@ from .pending import Arrival
 from .wanted_syncs import Asker
 
 BY_PUSH = (PeerKind.CLIENT, PeerKind.HUB)
-"""Who get entries by pushes alone."""
+"""The kinds of peers that get entries by pushes alone."""
 NOBODY: Mapping[PeerId, int] = MappingProxyType({})
 PUSH_TIMER = TimerToken("broadcast.push")
 AGAIN_TIMER = TimerToken("broadcast.heads")
 TELL_AGAIN_S = 15.0
-"""How long after a change all are told our heads once more, then after twice as long and so on. An update may be lost where it arrives: the
-reference drops one that comes while it syncs, and a peer that was asked for what it forwards may forward nothing.
+"""Seconds after a change until all peers are told our heads again; each next interval is twice as long. An update may be lost on arrival:
+the reference drops one that comes while it syncs, and a peer that others rely on to forward entries may forward none.
 """
 TELL_AGAIN_S_MAX = 300.0
 PUSH_AGAIN_S = 1.0
-"""How long a peer whose queue was full is left alone before it is told our heads."""
+"""Seconds after a push was dropped because a peer's queue was full until the peer is told our heads."""
 SETTLE_S = 3.0
-"""How long it takes until a new peer of the mesh surely gets what is published: its subscription arrives, then a heartbeat grafts it.
+"""Seconds until a new peer of the mesh surely gets published messages: its subscription arrives, then a heartbeat grafts it.
 
-What is forwarded to others before that goes past it, and gossip does not make up for it, as a router gossips only to peers that are
-not grafted. So the peer is told our heads once more, a deviation from the specification without which an entry would be missing
-there until somebody appends again.
+Messages forwarded before that miss the peer, and gossip does not make up for it, as a router gossips only to peers that are not
+grafted. So the peer is told our heads once more. This deviates from the specification; without it the peer would lack an entry until
+somebody appends again.
 """
 
 
 class Pushes:
-    """What leaves by push streams.
+    """Sends entries and heads on the push streams.
 
-    Heads are read once for all who are to be told before the answer is here, but never before they were to be told, or they might
-    be told heads older than what made us tell them. A push that was dropped is made good by an update: the peer will sync.
+    One read of the heads serves all peers that wait for it when it begins. Peers added during the read wait for the next one, as the
+    heads being read may be older than the change that they are to be told. A dropped push is made up for by an update, as the peer
+    then syncs.
 
     Args:
-        random: For the times at which heads are told again.
-        tell_again_s: How long after a change for the first time; infinity: never.
+        random: Draws the times at which heads are told again.
+        tell_again_s: Seconds after a change until heads are told again for the first time; infinity: never.
 
     Attributes:
         now: Seconds; the caller sets it before any call.
         changes: How many entries have been spread; `on_change` counts them.
-        opened: How many push streams have been opened.
+        opened: How many push streams have been opened so far.
 
     Source: docs/spec/sync.md, "Reliable causal broadcast" and "Mode A".
     """
@@ -76,7 +77,7 @@ class Pushes:
         self.changes = self.opened = 0
 
     def on_change(self, entries: int) -> None:
-        """Count new entries, and tell everybody our heads in a while."""
+        """Count new entries, and tell all peers our heads in a while."""
         self.changes += entries
         self._again_s = self._again_s_min
         at = self.now + self._again_s_min
@@ -84,7 +85,7 @@ class Pushes:
             self._tell_again_at(at)
 
     def on_again(self) -> None:
-        """Tell everybody our heads, and again later, each time after a longer while, at random up to a quarter longer."""
+        """Tell all peers our heads, and again after twice the last interval, randomly up to a quarter longer."""
         self._again_at = None
         peers = self.others()
         if peers:
@@ -97,7 +98,7 @@ class Pushes:
         self._emit(SetTimer(AGAIN_TIMER, at))
 
     def insert(self, data: bytes, kinds: Collection[PeerKind], owners: Mapping[PeerId, int]) -> None:
-        """Send an encoded insert to all peers of these kinds but those that it came from; one that fits no frame is told by our heads."""
+        """Send an encoded insert to all peers of these kinds except its owners; if it fits no frame, tell them our heads instead."""
         if len(data) > FRAME_BYTES_MAX:
             self.heads_to_all_but(owners, kinds=kinds)
             return
@@ -113,20 +114,20 @@ class Pushes:
             self._ask(ask(ReadHeads(HEADS_MAX)), self._on_heads, None)
 
     def heads_to_all_but(self, owners: Mapping[PeerId, int] = NOBODY, *, kinds: Collection[PeerKind] = tuple(PeerKind)) -> None:
-        """Tell everybody of these kinds but some our heads, which have changed."""
+        """Tell our heads, which have changed, to all peers of these kinds except the owners."""
         self.on_change(0)
         self.heads(self.others(owners, kinds=kinds))
 
     def synced(self, entries: Sequence[Entry], source: PeerId | None, how: Callable[[bytes], Arrival | None]) -> None:
-        """Tell of what a sync brought: by these entries, if it is so little, as our heads would have each client and hub sync for them.
+        """Pass on the entries of a sync: push them to clients and hubs, which would each have to sync if they were told our heads.
 
-        In a mesh others get the same by other ways, and nothing is published again: it is told our heads. So is everybody if something was
-        passed on before the sync stored it: peers that have it start nothing, and one that it did not reach syncs.
+        Peers of the mesh get the entries in other ways, so nothing is published again, and they are told our heads. All peers are told them
+        if an entry had been passed on before the sync stored it: a peer that has the entry does nothing, and any other syncs.
 
         Args:
-            entries: The entries that the sync brought; empty where they are many.
-            source: With whom it was; None for entries that no peer brought.
-            how: Says how the entry of a key came by another way.
+            entries: The entries that the sync brought; empty if they are too many to push.
+            source: The peer synced with; None for entries that no peer brought.
+            how: Returns how the entry of a key came by another way.
         """
         kinds: Collection[PeerKind] = (PeerKind.MESH,) if entries else tuple(PeerKind)
         owners = NOBODY if source is None else {source: self.opened}
@@ -141,16 +142,17 @@ class Pushes:
         self.heads_to_all_but(owners, kinds=kinds)
 
     def others(self, owners: Mapping[PeerId, int] = NOBODY, *, kinds: Collection[PeerKind] = tuple(PeerKind)) -> list[PeerId]:
-        """List the peers of these kinds that can be pushed to, but for those that something came from.
+        """List the peers of these kinds with an open push stream, except the owners.
 
         Args:
-            owners: Who brought it, each with the value of `opened` then. A peer whose stream was opened later may have lost it since.
+            owners: Peers that brought the entry, each with the value of `opened` then. One whose stream was opened later may have lost the
+                entry since, and is listed.
         """
         able = (peer for peer in self._peers.values() if peer.is_push_open and peer.kind in kinds)
         return [peer.id for peer in able if peer.opened_at > owners.get(peer.id, -1)]
 
     def on_connected(self, peer: LogPeer) -> None:
-        """Open the stream if that is our part."""
+        """Open the stream if it is ours to open."""
         if peer.opens_push:
             self._emit(OpenPush(peer.id))
 
@@ -167,25 +169,25 @@ class Pushes:
             self._set_timer()
 
     def on_stored(self, since: int) -> None:
-        """Something is stored that was passed on when so many streams had been opened: on later ones heads were told that lack it."""
+        """Tell heads on the streams opened since: they were told heads without an entry that had been passed on and is stored only now."""
         if self.opened > since:
             self.heads([peer.id for peer in self._peers.values() if peer.is_push_open and peer.opened_at > since])
 
     def on_closed(self, peer: LogPeer) -> None:
-        """Stop writing; open it again in a while if it was ours to open, each time after a longer one."""
+        """Stop writing. If the stream is ours to open, open it again after a pause, which grows each time."""
         peer.is_push_open, peer.settles_at = False, None
         if peer.opens_push and peer.reopen_at is None:
             peer.reopen_at = self.now + peer.reopening.next()
             self._set_timer()
 
     def on_dropped(self, peer: LogPeer) -> None:
-        """Make good for a push that the peer did not get."""
+        """Tell the peer our heads in a while, as it did not get a push."""
         if not peer.is_behind:
             peer.is_behind = True
             self._set_timer()
 
     def on_timer(self) -> None:
-        """Do what was put off."""
+        """Tell the heads and open the streams that are due."""
         self._timer = None
         untold = []
         for peer in self._peers.values():

@@ -1,4 +1,4 @@
-"""What our log is asked on behalf of peers: who goes on with the answers, and which of the heads that peers announce it lacks."""
+"""Questions to our log on behalf of peers, above all which of their heads it lacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .wanted_syncs import Asker, missing
 
 
 class Questions:
-    """The questions that are not answered yet."""
+    """The questions to our log that are not answered yet."""
 
     def __init__(self, emit: Callable[[SpreadingAction], None]) -> None:
         self._emit = emit
@@ -25,29 +25,29 @@ class Questions:
         return len(self._asked)
 
     def ask(self, plan: Plan[Any], then: Callable[[Any], None], peer: PeerId | None) -> None:
-        """Ask our log on behalf of a peer, and go on with the answer unless the peer has left by then; None: of nobody."""
+        """Ask our log on behalf of a peer, or of none, and call `then` with the answer unless the peer has left by then."""
         self._tokens += 1
         self._asked[self._tokens] = (peer, then)
         self._emit(AskLog(self._tokens, plan))
 
     def on_answered(self, token: int, answer: Any) -> None:
-        """Take an answer; one that nobody waits for any more is harmless."""
+        """Pass on an answer, if anybody still waits for it."""
         _, then = self._asked.pop(token, (None, None))
         if then is not None:
             then(answer)
 
     def on_left(self, peer: PeerId) -> None:
-        """Forget what was asked on behalf of a peer. O(questions)."""
+        """Forget the questions asked on behalf of a peer. O(questions)."""
         for token in [token for token, (asker, _) in self._asked.items() if asker == peer]:
             del self._asked[token]
 
 
 class HeadsCheck:
-    """Ask our log about the heads of each peer's latest update, one question a peer at a time.
+    """Asks our log about the heads of each peer's latest update, one question per peer at a time.
 
     Args:
-        rejected: Keys that nobody asks for again.
-        want: Told of the keys that a peer has and we lack.
+        rejected: Keys that are not looked up.
+        want: Called with a peer and the heads that it has and we lack.
     """
 
     def __init__(self, rejected: RejectedIds, log: Asker, want: Callable[[PeerId, Sequence[bytes]], None]) -> None:
@@ -56,7 +56,7 @@ class HeadsCheck:
         self._want = want
 
     def on_update(self, peer: LogPeer, heads: list[bytes]) -> None:
-        """Take a peer's update; what it said before and was not looked at yet is no more of interest."""
+        """Check a peer's update. It replaces an earlier one that was not checked yet."""
         peer.update = heads
         self._check(peer)
 

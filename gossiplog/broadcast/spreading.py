@@ -1,33 +1,34 @@
-"""How entries spread: what arrives, what is forwarded, who is told of our heads, whom we sync with.
+"""How entries spread: which are forwarded, which peers are told our heads, and which peers we sync with.
 
     pubsub      the router asks to validate → InsertEntry → ACCEPT: it forwards · IGNORE: sync with the source · REJECT: penalty
-    push        an insert → InsertEntry → new: published, and pushed to WebSocket clients and hubs · an update → what is missing → sync
-    orphans     an entry without its parents → kept; the last of them comes → InsertEntry again → as if it had come now
-    foreseen    an InsertEntry that can only be accepted → passed on at once, by both ways
-    sync        StartSync → SyncFinished → with new entries: few are pushed; else update(heads) to everybody but the source
-    too large   for pubsub: an update(heads) to the mesh in its place, after the commit
+    push        an insert → InsertEntry → new: published, and pushed to WebSocket clients and hubs · an update → missing heads → sync
+    orphans     an entry without its parents → kept; when the last parent comes → InsertEntry again → as if it had come now
+    foreseen    an InsertEntry that can only be accepted → passed on at once, both ways
+    sync        StartSync → SyncFinished → with new entries: a few are pushed; else update(heads) to everybody but the source
+    too large   for pubsub: update(heads) to the mesh instead, after the commit
     own entries published, pushed to WebSocket clients and to the hubs whose client we are
 
-**Theory of operation.** Two ways carry an entry: pubsub among peers of a mesh, decided by the router, and push streams between clients and
-hubs. What comes by either becomes a `Pending` and an `InsertEntry`. The intake answers with `EntryDecided`, and with `EntryForeseen` before
-that if nothing can go wrong any more. The first of the two that allows it passes the entry on, by both ways, to all but those who brought
-it. Neither way is reliable, so every peer is told our heads when something may have passed it by: when its stream opens, after a push was
-dropped, after a sync, and some time after a change. Heads that we lack, orphans and what our disk refused are fetched by a sync with
-the peer that named them. So an entry arrives if any path of peers leads to it; the fast ways only make it arrive sooner.
+**Theory of operation.** Two ways carry an entry: pubsub among the peers of a mesh, as the router decides, and push streams between clients
+and hubs. An entry that comes either way becomes a `Pending` and an `InsertEntry`. The intake answers with `EntryDecided`, and before that
+with `EntryForeseen` if nothing can go wrong any more. The first of the two that allows it passes the entry on, both ways, to all peers but
+those that brought it. Neither way is reliable, so we tell a peer our heads whenever it may have missed an entry: when its stream opens,
+after a push was dropped, after a sync, and some time after a change. Heads that we lack, orphans and entries that our disk refused are
+fetched by a sync with the peer that named them. So an entry arrives if any path of peers leads to it; the fast ways only make it sooner.
 
 **Invariants.**
 1. An `InsertEntry` has one `Pending` until its `EntryDecided`. The router's question about it is answered once, then or when the entry is
    foreseen.
-2. An entry is passed on at most once by each way, and never back to a peer that is known to have brought it since its stream was opened.
-3. Nothing is passed on that was neither foreseen nor accepted and new; what was foreseen and then failed is followed by our heads.
-4. A peer that brings what no replica may accept is blamed for each piece of it, also after it has left, and nobody else is. Faults of our
-   own disk, orphans and rules of ours blame nobody.
-5. A peer that is banned is disconnected here in the same step, and `Ban` tells the driver, which disconnects it everywhere else.
-6. Any entry or head that a peer named and we lack is wanted from that peer until it comes, is rejected, or the peer has left, within the
-   bounds of `WantedSyncs`; of a client that may not push it is refused instead. When a server leaves, every other server is asked once
-   for the keys that it named and we still lack.
+2. An entry is passed on at most once each way, and never back to a peer that is known to have brought it since its stream was opened.
+3. Only entries that were foreseen, or accepted as new, are passed on. If a foreseen entry was not stored at first, our heads are told when
+   it is.
+4. A peer is blamed for each invalid entry or message that it brings, even after it has left, and nobody else is. Nobody is blamed for
+   orphans, for faults of our own disk, or by rules of our own.
+5. A banned peer is disconnected here in the same step, and `Ban` has the driver disconnect it everywhere else.
+6. An entry or head that a peer named and we lack is wanted from that peer until it comes, is rejected, or the peer leaves, within the
+   bounds of `WantedSyncs`. If a client may not push, it is refused instead. When a server leaves, every other server is asked once for
+   the keys that it named and we still lack.
 7. Each container that a peer can feed has a maximum; `state` shows both.
-8. An answer, a timer or a result that is late, doubled or of nobody is harmless.
+8. An answer, timer or result that is late, duplicate or unknown is harmless.
 
 Source: docs/spec/sync.md, "Reliable causal broadcast" and "Mode A".
 """
@@ -65,11 +66,11 @@ from .shared_router import SharedRouter
 from .wanted_syncs import SYNC_TIMER, WantedSyncs
 
 PUBLISHED_BYTES_MAX = 56 * 1024 - 256
-"""The largest message that is published: with its topic it fits a frame that every implementation takes (`WireLimits.out_bytes_max`)."""
+"""The largest message that is published: with its topic it fits a frame that every implementation accepts (`WireLimits.out_bytes_max`)."""
 PUBLISHED_MAX = 200
-"""New entries at a time that are published one by one; more, as an import brings, are told by an update of our heads."""
+"""Up to this many new entries of one commit are published one by one. After a larger commit, such as an import, we tell our heads."""
 Told: TypeAlias = events.SpreadingEvent | EntryForeseen | EntryDecided | EntriesAppended
-"""What happens outside, and what the intake says."""
+"""Events from outside, and those of the intake."""
 _OUTCOMES = {outcome: PubsubOutcome(outcome.value) for outcome in Outcome}
 
 
@@ -78,11 +79,11 @@ class BroadcastState:
     """The machine at one moment, as values that a page or a terminal can draw.
 
     Attributes:
-        kinds: Connected peers by kind.
-        pushing: Peers that a push stream stands with.
-        offences: Who brought what was rejected, connected or not, and how often; five bans.
-        bans: Who is banned, until which of the driver's seconds, and why; some have run out.
-        sizes: How much is in each container that a peer can feed, by name.
+        kinds: The kind of each connected peer.
+        pushing: Peers with an open push stream.
+        offences: The number of offences by peer, connected or not; the fifth is a ban.
+        bans: Banned peers, each with the end of its ban on the driver's clock, and the reason. Some bans may have expired.
+        sizes: The size of each container that a peer can feed, by name.
     """
 
     router: RouterState
@@ -98,49 +99,44 @@ class Spreading:
     """The machine; see the module's docstring. `Broadcast` hands it the events of one log, and passes its actions on.
 
     Args:
-        tell_again_s: How long after a change everybody is told our heads once more, whether that is needed or not; infinity: never.
+        tell_again_s: Seconds after a change until all peers are told our heads again, needed or not; infinity: never.
     """
 
     def __init__(self, shared: SharedRouter, topic: str, random: Random, *, tell_again_s: float = TELL_AGAIN_S) -> None:
-        # Pubsub, and whom to blame.
+        # The router and the offences of peers, which all logs of the process share.
         self._shared = shared
         self._topic = Topic(topic)
         self._random = random
-        # The time of the call that is under way, and what it asks for so far.
+        # The time of the current call, and its actions so far.
         self._now = 0.0
         self._out: list[SpreadingAction] = []
-        # Who is connected, of whatever kind.
+        # Connected peers of all kinds.
         self._peers: dict[PeerId, LogPeer] = {}
-        # What no replica may accept; it is refused again without work.
+        # Ids that no replica may accept; they are refused again without work.
         self.rejected = RejectedIds()
-        # What our log was asked and has not answered.
+        # Questions that our log has not answered yet.
         self._questions = Questions(self._emit)
-        # The entries that the intake has, and how each came; and the way of those that something else stored.
+        # Entries in the intake, and how each came; also of entries that something else has stored since.
         self._pending = PendingInserts(self._emit)
         ask = self._questions.ask
-        # Whom we want to sync with, for which keys, and the syncs that run.
+        # The peers to sync with, for which keys, and the running syncs.
         self._wanted_syncs = WantedSyncs(random, ask, self._emit)
         # Entries that came before their parents.
         self.orphans = Orphans(ask, self._want, self._retry, self._pending.are_coming)
-        # The push streams that stand or are to be opened, and who has to be told our heads.
+        # Push streams, open or to be opened, and the peers to be told our heads.
         self._pushes = Pushes(self._peers, ask, self._emit, random, tell_again_s)
         # The latest heads of each peer that our log has not been asked about.
         self._heads_check = HeadsCheck(self.rejected, ask, self._on_lacking)
 
     def handle(self, event: Told, now: float) -> list[SpreadingAction]:
-        """Take one event and say what is to be done. Raises nothing, whatever a peer sent.
+        """Handle one event and return the actions that follow. Raises nothing, whatever a peer sent.
 
         Args:
             now: Seconds on the driver's clock; not less than in the call before.
         """
         self._now = self._wanted_syncs.now = self._pushes.now = now
         self._out = []
-        if type(event) is EntryDecided:
-            self._on_decided(event.entry.token, event.verdict)
-        elif type(event) is Validate:
-            self._on_validate(event)
-        else:
-            self._on_event(event)
+        self._on_event(event)
         if self._wanted_syncs.has_changed:
             self._wanted_syncs.set_timer()
         return self._out
@@ -167,6 +163,10 @@ class Spreading:
 
     def _on_event(self, event: Told) -> None:
         match event:
+            case EntryDecided(entry, verdict):
+                self._on_decided(entry.token, verdict)
+            case Validate():
+                self._on_validate(event)
             case events.LogAnswered(token, answer):
                 self._questions.on_answered(token, answer)
             case TimerFired(token):
@@ -201,8 +201,6 @@ class Spreading:
                 key = self.orphans.key_in(message_id)
                 if key is not None:
                     self._want(source, [key])
-            case Validate() | EntryDecided():  # pragma: no cover - taken by `handle`
-                raise AssertionError(event)
             case _:  # pragma: no cover - mypy proves it
                 assert_never(event)
 
@@ -210,7 +208,6 @@ class Spreading:
         self._out.append(action)
 
     def _route(self, event: Publish | Subscribe | Unsubscribe | Validated) -> None:
-        """Hand an event to the router and take what it asks for."""
         self._out += self._shared.handle(event, self._now)
 
     def _on_timer(self, token: TimerToken) -> None:
@@ -283,7 +280,7 @@ class Spreading:
             self.orphans.on_synced()
             return
         for entry in entries:
-            arrival = self._pending.take_arrival(entry.key)  # of a signed one that was posted to us
+            arrival = self._pending.take_arrival(entry.key)  # known if peers brought an entry that was posted as well
             if arrival is not None and arrival.is_spread:
                 self._pushes.heads_to_all_but()
             else:
@@ -301,7 +298,7 @@ class Spreading:
             self._route(Publish(Message.of(self._topic, data)))
 
     def _on_validate(self, action: Validate) -> None:
-        """A message of the mesh: take out the entry, or answer at once where there is none to insert."""
+        """Insert the entry of a pubsub message, or answer at once if there is none."""
         message, source = action.message, action.source
         try:
             event = decode_event(message.data)
@@ -316,11 +313,11 @@ class Spreading:
             self._reject(source, message.id, reason)
             return
         if isinstance(event, Update):
-            # Heads have no place in pubsub; the reference ignores them there and so does not penalise their sender.
+            # Heads have no place in pubsub. The reference ignores them there, and so does not penalise their sender.
             self._route(Validated(message.id, PubsubOutcome.IGNORE))
             return
         if message.id in self.rejected or event.key in self.rejected:
-            # Under the key of what was rejected there is either that again, in whatever wrapping, or something else under a false key.
+            # Under a rejected key comes either the same entry again, in whatever wrapping, or another one under a false key.
             self._blame(source, "an entry that was rejected before")
             self._reject(source, message.id, "an entry that was rejected before")
             return
@@ -331,10 +328,10 @@ class Spreading:
     def _on_foreseen(self, token: int, entry: Entry) -> None:
         pending = self._pending.get(token)
         if pending is None or pending.is_spread or len(entry.value) > PUBLISHED_BYTES_MAX - 64:
-            # A large one may have to travel by heads, which are those of the log as it is stored.
+            # A large entry may have to be announced by heads, which name it only once it is stored.
             return
         if len(self._peers) < 2:
-            # There is nobody yet to pass it on to.
+            # There is no other peer to pass it on to.
             return
         self._pending.note_spread(token, self._pushes.opened)
         self._spread(pending, entry, self._pending.sources(entry.key))
@@ -364,10 +361,10 @@ class Spreading:
         elif verdict.outcome is Outcome.REJECT:
             self._on_rejected(pending, verdict)
         elif verdict.rule == Rule.PARENTS or verdict.rule in LATER:
-            # What our own disk refused has to come again as well, although nobody is to blame.
+            # An entry that our own disk refused has to come again as well, although nobody is to blame.
             self._on_orphan(pending, verdict)
         if pending.message_id is not None and not (pending.is_spread and pending.is_usual):
-            # One entry can be wrapped in any number of ways, each with an id of its own; only one of them is worth forwarding.
+            # One entry can be wrapped in any number of ways, each with its own message id. Only the usual one is forwarded.
             outcome = _OUTCOMES[verdict.outcome] if pending.is_usual or not verdict.accepted else PubsubOutcome.IGNORE
             if outcome is PubsubOutcome.REJECT:
                 self._reject(pending.source, pending.message_id, f"{verdict.rule}: {verdict.reason}")
@@ -376,7 +373,7 @@ class Spreading:
         self.orphans.on_decided(pending.key, is_settled=verdict.accepted or verdict.rule in OUT_FOR_GOOD)
 
     def _spread(self, pending: Pending, entry: Entry, sources: Mapping[PeerId, int]) -> None:
-        """Pass on a new entry by the ways that the router does not serve by itself, to nobody who brought it."""
+        """Pass on a new entry to the peers that did not bring it, except where the router forwards it by itself."""
         owners = {pending.source: pending.opened, **sources}
         self._pushes.on_change(1)
         is_routed = pending.message_id is not None and pending.is_usual
@@ -395,7 +392,7 @@ class Spreading:
         self._blame(pending.source, f"{verdict.rule}: {verdict.reason}")
 
     def _reject(self, source: PeerId, message_id: MessageId, reason: str) -> None:
-        """Have the router penalise the peer that brought a message. When nothing of it is read, nothing can be counted: that is a ban."""
+        """Have the router penalise the peer that brought a message. A peer that the router then ignores is banned."""
         self._route(Validated(message_id, PubsubOutcome.REJECT))
         if not self._shared.router.is_heeded(source):
             self._blame(source, reason, OFFENCES_MAX)
@@ -423,7 +420,7 @@ class Spreading:
         self._pending.insert(Insert(orphan.key, orphan.value), pending)
 
     def _bringer(self, peer_id: PeerId) -> Bringer:
-        """Say under which rules a peer brings entries. One that was banned in the middle of an RPC may be gone: it was of the mesh."""
+        """Return the rules for a peer's entries. A peer banned in the middle of an RPC is gone; it was of the mesh, and had none."""
         peer = self._peers.get(peer_id)
         return Bringer() if peer is None else peer.bringer
 
@@ -458,7 +455,7 @@ class Spreading:
             self._pending.insert(event, Pending(peer_id, event.key, digest, peer.bringer, self._pushes.opened, pusher=peer))
 
     def _on_lacking(self, peer_id: PeerId, heads: Sequence[bytes]) -> None:
-        """Fetch what a peer has told us that it has and we lack, unless it may not bring anything."""
+        """Fetch the heads that a peer named and we lack, or refuse them if the peer may not push."""
         peer = self._peers.get(peer_id)
         if peer is not None and peer.bringer.may_push:
             self._wanted_syncs.want(peer_id, heads)
@@ -468,7 +465,7 @@ class Spreading:
     # Syncs
 
     def _on_sync_served(self, peer_id: PeerId) -> None:
-        """Tell our heads to a peer that pulled from an older state: the reference drops an update that came meanwhile."""
+        """Tell our heads to a peer that pulled from an older state: the reference drops updates that come while it syncs."""
         peer = self._peers.get(peer_id)
         if peer is not None and peer.is_push_open:
             self._pushes.on_dropped(peer)
@@ -483,7 +480,7 @@ class Spreading:
         if result.ending is Ending.VIOLATION:
             self._blame(event.peer, result.reason)
         elif result.rejected:
-            # A replica has checked what it has, so its source's entries that nobody may accept weigh as if they had been pushed.
+            # A replica checks all entries that it stores, so invalid ones from a sync count as if the peer had pushed them.
             self._blame(event.peer, f"{result.rejected} invalid entries in a sync", result.rejected)
         if result.entries:
             self._pushes.synced(result.spreads, event.peer, self._pending.take_arrival)

@@ -1,4 +1,4 @@
-"""Which sync is started, merged with another, or put off: what is missing, and who said that they have it."""
+"""Which syncs to start, to merge and to defer, for the keys that peers named and we lack."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .actions import SpreadingAction, StartSync
 SYNC_TIMER = TimerToken("broadcast.sync")
 
 KEYS_MAX = 1_000
-"""Keys that are remembered as a peer's, as many as one update holds. Any one of them makes a sync bring all."""
+"""Keys remembered for one peer, as many as one update holds. A sync for any one of them brings all."""
 DEFER_S = 5.0
-"""How long a sync waits for another that may bring the same: as long as that one would wait for one answer."""
+"""How long a sync waits for another that may bring the same keys: as long as that one waits for one answer."""
 
 Asker: TypeAlias = Callable[[Plan[Any], Callable[[Any], None], PeerId | None], None]
-"""Ask our log, and go on with the answer unless the peer in question has left by then."""
+"""Runs a plan on our log, and calls back with the answer unless the peer has left by then."""
 
 
 def missing(keys: Sequence[bytes]) -> Plan[list[bytes]]:
-    """Find out which of these keys are neither in the log nor in its quarantine. Two reads at most."""
+    """Return the keys that are neither in the log nor in its quarantine. At most two reads."""
     leaves = yield from ask(ReadLeaves(keys))
     absent = [key for key in keys if key not in leaves]
     if not absent:
@@ -68,19 +68,19 @@ class _Need:
 
 
 class WantedSyncs:
-    """Remembers for each peer what it has that we lack, and starts a sync with it when no other brings it.
+    """Remembers the keys that each peer has and we lack, and starts a sync with the peer unless another sync brings them.
 
-    A head that spreads is announced by all neighbours within milliseconds. The first of them is synced with at once; whoever
-    announces nothing but what running syncs are for waits until one of these ends, but no longer than `DEFER_S`, so that a source
-    that withholds or dawdles delays an entry and never keeps it away. Before a sync begins, and when it ends, the log is asked
-    what is missing still: a sync for what came meanwhile is not begun, and its announcer is not blamed.
+    All neighbours announce a new head within milliseconds. The sync with the first of them starts at once. A peer whose keys are all
+    covered by running syncs waits until one of these ends, for at most `DEFER_S`. So a source that withholds or dawdles delays an
+    entry, but cannot keep it away. The log is asked which keys are still missing before a sync begins and after it ends. No sync
+    begins for keys that have come meanwhile, and a peer is not blamed for announcing them.
 
     Args:
-        emit: Takes an action for the driver: a sync that is to start, or the timer.
+        emit: Called with each action for the driver: a sync to start, or the timer.
 
     Attributes:
         now: Seconds; the caller sets it before any call.
-        has_changed: Whether the timer may have to be set anew; the caller then calls `set_timer`, once a turn.
+        has_changed: The timer may have to be set; the caller then calls `set_timer`, once per turn.
 
     Source: docs/spec/sync.md, "Reliable causal broadcast".
     """
@@ -98,7 +98,7 @@ class WantedSyncs:
         self.has_changed = False
 
     def set_timer(self) -> None:
-        """Have the timer go off when `on_timer` has something to do. O(peers)."""
+        """Set the timer for the next time at which `on_timer` has something to do. O(peers)."""
         self.has_changed = False
         times = [need.deferred_until for need in self._needs.values() if need.deferred_until is not None]
         if self._schedule_wake is not None:
@@ -109,7 +109,7 @@ class WantedSyncs:
             self._emit(SetTimer(SYNC_TIMER, at))
 
     def kept(self) -> dict[str, tuple[int, int]]:
-        """Return how many are kept and how many at most: peers that are being synced with, keys of one peer, and peers of the schedule."""
+        """Return the size and the maximum of each container: running syncs, keys of one peer, and peers in the schedule."""
         needs = self._needs.values()
         return {
             "syncs": (sum(need.running is not None for need in needs), ACTIVE_MAX),
@@ -118,7 +118,7 @@ class WantedSyncs:
         }
 
     def on_connected(self, peer: PeerId, address: str | None) -> None:
-        """Note where a peer is, for peers of one address share what they may hold of our attention; None: it shares with nobody."""
+        """Note a peer's IP address: peers of one address share their turns. None: the peer shares with nobody."""
         if address is not None:
             self._groups[peer] = address_group(address)
 
@@ -145,7 +145,7 @@ class WantedSyncs:
             self.has_changed = True
 
     def on_finished(self, peer: PeerId, result: SyncResult, token: int) -> None:
-        """Take the result of a sync; what it was for is looked for before anything is concluded."""
+        """Handle the result of a sync, after asking the log which of the sync's keys are still missing."""
         need = self._needs.get(peer)
         if need is None or need.running is None or need.token != token:
             return
@@ -157,7 +157,7 @@ class WantedSyncs:
             self._conclude(peer, need, result, [])
 
     def on_left(self, peer: PeerId) -> list[bytes]:
-        """Forget a peer that has gone; those who waited for its sync wait no longer. Return the keys that it named and we may lack."""
+        """Forget a peer that has left, and end the waits for its sync. Return the keys that it named and we may lack."""
         self._groups.pop(peer, None)
         need = self._needs.pop(peer, None)
         if need is None:
@@ -167,7 +167,7 @@ class WantedSyncs:
         return [key for keys in (need.running or {}, need.keys) for key, is_named in keys.items() if is_named]
 
     def on_timer(self) -> None:
-        """Start what is due."""
+        """Start the syncs that are due."""
         self._timer = None
         self._undefer()
         self._tell(Tick())
@@ -195,7 +195,7 @@ class WantedSyncs:
             else:
                 self._begin(PeerId(action.peer), action.source, action.first_answer_s)
         if self._schedule_wake is not None and self._schedule_wake <= self.now:
-            # It says when it is to be woken next only if that changed, and it never asks for a time that has come.
+            # The schedule names its next wake-up only when that changes, and never a time that has come.
             self._schedule_wake = None
         self.has_changed = True
 
@@ -206,7 +206,7 @@ class WantedSyncs:
         if running := need.running:
             self._ask(missing(list(running)), lambda absent: self._begin_unless_done(peer, need, source, running, absent), peer)
         else:
-            # A session that goes on from where an earlier one was cut off, or that asks again for what was set aside an hour ago.
+            # The session resumes one that was cut off, or asks again for entries that were set aside an hour ago.
             self._start(peer, need, source)
 
     def _start(self, peer: PeerId, need: _Need, source: Source) -> None:
