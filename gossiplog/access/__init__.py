@@ -14,7 +14,6 @@ after them. When a revocation comes later, the driver checks the data that is th
 
 from .forms import (
     DID_CHARS,
-    ROLES,
     Admit,
     Grant,
     Policy,
@@ -24,21 +23,17 @@ from .forms import (
     find_wrong,
     has_policy,
     is_control,
-    may_hold,
     named_in,
     parse_policy,
     parse_said,
 )
-from .invitation import CODE_BYTES, encode_code, invitation_signer
-from .members import LEVELS_MAX, ControlEntry, MemberNode, Members
+from .invitation import encode_code, invitation_signer
+from .members import ControlEntry, MemberNode, Members
 from .views import NOTHING, View, decode_view, encode_view
 
 __all__ = [
-    "CODE_BYTES",
     "DID_CHARS",
-    "LEVELS_MAX",
     "NOTHING",
-    "ROLES",
     "Admit",
     "ControlEntry",
     "Grant",
@@ -56,7 +51,6 @@ __all__ = [
     "has_policy",
     "invitation_signer",
     "is_control",
-    "may_hold",
     "named_in",
     "parse_policy",
     "parse_said",

@@ -13,7 +13,7 @@ from Crypto.Hash import keccak as _keccak
 SIGNATURE_BYTES = 65
 """r, s, v."""
 
-_ADDRESS = re.compile("0x[0-9a-fA-F]{40}")
+ADDRESS = re.compile("0x[0-9a-fA-F]{40}")
 
 
 def keccak(data: bytes) -> bytes:
@@ -30,7 +30,7 @@ def checksummed(raw: bytes) -> str:
 
 def is_address(text: str) -> bool:
     """Say whether a text is an address, with letters of one case or with a right checksum."""
-    if _ADDRESS.fullmatch(text) is None:
+    if ADDRESS.fullmatch(text) is None:
         return False
     digits = text[2:]
     return digits in (digits.lower(), digits.upper()) or checksummed(bytes.fromhex(digits)) == text

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from .keys import is_address, keccak
+from ..codec.javascript import SAFE_INTEGER_MAX
+from .keys import ADDRESS, is_address, keccak
 
 Fields: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
 """For each type the names and types of its fields; the first type is that of the whole value."""
-SAFE_INTEGER_MAX = 2**53 - 1
 
 
 class Untypable(ValueError):
@@ -76,7 +76,7 @@ def encode_arguments(values: Sequence[Any]) -> bytes:
                 heads.append(int(value).to_bytes(32, "big"))
             case int() | float():
                 heads.append(_whole(value).to_bytes(32, "big", signed=True))
-            case str() if value.startswith("0x") and len(value) == 42 and _is_hex(value[2:]):
+            case str() if ADDRESS.fullmatch(value):
                 if not is_address(value):
                     raise Untypable(f"{value} has a wrong checksum")
                 heads.append(bytes.fromhex(value[2:]).rjust(32, b"\0"))
@@ -94,10 +94,6 @@ def encode_arguments(values: Sequence[Any]) -> bytes:
         else:
             encoded.append(head)
     return b"".join([*encoded, *tails])
-
-
-def _is_hex(text: str) -> bool:
-    return all(char in "0123456789abcdefABCDEF" for char in text)
 
 
 def _whole(value: float) -> int:

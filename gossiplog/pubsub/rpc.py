@@ -340,14 +340,11 @@ class Draft:
         control = None
         if self.ihave or self.iwant or self.graft or self.prune or self.idontwant or self.choke or self.extensions is not None:
             choke, unchoke = self._choked() if self.choke else ((), ())
-            prune = tuple(self.prune.values()) if self.prune else ()
-            ids = tuple(self.idontwant)
+            prune, ids = tuple(self.prune.values()), tuple(self.idontwant)
             control = Control(tuple(self.ihave), tuple(self.iwant), tuple(self.graft), prune, ids, choke, unchoke, self.extensions)
         elif not messages and not self.subscriptions and not self.overlay and not self.is_test:
             return None
-        announced: tuple[Subscription, ...] = ()
-        if self.subscriptions:
-            announced = tuple([Subscription(topic, subscribe) for topic, subscribe in self.subscriptions.items()])
+        announced = tuple([Subscription(topic, subscribe) for topic, subscribe in self.subscriptions.items()])
         return Rpc(messages, announced, control, tuple(self.overlay), is_test=self.is_test)
 
     def _choked(self) -> tuple[tuple[Topic, ...], tuple[Topic, ...]]:

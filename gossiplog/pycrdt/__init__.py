@@ -1,4 +1,4 @@
-"""Documents of Yjs that live in a log: a store and a provider for pycrdt's rooms, and the store for Jupyter. Needs the extra `pycrdt`.
+"""Yjs documents in a log: a store and a provider for pycrdt's rooms, and a store for Jupyter. Needs the extra `pycrdt`.
 
 Source: docs/pycrdt.md.
 """

@@ -1,7 +1,7 @@
-"""Cursors and names of the people in a room, told to the rooms of other servers by the log's presence.
+"""Cursors and names of the people in a room, shared with the rooms of other servers by the log's presence.
 
-Each client of a room is an author of its own in presence, by a key that nobody keeps, so that its limits are those of one person. In a log
-with members only members are heard: there the server's key speaks for all, and about six clients of a server are seen elsewhere.
+In presence, each client of a room is an author with a temporary key, so that each has the limits of one person. A log with members accepts
+presence from members only: there the server's key signs for all clients, and about six clients of a server are seen elsewhere.
 
 Source: docs/pycrdt.md; docs/spec/presence.md; y-protocols, "awareness protocol".
 """
@@ -21,18 +21,18 @@ from ..entry.signing import Ed25519Signer, Signer
 from ..errors import ClosedError, GossipLogError, LocalProtocolError
 
 _TTL_S = 30
-"""As long as Yjs takes somebody for present who says nothing; it says something every 15 s."""
+"""Yjs drops a client that has been silent for so long; clients renew their state every 15 s."""
 _STATE_BYTES_MAX = 960
-"""With its name, it fits a statement."""
+"""A larger state does not fit a statement with its name."""
 _CLIENTS_MAX = 32
-"""Clients of a room that are told to others; further ones are seen in their room only."""
+"""Clients of a room that are shared with other rooms; further ones are seen only in their own."""
 _LOCAL = "local"
-"""A change with this origin is what a room tells its clients."""
+"""The origin of changes that a room sends to its clients."""
 
 
 @asynccontextmanager
 async def share_awareness(room: YRoom, replica: Any, name: str) -> AsyncIterator[None]:
-    """Show those in a room of a document to the rooms of other servers on its log, and the other way round, for the length of a block."""
+    """Share the clients of a document's room with the rooms of other servers on its log, and theirs with it, for the length of a block."""
     sharing = _Sharing(room, replica, name)
     seen = room.awareness.observe(sharing.on_change)
     try:
@@ -51,7 +51,7 @@ class _Sharing:
         self._log = replica
         self._prefix = f"y {hashlib.sha256(name.encode()).hexdigest()[:16]} "
         self._signers: dict[int, Signer | None] = {}
-        """Of the clients of this room, by their ids; None for the log's own."""
+        """The signer of each client of this room, by id; None stands for the log's own."""
         self._changed: dict[int, None] = {}
         self._more = anyio.Event()
         self._is_applying = False
@@ -61,13 +61,13 @@ class _Sharing:
         if topic != "update" or self._is_applying:
             return
         for id in (*ids["added"], *ids["updated"], *ids["removed"]):
-            # What its clients say comes from the room itself.
+            # Changes by the room's own clients have the room as their origin.
             if id in self._signers or (origin is self._room and len(self._changed) + len(self._signers) < _CLIENTS_MAX):
                 self._changed[id] = None
         self._more.set()
 
     async def tell(self) -> None:
-        """Tell others what has changed of the clients of this room; what changes meanwhile goes out with its newest."""
+        """Share changes of this room's clients; of several changes of one client only the newest is sent."""
         try:
             await self._log.members()
             has_members = True
@@ -92,7 +92,7 @@ class _Sharing:
                     self._room.log.warning("cursors of %s are not seen elsewhere: %s", self._prefix, error)
 
     async def hear(self) -> None:
-        """Apply what other rooms tell."""
+        """Apply the states of other rooms' clients."""
         try:
             async for change in self._log.presence:
                 if change.name.startswith(self._prefix) and change.name.removeprefix(self._prefix).isdecimal():
@@ -103,7 +103,7 @@ class _Sharing:
     def _apply(self, id: int, update: Any) -> None:
         awareness = self._room.awareness
         if id in self._signers or id in self._changed or id == awareness.client_id:
-            return  # one of ours
+            return  # a client of this room
         self._is_applying = True
         try:
             if update is None:
@@ -111,12 +111,12 @@ class _Sharing:
             elif isinstance(update, bytes) and len(update) <= _STATE_BYTES_MAX and _is_about(update, id):
                 awareness.apply_awareness_update(update, _LOCAL)
         except (ValueError, RuntimeError, IndexError):
-            return  # not what a room tells
+            return  # malformed: no room sends this
         finally:
             self._is_applying = False
 
 
 def _is_about(update: bytes, id: int) -> bool:
-    """Whether an update tells of this client alone."""
+    """Whether an update is about this client alone."""
     decoder = Decoder(update)
     return decoder.read_var_uint() == 1 and decoder.read_var_uint() == id

@@ -29,7 +29,7 @@ _ASK_S = 30
 _POLL_S = 0.05
 _ROLES = ("admin", "write", "read")
 _HAS_SYNCED = {"syncs", "syncs served"}
-"""What is counted on a connection when a sync has ended, whoever began it."""
+"""The counters of a connection that count finished syncs, by whichever side began them."""
 
 
 class _Meta(type(LoggingConfigurable), type(BaseYStore)):  # type: ignore[misc]
@@ -37,7 +37,7 @@ class _Meta(type(LoggingConfigurable), type(BaseYStore)):  # type: ignore[misc]
 
 
 class JupyterStore(LogYStore, LoggingConfigurable, metaclass=_Meta):
-    """A store whose log the configuration names. It is opened with the first notebook, and stays open as long as the server runs."""
+    """A store whose log the configuration names. The log is opened with the first notebook, and stays open while the server runs."""
 
     log_path = Unicode("notebooks.db", help="The log: a file, or the URL of a PostgreSQL database.").tag(config=True)
     key_path = Unicode("notebooks.pem", help="The key that signs. It is made if there is none.").tag(config=True)
@@ -53,20 +53,21 @@ class JupyterStore(LogYStore, LoggingConfigurable, metaclass=_Meta):
         log: Logger | None = None,
         config: Config | None = None,
     ) -> None:
-        # The handler of a notebook's history leaves out the configuration.
+        # The handler of a notebook's history passes no configuration.
         LoggingConfigurable.__init__(self, config=config or (Application.instance().config if Application.initialized() else Config()))
         LogYStore.__init__(self, path, metadata_callback, log)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Any]:
-        """Return a block that has the log, which all notebooks of the process share."""
+        """Return a block with the log, which all notebooks of the process share."""
         yield (await self._opened())[0]
 
     async def apply_updates(self, ydoc: Doc[Any]) -> None:
-        """Apply what the log has of the notebook. One that is not here may be on the other servers, and must not be begun a second time.
+        """Apply the log's content of the notebook. If there is none, wait for a sync: creating a notebook that another server has would
+        duplicate its content.
 
         Raises:
-            YDocNotFound: No server has it.
+            YDocNotFound: No server has the notebook.
             TimeoutError: None of the other servers could be asked.
         """
         log, links = await self._opened()
@@ -83,7 +84,7 @@ class JupyterStore(LogYStore, LoggingConfigurable, metaclass=_Meta):
         await super().apply_updates(ydoc)
 
     async def role(self, did: str) -> str | None:
-        """Return the highest role that a did holds in the log: `read`, `write` or `admin`; None without one."""
+        """Return the highest role that a did holds in the log: `read`, `write` or `admin`; None if it holds none."""
         log, _ = await self._opened()
         try:
             held = {member.role for member in await log.members() if member.did == did and member.is_held}

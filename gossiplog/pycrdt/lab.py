@@ -1,7 +1,7 @@
-"""jupyter-collaboration with readers, of whom nothing gets into a document or the log, and with the cursors of other servers.
+"""jupyter-collaboration with users who may only read, and with the cursors of other servers.
 
-jupyter-collaboration asks the server's authorizer once, whether a user may `read` `contents`, and then takes whatever the user's browser
-sends. The extension is jupyter-collaboration's own, with handlers that ask for `write` as well.
+jupyter-collaboration asks the server's authorizer once whether a user may `read` `contents`, and then accepts whatever the user's browser
+sends. This extension replaces two of its handlers by ones that also ask for `write`.
 
 Source: docs/pycrdt.md; jupyter-server-ydoc 3, `YDocWebSocketHandler`; jupyter-server 2, "Authorization".
 """
@@ -36,15 +36,15 @@ _KNOWN_S = 1.0
 
 
 class MemberAuthorizer(Authorizer):
-    """Lets a user write, and run code, whose did may write in the log; everybody who is let in may read.
+    """Lets a user write and run code if the user's did may write to the log. Every user may read.
 
-    It asks the members of the log that `JupyterStore` names, at each request. A log without members has no writers.
+    It looks at the members of the log that `JupyterStore` names, at each request. A log without members has no writers.
     """
 
     dids = Dict(Unicode(), help="The did of each user, by name. Users without one may read.").tag(config=True)
 
     async def is_authorized(self, handler: Any, user: User, action: str, resource: str) -> bool:
-        """Whether a user may do this now."""
+        """Say whether a user may do this now."""
         if action == "read" or (action, resource) == ("execute", "events"):
             return True
         did = self.dids.get(user.username)
@@ -52,14 +52,14 @@ class MemberAuthorizer(Authorizer):
 
 
 class LabHandler(YDocWebSocketHandler):  # type: ignore[misc]
-    """A user's connection to a document. Of somebody who may not write, only questions, cursors and the wish to save get through."""
+    """A user's connection to a document. From a user who may not write, it accepts only queries, cursors and requests to save."""
 
     _sharing: ClassVar[WeakSet[YRoom]] = WeakSet()
     _may_write = False
     _asked_at = -_KNOWN_S
 
     async def prepare(self) -> None:
-        """Find or make the room, which shows the cursors of other servers for as long as it is there."""
+        """Find or make the room, and share cursors with other servers for as long as it exists."""
         await super().prepare()
         if isinstance(self.room, DocumentRoom) and isinstance(self.room.ystore, JupyterStore) and self.room not in self._sharing:
             self._sharing.add(self.room)
@@ -73,7 +73,7 @@ class LabHandler(YDocWebSocketHandler):  # type: ignore[misc]
                 await asyncio.sleep(_KNOWN_S)
 
     async def on_message(self, message: bytes) -> None:
-        """Take a message of the user's browser. Tornado hands over the next one after this has returned."""
+        """Handle a message from the user's browser. Tornado passes the next one after this has returned."""
         if not message.startswith(_HARMLESS):
             if time.monotonic() - self._asked_at >= _KNOWN_S:
                 answer = self.authorizer.is_authorized(self, self.current_user, "write", self.auth_resource)

@@ -1,4 +1,4 @@
-"""The provider, which keeps a document and a log the same, and members of a room that may only read.
+"""The provider, which keeps a document and a log in sync, and channels for members of a room who may only read.
 
 The log speaks Yjs's sync protocol through a channel, as a server would, so what runs is pycrdt's own `Provider`.
 
@@ -35,14 +35,14 @@ _FLUSH_S = 5
 _ASKS = bytes((YMessageType.SYNC, YSyncMessageType.SYNC_STEP1))
 _TELLS_WHO = bytes((YMessageType.AWARENESS,))
 READERS_SAY = (_ASKS, _TELLS_WHO)
-"""How messages begin that change no document."""
+"""The first bytes of messages that change no document."""
 
 
 def provide(replica: Any, name: str, documents: Documents = DOCUMENTS) -> Factory:
-    """Return what makes a provider of one document of a log, as `YRoom(provider_factory=…)` takes it.
+    """Return a factory of providers for one document of a log, for `YRoom(provider_factory=…)`.
 
-    A document of any program: `async with provide(log, "plan")(doc) as provider: await provider.synced.wait()`. At the end of the block,
-    the log has all of the document.
+    Without a room: `async with provide(log, "plan")(doc) as provider: await provider.synced.wait()`. At the end of the block, the log has
+    the whole document.
     """
 
     @asynccontextmanager
@@ -58,7 +58,7 @@ def provide(replica: Any, name: str, documents: Documents = DOCUMENTS) -> Factor
                 async with Provider(doc, _LogChannel(name, shared, sender, receiver), log) as provider:
                     yield provider
             finally:
-                # pycrdt's own leaves out what is on its way when a room is stopped.
+                # pycrdt's provider drops updates that are in transit when a room is stopped.
                 with anyio.move_on_after(_FLUSH_S, shield=True):
                     await shared.write(doc.get_update(shared.mirror.get_state()))
 
@@ -66,12 +66,12 @@ def provide(replica: Any, name: str, documents: Documents = DOCUMENTS) -> Factor
 
 
 def read_only(channel: Channel) -> Channel:
-    """Return the channel of a member who reads: `await room.serve(read_only(websocket))`. Whatever would change the document is dropped."""
+    """Return a channel for a reader: `await room.serve(read_only(websocket))`. It drops messages that would change the document."""
     return _ReadOnly(channel)
 
 
 class _LogChannel(Channel):
-    """The log, as the other side of a provider."""
+    """The log as the remote side of a provider."""
 
     def __init__(
         self, name: str, shared: SharedDoc, sender: MemoryObjectSendStream[bytes], receiver: MemoryObjectReceiveStream[bytes]

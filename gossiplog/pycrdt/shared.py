@@ -1,14 +1,14 @@
-"""What a log holds of one document, kept up to date, and written to.
+"""One document of a log, kept up to date and written to.
 
-Theory of operation: a mirror, which is a document of Yjs that nobody edits, has everything that is in the log or on its way there. Whatever
-comes, from an editor or from the log, is applied to the mirror, and the mirror says what of it was new. So what came from the log is never
-written to it again, and what was written is not handed to the editor again, with no account of where anything came from.
+Theory of operation: the mirror is a Yjs document that no user edits. It has every update that is in the log or on its way there. Each
+update, from the editor or from the log, is applied to the mirror, which yields the part of it that was new. So an update from the log is
+never written to it again, and an edit is never handed back to the editor, without keeping track of where updates came from.
 
-What was applied to the mirror stays in it, even what has become void since: Yjs takes nothing back. So a snapshot is made of the entries
-that it stands for, and not of the mirror.
+Updates stay in the mirror even after their entries become void, since Yjs cannot undo them. So a snapshot is made from the entries that it
+replaces, and not from the mirror.
 
-Invariants: the mirror has what each entry in `_standing` has, so a snapshot may stand for them; what of it is not in the log is in
-`_unsent`.
+Invariants: the mirror has the updates of all entries in `_standing`, so a snapshot may replace them; updates that are not yet in the log
+are in `_unsent`.
 
 Source: docs/pycrdt.md.
 """
@@ -32,7 +32,7 @@ from ..kit.documents import REPLACED_MAX
 
 DOCUMENTS = Documents("documents")
 APPLICATION = compose("documents", 1, DOCUMENTS)
-"""For `open(…, app=…)`: what a log needs to hold documents."""
+"""The application of a log with documents, for `open(…, app=…)`."""
 _STANDING_MAX = 256
 _FLUSH_S = 5
 
@@ -50,17 +50,17 @@ class SharedDoc:
         self._observing = self.mirror.observe(self._on_change)
         self._unsent: list[bytes] = []
         self._standing: dict[str, None] = {}
-        """The entries that make the document, the last one last."""
+        """The entries that make the document, in order."""
         self._turn = anyio.Lock()
 
     @property
     def is_empty(self) -> bool:
-        """Whether the log has nothing of the document."""
+        """Whether the log has no entry of the document."""
         return not self._standing
 
     @asynccontextmanager
     async def following(self, hand_out: Callable[[bytes], Awaitable[None]]) -> AsyncIterator[None]:
-        """Load the document, and hand out what others write from then on. At the end, what is on its way still gets to the log."""
+        """Load the document, and hand out the updates of others from then on. At the end, pending edits are still written to the log."""
         async with self._log.subscribe(from_now=True) as entries:
             await self._load()
             async with anyio.create_task_group() as tasks:
@@ -72,16 +72,16 @@ class SharedDoc:
                     await self._end()
 
     async def write(self, update: bytes, metadata: bytes = b"") -> None:
-        """Append what is new in an update. If that fails, the change goes along with the next one.
+        """Append the new part of an update. If that fails, it is appended together with the next one.
 
         Raises:
-            GossipLogError: The log does not take it, or is closed.
+            GossipLogError: The log refuses the entry, or is closed.
         """
         self._unsent += self._absorb(update)
         await self.flush(metadata)
 
     async def flush(self, metadata: bytes = b"") -> None:
-        """Append what is not in the log, as one entry however many edits that are."""
+        """Append all edits that are not in the log yet, as one entry."""
         async with self._turn:
             if not self._unsent:
                 return
@@ -96,7 +96,7 @@ class SharedDoc:
                 self._stands(await self._append(await self._state_of(replaced), replaces=replaced), replaced)
 
     async def _state_of(self, ids: list[str]) -> bytes:
-        """Return what these entries make together, with what of it Yjs does not show as it builds on something void."""
+        """Merge the updates of these entries, including parts that Yjs does not show because they build on something void."""
         doc: Doc[Any] = Doc()
         updates = []
         for id in ids:
@@ -108,7 +108,7 @@ class SharedDoc:
         return merge_updates(doc.get_update(), get_update(merge_updates(*updates), doc.get_state()))
 
     async def _load(self) -> list[bytes]:
-        """Take what the log has and the mirror has not; return what is new."""
+        """Apply the log's entries that the mirror lacks; return the new updates."""
         ids = await self._documents.ids(self._log, self._name)
         gone = self._standing.keys() - set(ids)
         if gone and (void := await self._log.find_void(sorted(gone))):
@@ -132,14 +132,14 @@ class SharedDoc:
 
     async def _follow(self, entries: Any, hand_out: Callable[[bytes], Awaitable[None]]) -> None:
         async for entry in entries:
-            # After something about members, earlier edits may count again.
+            # After a control entry, earlier edits may count again.
             for update in await (self._load() if self._log.has_members and is_control(entry) else self._take(entry)):
                 await hand_out(update)
 
     async def _take(self, entry: Entry) -> list[bytes]:
-        """Return what is new in an entry. The tables say whether it has an effect; if a snapshot has taken its place, that one comes next.
+        """Apply an entry and return the new updates. The tables say whether it has an effect; a snapshot that replaced it comes later.
 
-        One that Yjs cannot read is left out, as by every replica.
+        An update that Yjs cannot read is left out, as on every replica.
         """
         edit = self._documents.edit_of(entry)
         if edit is None or edit.document != self._name or not await self._documents.stands(self._log, self._name, entry.id):

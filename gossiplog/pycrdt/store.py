@@ -21,9 +21,9 @@ from .shared import DOCUMENTS, SharedDoc
 
 
 class LogYStore(BaseYStore):
-    """Keeps a document in a log, and tells the document that it was applied to of what others write.
+    """Keeps a document in a log, and applies the updates of others to the document that it was loaded into.
 
-    Subclass it to say which log, which has `app=APPLICATION`:
+    Subclass it to name the log, which must have `app=APPLICATION`:
 
         class Store(LogYStore):
             replica = log
@@ -41,10 +41,10 @@ class LogYStore(BaseYStore):
         self._shared: SharedDoc | None = None
         self._failure: Exception | None = None
         self._doc: weakref.ref[Doc[Any]] | None = None
-        """What is told of others' edits. A room that is gone leaves its store running."""
+        """The document that gets the updates of others. A weak reference: a room that ends leaves its store running."""
 
     def opened(self) -> AbstractAsyncContextManager[Any]:
-        """Return a block that has the log."""
+        """Return a block with the log."""
         return nullcontext(self.replica)
 
     async def start(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED, from_context_manager: bool = False) -> None:
@@ -62,7 +62,7 @@ class LogYStore(BaseYStore):
                 task_status.started()
 
     async def write(self, data: bytes) -> None:
-        """Append what is new in an update. What the log does not take is reported, and tried again with the next one."""
+        """Append the new part of an update. If the log refuses it, that is logged, and the next write tries again."""
         shared = await self._ready()
         try:
             await shared.write(data, await self.get_metadata())
@@ -70,10 +70,10 @@ class LogYStore(BaseYStore):
             self.log.warning("document %r: edits are not in the log, and nobody else gets them: %s", self.path, error)
 
     async def apply_updates(self, ydoc: Doc[Any]) -> None:
-        """Apply what the log has of the document; from then on also what others write.
+        """Apply the log's content to a document, and from then on the updates of others.
 
         Raises:
-            YDocNotFound: Nothing.
+            YDocNotFound: The log has no entry of the document.
         """
         shared = await self._ready()
         self._doc = weakref.ref(ydoc)
@@ -82,7 +82,7 @@ class LogYStore(BaseYStore):
         ydoc.apply_update(shared.mirror.get_update())
 
     async def read(self) -> AsyncIterator[tuple[bytes, bytes, float]]:
-        """Iterate over all edits there ever were, each with its metadata and its time. Reads the whole log."""
+        """Iterate over all edits that were ever made and count, each with its metadata and its time. Reads the whole log."""
         async with self.opened() as log:
             is_found = False
             async for entry in log.iterate():
@@ -112,7 +112,7 @@ class LogYStore(BaseYStore):
                     task_status.started()
                     await self.stopped.wait()
         except Exception as error:
-            # Rooms start a store in a task that nobody looks at, and wait for it.
+            # Rooms start a store in a task whose errors they ignore, and wait for `started`.
             self.log.warning("document %r: its store ended: %s", self.path, error)
             self._shared, self._failure = None, error
             self.started.set()

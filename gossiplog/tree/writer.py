@@ -76,7 +76,7 @@ def update(put: Sequence[Node], remove: Sequence[bytes] = (), fanout: int = FANO
         if orphaned:
             left = yield from ask(ReadRuns(level + 1, [key_before(key) for key in orphaned]))
             _check_runs(level + 1, left, limit)
-            runs = sorted([*runs, *left], key=_run_key)
+            runs = sorted([*runs, *left], key=lambda run: run.parent.key or b"")
             spans = _overlay(runs, changes, keys, limit)
         groups = _cut(spans)
         if len(groups) == 1 and len(groups[0][1]) == 1 and _is_whole(spans):
@@ -325,7 +325,3 @@ def _remove_above(level: int, top: int, runs: Sequence[NodeRun], draft: _Draft) 
         # All nodes of a level are removed, and so are all of the next.
         runs = yield from ask(ReadRuns(above, [run.parent.key for run in runs]))
         draft.remove(runs)
-
-
-def _run_key(run: NodeRun) -> bytes:
-    return run.parent.key or b""

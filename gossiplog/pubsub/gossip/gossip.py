@@ -214,11 +214,7 @@ class MessageCache:
         while self._messages and (len(self._messages) >= self._size_max or self._bytes > self._bytes_max):
             self._forget(next(window for window in reversed(self._windows) if window))
         self._messages[message.id] = message
-        ids = self._current.get(message.topic)
-        if ids is None:
-            self._current[message.topic] = [message.id]
-        else:
-            ids.append(message.id)
+        self._current.setdefault(message.topic, []).append(message.id)
 
     def get_for(self, message_id: MessageId, peer: PeerId) -> tuple[Message | None, int]:
         """Return a message and how often this peer has asked for it, now included; `(None, 0)` if it is not here."""
@@ -231,20 +227,13 @@ class MessageCache:
 
     def window(self, topic: Topic) -> list[MessageId]:
         """Return the ids of the topic's messages in the announced windows, the latest window first."""
-        windows = self._windows
-        ids: list[MessageId] = []
-        for index in range(self._gossip):
-            more = windows[index].get(topic)
-            if more is not None:
-                ids += more
-        return ids
+        return [message_id for window in islice(self._windows, self._gossip) for message_id in window.get(topic, ())]
 
     def shift(self) -> None:
         """Begin a new window and forget the oldest."""
-        oldest = self._windows.pop()
-        self._forget(oldest)
-        self._current = oldest
-        self._windows.appendleft(oldest)
+        self._current = self._windows.pop()
+        self._forget(self._current)
+        self._windows.appendleft(self._current)
 
     def _forget(self, window: dict[Topic, list[MessageId]]) -> None:
         for ids in window.values():

@@ -76,13 +76,11 @@ class TopicMeshes:
                 continue
             if topic not in peer.topics and not core.add_to_topic(topic, peer):
                 continue  # a GRAFT announces the topic too, in case the announcement was lost; but this peer is in too many topics
-            if peer.is_direct:
-                self._refuse(topic, peer, with_px=False)
-            elif self.backoff.is_active(topic, peer.id, core.now):
+            is_early = not peer.is_direct and self.backoff.is_active(topic, peer.id, core.now)
+            if is_early:
                 is_flood = self.backoff.is_flood(topic, peer.id, core.now, params.graft_flood_threshold_s, params.prune_backoff_s)
                 self._scoring.penalise(peer.id, 2 if is_flood else 1)
-                self._refuse(topic, peer, with_px=False)
-            elif self._scoring.of(peer.id) < 0:
+            if peer.is_direct or is_early or self._scoring.of(peer.id) < 0:
                 self._refuse(topic, peer, with_px=False)
             elif len(links) >= params.D_hi and not peer.is_outbound:
                 self._refuse(topic, peer, with_px=True)

@@ -93,7 +93,7 @@ class MembershipViews:
 
     def on_nodes(self, sender: PeerId, peers: tuple[PeerId, ...]) -> None:
         """Add members to the passive view; if we are joining, send C_rand JOINs."""
-        self._add_many(peers)
+        self.add_members(peers)
         if self.active or self._contact_tick is None or self._tick <= self._joins_until:
             return
         self._joins_until = self._tick + self._params.request_ticks
@@ -268,11 +268,7 @@ class MembershipViews:
         count = min(len(shuffle.peers) + 1, _NODES_MAX)
         reply = ShuffleReply(self._topic, tuple(choose(sample, count, self._core.rng)))
         self._dialler.say(shuffle.peer, reply, named_by=sender)
-        self._add_many((shuffle.peer, *shuffle.peers))
-
-    def on_shuffle_reply(self, peers: tuple[PeerId, ...]) -> None:
-        """Add the sample to the passive view."""
-        self._add_many(peers)
+        self.add_members((shuffle.peer, *shuffle.peers))
 
     def _shuffle(self) -> None:
         params, rng = self._params, self._core.rng
@@ -414,7 +410,8 @@ class MembershipViews:
         known = self._core.peers.get(peer)
         return peer != self._me and (known is None or known.has_overlay)
 
-    def _add_many(self, peers: tuple[PeerId, ...]) -> None:
+    def add_members(self, peers: tuple[PeerId, ...]) -> None:
+        """Add a sample of members, at most 32, to the passive view."""
         for peer in peers[:_NODES_MAX]:
             self._add_passive(peer)
 

@@ -135,7 +135,7 @@ class Episub(PubSub):
             case Shuffle():
                 view.on_shuffle(sender, message)
             case ShuffleReply():
-                view.on_shuffle_reply(message.peers)
+                view.add_members(message.peers)
             case GetNodes():
                 view.on_get_nodes(sender)
             case Nodes():

@@ -175,7 +175,7 @@ class Wire:
                 refused.append(topic)
             else:
                 messages.append(Message.of(topic, item["data"] or b""))
-        subscriptions = tuple(map(self._subscription, values["subscriptions"]))
+        subscriptions = tuple([Subscription(self._topic(each["topicid"]), bool(each["subscribe"])) for each in values["subscriptions"]])
         overlay = tuple(decode_overlay(item, self._topic, self._ids) for item in extension["overlay"])
         rpc = Rpc(tuple(messages), subscriptions, self._control(values["control"], extension), overlay, min(extension["hops"], 255))
         rpc.is_test = values["testExtension"] is not None
@@ -189,9 +189,6 @@ class Wire:
         """
         usual = read_usual(body)
         return None if usual is None else Message.of(self._topic(usual[1]), usual[0])
-
-    def _subscription(self, item: dict[str, Any]) -> Subscription:
-        return Subscription(self._topic(item["topicid"]), bool(item["subscribe"]))
 
     def _control(self, values: dict[str, Any] | None, extension: dict[str, Any]) -> Control | None:
         choke = tuple(self._topic(topic) for topic in extension["choke"])
