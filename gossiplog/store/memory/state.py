@@ -15,9 +15,9 @@ from ...tree.node import Node, ReadNodes, ReadRoot, ReadRuns
 
 
 class MemoryState:
-    """The state of a log in memory, without any task: each of the simulator's replicas has one.
+    """The state of a log in memory, without tasks; also used by the simulator's replicas.
 
-    Entries are only ever added, so a snapshot shares everything but the tree and the heads, and hides what has a later `seq`.
+    Entries are only ever added, so a snapshot shares everything but the tree and the heads, and hides entries with a later `seq`.
     """
 
     def __init__(self, generation: str = "") -> None:
@@ -30,7 +30,7 @@ class MemoryState:
         # For each branch its clocks, ascending, and the keys of its entries.
         self.clocks: dict[int, list[int]] = {}
         self.branch_keys: dict[int, list[bytes]] = {}
-        # (child branch, parent branch) → (child clock, reach), both ascending; and which branches are linked.
+        # (child branch, parent branch) → (child clock, reach), both ascending; and the linked branches, ascending.
         self._links: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._parents: dict[int, list[int]] = {}
         self._children: dict[int, list[int]] = {}
@@ -40,14 +40,14 @@ class MemoryState:
         self._quarantine: dict[bytes, requests.Quarantined] = {}
         self.applications: dict[str, requests.Applied] = {}
         self._set_aside: dict[tuple[bytes, str], requests.SetAside] = {}
-        # Replaced, never changed, as snapshots share them.
+        # Replaced, never changed, because snapshots share them.
         self._members: tuple[requests.MemberRow, ...] = ()
         self._touched: dict[bytes, list[int]] = {}
         self._void: frozenset[bytes] = frozenset()
         self._seq_max: int | None = None
 
     def snapshot(self) -> MemoryState:
-        """Return the state of now, which later writes to this one do not change. O(heads)."""
+        """Return a copy that later writes to this state do not change. O(heads)."""
         copy = MemoryState.__new__(MemoryState)
         copy.__dict__.update(self.__dict__)
         copy.tree = self.tree.snapshot()

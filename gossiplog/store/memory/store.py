@@ -30,7 +30,7 @@ _PATH = Path(":memory:")
 
 
 class MemoryStore:
-    """The store behind `:memory:`. The application's tables lie in a SQLite database beside it."""
+    """The store behind `:memory:`. The application's tables are in a SQLite database in memory."""
 
     is_shared = False
     poll_s = 0.0
@@ -48,11 +48,11 @@ class MemoryStore:
         self._write_turn = trio.Lock()
 
     def close(self) -> None:
-        """Close the application's tables. Nothing is asked of the store afterwards."""
+        """Close the application's tables. The store must not be used afterwards."""
         self._db.close()
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Do nothing: nobody else writes."""
+        """Do nothing: no other process writes."""
 
     async def read(self, plan: Plan[T]) -> T:
         """Run a plan; nothing else runs meanwhile, so it sees one state."""
@@ -61,7 +61,7 @@ class MemoryStore:
 
     @asynccontextmanager
     async def snapshot(self, *, may_expire: bool = False) -> AsyncIterator[Reader]:
-        """Hold the state of now, which never expires. O(heads)."""
+        """Hold the present state. It never expires. O(heads)."""
         await trio.lowlevel.checkpoint()
         yield _Snapshot(self, self._state.snapshot(), self._writes)
 
@@ -101,7 +101,7 @@ class MemoryStore:
 
     @asynccontextmanager
     async def rehearsal(self) -> AsyncIterator[MemoryStore]:
-        """Be the store: nothing of a transaction that is rolled back is ever written."""
+        """Return the store itself: nothing is written before the commit."""
         await trio.lowlevel.checkpoint()
         yield self
 
@@ -128,7 +128,7 @@ class _Snapshot:
         return run_plan(plan, partial(_answer, self._state))
 
     async def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        # While a transaction is open, the tables are as it has them.
+        # While a transaction is open, the tables show its changes.
         async with self._store._write_turn:
             if self._store._writes != self._writes:
                 raise SnapshotExpired("the tables in memory have changed since the snapshot", hint="begin anew on a later one")
@@ -137,6 +137,5 @@ class _Snapshot:
 
 
 def _answer(state: MemoryState, request: Request[Any]) -> Any:
-    """Answer any request that reads, those of `fsck` included."""
     answer = FSCK_ANSWERS.get(type(request))
     return state.answer(request) if answer is None else answer(state, request)

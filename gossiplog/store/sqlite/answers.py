@@ -1,4 +1,4 @@
-"""What each request of a plan is in SQLite: statements, executed in the connection's thread."""
+"""SQLite's answers to requests. They run in the connection's thread."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .bounds import NODES_SURE, BoundedConnection
 from .fsck import FSCK_ANSWERS
 
 _CHUNKS = (1, 8, 64, 512)
-"""Numbers of placeholders in an IN list; few, so that each statement stays prepared."""
+"""Lengths of IN lists; few, so that each statement stays prepared."""
 _COPIED_BYTES = 16 * 1024
-"""What is copied in less time than that takes."""
+"""Up to this size, copying bytes is faster than looking for an adapter."""
 
 
 def answer(db: BoundedConnection, request: Request[Any]) -> Any:
     """Answer one request.
 
     Raises:
-        sqlite3.Error: As the database has it; the store translates it.
-        DamagedLog: A row does not hold what it should, which SQLite itself does not notice.
+        sqlite3.Error: The database failed; the store translates the error.
+        DamagedLog: A row is malformed, which SQLite itself does not notice.
     """
     execute = ANSWERS[type(request)]
     db.is_bounded = True
@@ -46,25 +46,25 @@ def answer(db: BoundedConnection, request: Request[Any]) -> Any:
 
 
 def _blob(data: bytes) -> bytes | bytearray:
-    """Return what binds fastest: `sqlite3` looks for an adapter of all that is `bytes`, for 0.9 µs each, and of no `bytearray`."""
+    """Return the type that binds fastest: `sqlite3` looks for an adapter for `bytes`, 0.9 µs each, but not for `bytearray`."""
     return bytearray(data) if len(data) <= _COPIED_BYTES else data
 
 
 def _select_in(db: BoundedConnection, select: str, keys: Sequence[bytes]) -> Iterable[tuple[Any, ...]]:
-    """Run `select … IN (keys)` in chunks; the last key fills up the last chunk."""
+    """Run `select … IN (keys)` in chunks; the last chunk is padded with the last key."""
     low = 0
     while low < len(keys):
         size = next((size for size in _CHUNKS if size >= len(keys) - low), _CHUNKS[-1])
         chunk = keys[low : low + size]
         if len(chunk) < size:
             chunk = [*chunk, *([chunk[-1]] * (size - len(chunk)))]
-        # By `chain`, which has no `close`: dropped half read, as by an error, this would close the cursor, maybe after its connection.
+        # `chain` has no `close`. Otherwise a generator that is dropped half read would close the cursor, maybe after its connection.
         yield from chain(db.execute(f"{select} ({','.join('?' * size)})", list(map(_blob, chunk))))
         low += size
 
 
 def _cut_values(rows: Iterable[tuple[Any, Any]]) -> list[tuple[Any, bytes]]:
-    """As `cut_page`, and refuse a row whose VALUE a damaged file has as something else; in one loop, as every step is noticed here."""
+    """As `cut_page`, and refuse a damaged row whose VALUE is not bytes. In one loop, because each step counts here."""
     page: list[tuple[Any, bytes]] = []
     room = PAGE_BYTES_MAX
     for row in rows:
@@ -99,7 +99,7 @@ _KEY_END = b"\xff" * 21
 
 
 def _page(db: BoundedConnection, request: requests.ReadPage) -> list[tuple[bytes, bytes]]:
-    # What is compared with nothing costs nothing.
+    # Without `seq_max` there is no comparison to pay for.
     early, seq_max = ("", ()) if request.seq_max is None else (" AND +l.seq <= ?", (request.seq_max,))
     statement = f"{_PAGE}{early} ORDER BY l.key{' DESC' if request.reverse else ''} LIMIT ?"
     return _cut_values(db.execute(statement, (request.after or b"", request.before or _KEY_END, *seq_max, request.limit)))
@@ -114,7 +114,7 @@ _LAST = "SELECT max(coalesce((SELECT max(seq) FROM gossiplog_entries), 0), (SELE
 
 
 def _count(db: BoundedConnection, request: requests.ReadCount) -> tuple[int, int]:
-    # What has a condition is counted row by row, in steps that are bounded, where all of a table is one step.
+    # With a condition SQLite counts row by row, in steps that are bounded; without one the whole table is one step.
     count = db.execute("SELECT count(*) FROM gossiplog_positions WHERE branch >= 0").fetchone()[0] if request.counted else 0
     return count, db.execute(_LAST).fetchone()[0]
 
@@ -125,7 +125,7 @@ def _place(db: BoundedConnection, request: requests.ReadPlace) -> requests.Place
     try:
         key = Entry.stored(row[0]).key if row is not None and type(row[0]) is bytes else None
     except DecodeError:
-        # Reading the entry raises that.
+        # Reading the entry raises this error.
         key = None
     return requests.Place(generation, db.execute(_LAST).fetchone()[0], key)
 
@@ -164,7 +164,7 @@ def _links_down(db: BoundedConnection, request: requests.ReadLinksDown) -> reque
     (parent_branch,) = db.execute(statement, (branch, request.beyond)).fetchone()
     if parent_branch is None:
         return None
-    # Reach never falls along a branch, so the last link in time has the highest.
+    # Reach never falls along a branch, so the last link has the highest.
     statement = (
         "SELECT reach FROM gossiplog_links WHERE child_branch = ? AND parent_branch = ? AND child_clock <= ?"
         " ORDER BY child_clock DESC, parent_clock DESC LIMIT 1"
@@ -198,7 +198,7 @@ def _quarantine(db: BoundedConnection, request: requests.ReadQuarantine) -> list
 
 
 def _quarantine_count(db: BoundedConnection, request: requests.ReadQuarantineCount) -> tuple[int, int]:
-    # The time lies after VALUE, which would have to be read past.
+    # The column lies behind VALUE, so reading it costs reading past VALUE.
     lately = "0" if request.since is None else "count(*) FILTER (WHERE since >= :since)"
     row: tuple[int, int] = db.execute(f"SELECT count(*), {lately} FROM gossiplog_quarantine", {"since": request.since}).fetchone()
     return row
@@ -207,7 +207,7 @@ def _quarantine_count(db: BoundedConnection, request: requests.ReadQuarantineCou
 def _cursor(db: BoundedConnection, request: requests.ReadCursor) -> int | None:
     row = db.execute("SELECT seq FROM gossiplog_cursors WHERE name = ?", (request.name,)).fetchone()
     if row is not None and type(row[0]) is not int:
-        raise DamagedLog(f"the cursor {request.name!r} stands at what is no number")
+        raise DamagedLog(f"the cursor {request.name!r} is not a number")
     return None if row is None else row[0]
 
 

@@ -1,8 +1,8 @@
-"""What lies at a log's path and beside it, looked at before SQLite opens any of it.
+"""Inspects a log's file and the files beside it before SQLite opens any of them.
 
-SQLite trusts what it finds: it rolls a journal back and deletes the file that the journal names, drops the write-ahead log of an empty
-file, and writes over whatever bears the name of one of its files. So nothing of ours opens a file for writing unless all of it is what a
-log leaves behind, and anything else is read in a copy (`reading.py`).
+SQLite trusts the files that it finds: it rolls a journal back and deletes the file that the journal names, drops the write-ahead log of an
+empty file, and overwrites any file that has the name of one of its own. So a file is opened for writing only if all of these are as a log
+leaves them. Otherwise it is only read, in a copy (`reading.py`).
 
 Source: https://www.sqlite.org/fileformat2.html, "The Rollback Journal" and "The Write-Ahead Log"; https://www.sqlite.org/walformat.html.
 """
@@ -18,31 +18,32 @@ from ...errors import DamagedLog, ForeignFile, StoreError
 from .errors import translate_os
 
 BESIDE = ("-journal", "-wal", "-shm")
-"""What SQLite keeps beside a file."""
+"""The suffixes of the files that SQLite keeps beside a database."""
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 _WAL_MAGICS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 _WAL_VERSION = (3_007_000).to_bytes(4)
 _WAL_HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
 _INDEX_VERSIONS = (bytes(4), (3_007_000).to_bytes(4, "little"), (3_007_000).to_bytes(4, "big"))
-"""How the index of a write-ahead log begins, in the order of this machine or another; zeros where a crash came first."""
+"""The first bytes of a write-ahead log's index, in either byte order; zeros after an early crash."""
 _FILE_HEADER_BYTES = 100
 
 
 def beside(path: Path, suffix: str) -> Path:
-    """Return where SQLite looks for a file that belongs to this one: beside what a link leads to, never beside the link."""
+    """Return where SQLite looks for a file that belongs to this one: beside the target of a symbolic link, never beside the link."""
     return Path(os.path.realpath(path) + suffix)
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What was found.
+    """The state of a file and of the files beside it.
 
     Attributes:
-        fault: Why nothing may be written there; None if all is as a log leaves it, a crash included.
-        is_foreign: Whether the fault is something that no log makes, rather than damage.
-        is_unfinished: Whether a journal of the log's own waits to be rolled back, which only a writer may.
-        has_wal: Whether a write-ahead log that can be read has something in it.
-        lacks_index: The write-ahead log was copied without its `-shm`; reading would make one.
+        fault: Why the log must not be written to; None if all is as a log leaves it, even after a crash.
+        is_foreign: Whether the fault is a file that no log makes, rather than damage.
+        has_bytes: Whether the file itself is not empty.
+        is_unfinished: Whether a journal of the log's waits to be rolled back, which only a writer may do.
+        has_wal: Whether there is a readable write-ahead log that is not empty.
+        lacks_index: Whether the `-shm` of the write-ahead log is missing, so that reading would make one.
     """
 
     path: Path
@@ -60,16 +61,16 @@ class Surroundings:
 
     @property
     def error(self) -> StoreError:
-        """The fault, to be raised."""
+        """An error that names the fault, to be raised."""
         hint = f"it was left as it is; `gossiplog salvage {self.path} TARGET` takes the entries, wherever they lie"
         return (ForeignFile if self.is_foreign else DamagedLog)(self.fault or "", hint=hint)
 
 
 def look(path: Path) -> Surroundings:
-    """Look at a file and at what lies beside it; reads some hundred bytes, and opens nothing that is no plain file.
+    """Inspect a file and the files beside it. This reads some hundred bytes, of plain files only.
 
     Raises:
-        ReadOnlyLog: Something there cannot be read.
+        ReadOnlyLog: One of them cannot be read.
     """
     try:
         return _look(path)
@@ -104,23 +105,23 @@ def _look(path: Path) -> Surroundings:
 
 
 def page_size(header: bytes) -> int | None:
-    """Return the size of a page that a file's first bytes tell; None if they tell none."""
+    """Return the page size that a file's header gives; None if it gives none."""
     # 1 stands for 65,536.
     size = 65_536 if header[16:18] == b"\0\1" else int.from_bytes(header[16:18])
     return size if size >= 512 and size.bit_count() == 1 else None
 
 
 def wal_page_size(header: bytes) -> int | None:
-    """Return the size of a page that the header of a write-ahead log tells; None if it is none."""
+    """Return the page size that the header of a write-ahead log gives; None if the header is malformed."""
     size = int.from_bytes(header[8:12])
     is_header = header[:4] in _WAL_MAGICS and header[4:8] == _WAL_VERSION
     return size if is_header and 512 <= size <= 65_536 and size.bit_count() == 1 else None
 
 
 def read_plain(path: Path, offset: int, count: int) -> bytes:
-    """Read bytes of a plain file, fewer past its end; nothing of what is no plain file, or not there."""
+    """Read bytes of a plain file, fewer at its end. Anything else, or a missing file, gives none."""
     try:
-        # A pipe would be waited for without end.
+        # Opening a pipe would otherwise block.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
     except (FileNotFoundError, IsADirectoryError):
         return b""
@@ -131,7 +132,6 @@ def read_plain(path: Path, offset: int, count: int) -> bytes:
 
 
 def _strange(path: Path) -> str | None:
-    """Say what a thing is that is no plain file."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -150,7 +150,7 @@ def _size(path: Path) -> int:
 
 
 def _is_wal(header: bytes) -> bool:
-    """Whether SQLite takes these 32 bytes for the header of a write-ahead log; what follows another one it forgets."""
+    """Whether SQLite accepts these 32 bytes as the header of a write-ahead log. It discards a log with any other header."""
     return wal_page_size(header) is not None and _wal_checksum(header[:24], "big" if header[3] & 1 else "little") == header[24:32]
 
 
@@ -167,7 +167,7 @@ def _wal_fault(path: Path, wal: Path, wal_header: bytes, is_wal: bool, header: b
         size, expected = wal_page_size(wal_header), page_size(header)
         return f"{wal.name} has pages of {size} bytes, and {path} of {expected}" if expected is not None and size != expected else None
     if _size(wal) < _WAL_HEADER_BYTES or _is_blank(wal):
-        # As a crash leaves it that came before the first commit.
+        # A crash before the first commit leaves it like this.
         return None
     return f"{wal.name}, beside {path}, has no header of a write-ahead log, and what it holds would be lost"
 
@@ -181,7 +181,7 @@ def _is_blank(path: Path) -> bool:
 
 
 def _look_at_journal(path: Path, header: bytes) -> Surroundings:
-    """Look at a journal as SQLite would: one that begins with a zero is over, any other is rolled back, or else deleted."""
+    """Inspect a journal as SQLite would: it ignores one that begins with a zero byte, and rolls back or deletes any other."""
     journal = beside(path, "-journal")
     head = read_plain(journal, 0, 28)
     if not head or head[0] == 0:
@@ -193,7 +193,7 @@ def _look_at_journal(path: Path, header: bytes) -> Surroundings:
         names = _super_journal(journal, size)
         return Surroundings(path, f"{journal.name}, beside {path}, names {names!r}, which SQLite would delete")
     pages, count = int.from_bytes(head[8:12]), int.from_bytes(head[16:20])
-    # A log in WAL mode writes none. The last one is of the switch to that mode, which changes two bytes of the first page.
+    # A log in WAL mode writes no journals. Its last one is from the switch to WAL mode, which changes two bytes of the first page.
     is_of_the_switch = pages <= 1 and count * (page_size(header) or 0) == _size(path)
     if header[18:20] == b"\2\2" and not is_of_the_switch:
         return Surroundings(path, f"{journal.name}, beside {path}, is not of this log, and would be written over it")
@@ -206,10 +206,10 @@ def _super_journal(journal: Path, size: int) -> str:
 
 
 def _cut_fault(path: Path, header: bytes, wal: Path | None, is_unfinished: bool) -> str | None:
-    """Say whether pages are neither in the file nor in its write-ahead log: a crash between the two leaves each in one of them."""
+    """Return a fault if a page is neither in the file nor in its write-ahead log. A crash leaves each page in one of them."""
     size = page_size(header)
     if size is None or is_unfinished or header[24:28] != header[92:96]:
-        # SQLite itself says what is wrong with a header; only one that its last writer wrote counts the pages.
+        # SQLite itself reports a damaged header. The number of pages is valid only if the last writer set it.
         return None
     count, there = int.from_bytes(header[28:32]), _size(path) // size
     if count <= there:

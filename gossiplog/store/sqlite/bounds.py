@@ -1,6 +1,6 @@
-"""How much a request may look at in a file that somebody else made: not more rows than the file can hold.
+"""A limit on how much a request may look at in a file that somebody else made: no more rows than the file can hold.
 
-Pages of a B-tree that several others name make a file of some kilobytes look as if it had 10^20 rows, and SQLite follows every path.
+If several pages of a B-tree refer to the same page, a file of some kilobytes can appear to have 10^20 rows, and SQLite follows every path.
 """
 
 from __future__ import annotations
@@ -12,22 +12,19 @@ from .beside import beside
 
 _TICK_STEPS = 100_000
 _STEPS_MIN = 20_000_000
-"""Of SQLite's virtual machine, about 0.3 s: more than a request for very many keys takes in a small file."""
+"""Steps of SQLite's virtual machine, about 0.3 s: more than a request for very many keys takes in a small file."""
 _STEPS_A_BYTE = 4
-"""A row has 8 bytes at least, and to read it takes fewer than 32 steps."""
+"""A row has at least 8 bytes, and reading it takes fewer than 32 steps."""
 _NODE_BYTES_MIN = 32
-"""Of a row of the tree: its hash has 16, and keys but for an anchor's 20."""
+"""Of a row of the tree: a hash has 16 bytes, and a key 20, except an anchor's."""
 _UNWRITTEN_BYTES = 16 * 1024 * 1024
-"""What a transaction may have in memory and not in the file, with `cache_spill` as it is."""
+"""The most that a transaction has in memory and not yet in the file, by the setting of `cache_spill`."""
 NODES_SURE = _UNWRITTEN_BYTES // _NODE_BYTES_MIN
-"""There is room for so many nodes of the tree in any file; how large it is takes as long to say as a node takes to read."""
+"""Any file has room for so many nodes. Up to this number the file's size need not be asked, which takes as long as reading a node."""
 
 
 class BoundedConnection(sqlite3.Connection):
-    """A connection that interrupts a request which takes more steps than the size of its file explains.
-
-    Call `bound` first.
-    """
+    """A connection that interrupts a request that takes more steps than the size of its file explains. Call `bound` first."""
 
     _path: Path | None = None
     _ticks = 0
@@ -40,7 +37,7 @@ class BoundedConnection(sqlite3.Connection):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether what is executed now is one request of ours; set it anew for each. The application's own statements are not."""
+        """Whether a request of ours is being executed, rather than a statement of the application's; setting it resets the count."""
         return self._is_bounded
 
     @is_bounded.setter
@@ -49,7 +46,7 @@ class BoundedConnection(sqlite3.Connection):
 
     @property
     def nodes_max(self) -> int:
-        """How many nodes of the tree, leaves included, there is room for."""
+        """How many nodes of the tree, leaves included, the file has room for."""
         return (self._size() + _UNWRITTEN_BYTES) // _NODE_BYTES_MIN
 
     def _tick(self) -> bool:

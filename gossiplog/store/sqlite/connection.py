@@ -1,9 +1,8 @@
-"""aiosqlite on trio: its connection and its thread, with results that come back through trio instead of an asyncio loop.
+"""aiosqlite on trio: its connection and thread, but results come back through trio instead of an asyncio loop.
 
-A hop through trio-asyncio costs 245–290 µs of CPU on the machine this was measured on, one through trio's own entry queue
-105–135 µs: the difference is a quarter of what an append may cost. Every public method of aiosqlite goes through `_execute`, so
-replacing the three places that make an asyncio future is all it takes; `tests/unit/store/sqlite/test_sqlite_connection.py` fails if a
-later aiosqlite adds a fourth.
+Measured on one machine, a hop through trio-asyncio costs 245–290 µs of CPU, and one through trio's own entry queue 105–135 µs. The
+difference is a quarter of what an append may cost. Every public method of aiosqlite goes through `_execute`, so it is enough to replace the
+three places that make an asyncio future. `tests/unit/store/sqlite/test_sqlite_connection.py` fails if a later aiosqlite adds a fourth.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ T = TypeVar("T")
 
 
 class TrioConnection(aiosqlite.Connection):
-    """A SQLite connection in a thread of its own, called from trio.
+    """A SQLite connection in its own thread, called from trio.
 
-    A call that is cancelled waits for its statement all the same, so that no transaction is left half way.
+    A cancelled call still waits for its statement, so that no transaction is left half done.
     """
 
     def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
         super().__init__(connector, iter_chunk_size=256)
-        # The thread must not keep a process alive whose event loop is gone.
+        # The thread must not keep the process alive when the event loop is gone.
         self._thread.daemon = True
 
     def __await__(self) -> Generator[Any, None, TrioConnection]:
@@ -41,7 +40,7 @@ class TrioConnection(aiosqlite.Connection):
         return result
 
     def post(self, then: Callable[[outcome.Outcome[Any]], object], function: Callable[..., Any], *args: Any) -> None:
-        """Run `function(connection, *args)` in the thread, and hand its outcome to `then`, which must not raise, in the event loop."""
+        """Run `function(connection, *args)` in the thread. In the event loop, `then` gets its outcome, and must not raise."""
         self._send(partial(function, self._conn, *args), then)
 
     async def close(self) -> None:
@@ -77,7 +76,7 @@ class TrioConnection(aiosqlite.Connection):
                 raise
         return self
 
-    # Ctrl-C must not come between handing the function over and waiting for it: the result would wake a task that waits for another.
+    # Ctrl-C must not come between handing the function over and waiting for it: the result would wake a later wait of the task.
     @trio.lowlevel.enable_ki_protection
     async def _hop(self, function: Callable[[], Any]) -> Any:
         self._send(function, partial(trio.lowlevel.reschedule, trio.lowlevel.current_task()))
@@ -85,14 +84,14 @@ class TrioConnection(aiosqlite.Connection):
 
     def _send(self, function: Callable[[], Any], then: Callable[[outcome.Outcome[Any]], object]) -> None:
         future = _TrioFuture(function, then)
-        # aiosqlite asks nothing of a future but `get_loop`, `done` and the two that set it.
+        # aiosqlite uses only `get_loop`, `done`, `set_result` and `set_exception` of a future.
         self._tx.put_nowait((future, future.run))  # type: ignore[arg-type]
 
 
 async def _elsewhere(function: Callable[[], None]) -> None:
-    """Wait for a thread to begin or to end, but not in the event loop: where the machine is busy that takes ten milliseconds.
+    """Wait for a thread to begin or to end in another thread, because on a busy machine that takes ten milliseconds.
 
-    It has a place among threads of its own, for those that have all others may be waiting for this.
+    The wait has a limiter of its own: threads that hold all of trio's default limiter may be waiting for it.
     """
     await trio.to_thread.run_sync(function, limiter=trio.CapacityLimiter(1))
 
@@ -102,10 +101,10 @@ def _refuse_cancel(_: object) -> trio.lowlevel.Abort:
 
 
 class _TrioFuture:
-    """The part of an asyncio future that aiosqlite's thread uses, handing its outcome to a function in trio.
+    """The part of an asyncio future that aiosqlite's thread uses. It hands its outcome to a function in trio.
 
-    Until its next call that thread refers to what it ran last and what came of it. So it gets neither: a page of entries would be
-    in memory for as long as a peer holds a snapshot and asks for nothing.
+    Until its next call, the thread keeps references to the last function and result that it was given. It is given neither: otherwise a
+    page of entries would stay in memory for as long as a peer holds a snapshot and asks for nothing.
     """
 
     __slots__ = ("_function", "_is_done", "_result", "_then", "_token")

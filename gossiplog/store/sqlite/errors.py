@@ -1,4 +1,4 @@
-"""SQLite's errors as ours."""
+"""Translates SQLite's errors into ours."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ...errors import CommitError, DamagedLog, ForeignFile, LogBusy, LogNotFound
 
 
 def translate(path: Path, error: sqlite3.Error) -> StoreError:
-    """Turn an error of sqlite3's into one that names the file and what to do; to be raised from it."""
-    # The low byte is the primary code; Python's own errors, as for a closed connection, have none.
+    """Turn an error of sqlite3's into one that names the file and a remedy. Raise it from the original."""
+    # The low byte is the primary code. Python's own errors, such as for a closed connection, have no code.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:
         return StorageFull(f"no space left for {path}")
@@ -27,7 +27,7 @@ def translate(path: Path, error: sqlite3.Error) -> StoreError:
     if code == sqlite3.SQLITE_CORRUPT:
         return _damaged(path, f"{path} is damaged: {error}")
     if code == sqlite3.SQLITE_ERROR or "Could not decode" in str(error):
-        # Our statements are right, so it is the schema, or a text, that is not.
+        # Our statements are right, so the schema or a text in it is wrong.
         return _damaged(path, f"{path} does not hold what a log should: {error}")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return LogBusy(f"{path} is locked by another process", hint="end the other process, or try again")
@@ -44,7 +44,7 @@ def translate(path: Path, error: sqlite3.Error) -> StoreError:
 
 
 def translate_os(path: Path, error: OSError, verb: str) -> StoreError:
-    """Turn an error of the system's about a log's file, or one beside it, into ours."""
+    """Turn an operating system's error about a log's file, or one beside it, into ours."""
     reason = f"{path} cannot be {verb}: {error.strerror or error}"
     if error.errno in _NO_DESCRIPTORS:
         return StoreUnavailable(reason, hint="close what is open, or raise the limit of open files: `ulimit -n`, LimitNOFILE= of systemd")
@@ -55,7 +55,7 @@ _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 def _find_lack() -> OSError | None:
-    """Say whether this process has no descriptor left, which SQLite tells as it tells a missing file."""
+    """Return an error if this process has no file descriptor left, which SQLite reports like a missing file."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
@@ -70,7 +70,7 @@ def _damaged(path: Path, message: str) -> DamagedLog:
 
 
 class Translating:
-    """Names the log's path in errors of the database. A generator for it would keep whatever raised them alive."""
+    """Translates errors of the database, naming the log's path. Not a generator, which would keep the frames that raised them alive."""
 
     __slots__ = ("_path",)
 
@@ -87,5 +87,5 @@ class Translating:
         elif isinstance(error, sqlite3.Error):
             raise translate(self._path, error) from error
         elif isinstance(error, UnicodeDecodeError):
-            # SQLite's own message quotes a schema that is no text.
+            # SQLite's message quotes a schema that is not UTF-8.
             raise _damaged(self._path, f"{self._path} does not hold what a log should: {error}") from error

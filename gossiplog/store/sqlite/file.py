@@ -1,4 +1,4 @@
-"""The SQLite file itself: whether it is a log of ours, who may write to it, and how it is made and migrated."""
+"""A log's SQLite file: whether it is a log of ours, and how it is opened, made and migrated."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from .reading import readable
 from .schema import check_schema, read_writer
 
 APPLICATION_ID = 0x676C6F67
-"""`glog` in ASCII, in the file's header where SQLite keeps the owner of a format."""
+"""`glog` in ASCII. SQLite keeps it in the file's header to identify the format."""
 _MAGIC = b"SQLite format 3\0"
 _CACHE_KIB = 4 * 1024
-"""Of the connection that writes. With 16 MiB it is no faster, for the system has what is lacking in its memory."""
+"""Of the connection that writes. 16 MiB are no faster: the operating system caches the file, too."""
 _SPILL_KIB = 16 * 1024
-"""What a transaction may have changed before pages of it are written ahead of its commit."""
+"""How much a transaction may change before some of its pages are written ahead of the commit."""
 READER_CACHE_KIB = 1024
-"""Of a connection that reads. With 256 a log that 150 wrote offline, one after the other, takes half as long again to read undecoded."""
+"""Of a connection that reads. With 256, reading a log that 150 authors wrote offline, one after the other, takes half as long again."""
 SESSION_CACHE_KIB = 256
-"""Of one while a peer's session has it: there are up to 32, and what each sends takes longer to encode than to read."""
+"""Of a connection that a peer's session holds. There are up to 32, and entries take longer to encode than to read."""
 BUSY_TIMEOUT_S = 5.0
 
 
 def is_database(path: Path, *, or_empty: bool = False) -> bool:
-    """Tell by its first bytes whether a file is one of SQLite's; `or_empty`, or could become one: SQLite makes an empty file first."""
+    """Tell by its first bytes whether a file is a SQLite database; with `or_empty`, also an empty file, as SQLite first creates it."""
     with path.open("rb") as file:
         header = file.read(len(_MAGIC))
     return header == _MAGIC or (or_empty and not header)
 
 
 def check_file(path: Path, *, create: bool, read_only: bool) -> None:
-    """Check what can be told from outside, before SQLite may touch anything.
+    """Check what can be checked before SQLite opens the file.
 
     Raises:
         LogNotFound, ForeignFile, DamagedLog, ReadOnlyLog: As `SqliteStore.open`.
@@ -77,31 +77,31 @@ def check_file(path: Path, *, create: bool, read_only: bool) -> None:
 
 def _check_beside(path: Path) -> None:
     found = look(path)
-    # A process that is writing there may be just making what looks unfinished; the lock is asked for next.
+    # A process that is writing may just be creating a file that looks damaged. The caller takes the lock next.
     if found.fault is not None and not is_held_elsewhere(path):
         raise found.error
 
 
 def has_mark(path: Path) -> bool:
-    """Tell by its header whether a file was made as a log, whatever has become of it since."""
+    """Tell by its header whether a file was created as a log, even if it is damaged now."""
     with path.open("rb") as file:
         header = file.read(72)
     return header[68:] == APPLICATION_ID.to_bytes(4)
 
 
 def connect(path: Path, durability: Durability, *, read_only: bool) -> BoundedConnection:
-    """Open a connection for one thread of ours, transactions by hand."""
+    """Open a connection without implicit transactions, for one thread at a time."""
     mode = "ro" if read_only else "rwc"
     try:
         return _connect(path, mode, durability, read_only=read_only)
     except sqlite3.OperationalError as error:
         wal = beside(path, "-wal")
-        # What is opened so never sees a later commit: it must not come of an error that passes, as where there are no descriptors left.
+        # An immutable connection never sees a later commit, so a passing error, such as too many open files, must not lead to one.
         code = error.sqlite_errorcode & 0xFF
         is_apart = code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) and not os.access(path.parent, os.W_OK)
         if not read_only or not is_apart or (wal.exists() and wal.stat().st_size > 0):
             raise
-        # In a folder that cannot be written to SQLite cannot share a file in WAL mode; nobody writes there, though.
+        # SQLite cannot share a file in WAL mode in a folder that cannot be written to. But nobody writes there.
         return _connect(path, "ro&immutable=1", durability, read_only=read_only)
 
 
@@ -131,22 +131,22 @@ def _configure(db: sqlite3.Connection, durability: Durability, *, read_only: boo
         db.execute("PRAGMA query_only = 1")
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     else:
-        # In KiB, which is negative: of pages SQLite takes the lowest eight bits for whether to spill at all, so that 4,096 mean never.
+        # Negative means KiB. Of a number of pages SQLite takes the lowest eight bits for whether to spill at all, so 4,096 means never.
         db.execute(f"PRAGMA cache_spill = {-_SPILL_KIB}")
         db.execute(f"PRAGMA synchronous = {durability.name}")
 
 
 def is_blank(db: sqlite3.Connection) -> bool:
-    """Tell whether the file has nothing in it, as after an interrupted creation."""
+    """Tell whether the database is empty, as after an interrupted creation."""
     blank: bool = db.execute("SELECT NOT EXISTS (SELECT 1 FROM sqlite_master)").fetchone()[0] == 1
     return blank
 
 
 def create_log(db: sqlite3.Connection, topic: str | None) -> None:
-    """Make the tables and name the topic, in one transaction.
+    """Create the tables and set the topic, in one transaction.
 
     Raises:
-        LocalProtocolError: No topic was given, or it is not one.
+        LocalProtocolError: No topic was given, or it is malformed.
     """
     if topic is None:
         raise LocalProtocolError("a new log needs a topic")
@@ -170,7 +170,6 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _apply(db: sqlite3.Connection, migrations: Sequence[tuple[str, str]]) -> None:
-    """Apply the last of all migrations."""
     for _, statements in migrations:
         for statement in split_statements(statements):
             db.execute(statement)
@@ -179,14 +178,14 @@ def _apply(db: sqlite3.Connection, migrations: Sequence[tuple[str, str]]) -> Non
 
 @contextlib.contextmanager
 def place_to_read(path: Path) -> Iterator[Path]:
-    """Yield the file to open read-only in the place of a log: itself, or a copy in the present schema; see `readable`.
+    """Yield the file to open read-only for a log: the log itself, or a copy in the present schema; see `readable`.
 
     Raises:
         StoreError: As `SqliteStore.open`.
     """
     with Translating(path), readable(path) as file:
         if file != path:
-            # Opening it says what else is wrong with it.
+            # Other errors are raised when the copy is opened.
             with contextlib.suppress(sqlite3.Error, StoreError), contextlib.closing(connect(file, Durability.OFF, read_only=False)) as db:
                 if 0 < read_version(db) < len(load_migrations("sqlite")):
                     check_log(db, path, None, True)
@@ -245,7 +244,7 @@ def check_log(db: sqlite3.Connection, path: Path, topic: str | None, may_migrate
             raise ReadOnlyLog(f"{path} has schema {version}, and {latest} is needed", hint=f"run `gossiplog migrate {path}`")
         migrate_log(db)
     if may_migrate:
-        # Only now: a file of somebody else's must not be changed, not even its journal's mode.
+        # Not earlier: another program's file must not be changed, not even its journal mode.
         db.execute("PRAGMA journal_mode = WAL")
     row = db.execute("SELECT topic FROM gossiplog_log").fetchone()
     if row is None:
@@ -259,7 +258,7 @@ def check_log(db: sqlite3.Connection, path: Path, topic: str | None, may_migrate
 
 
 def migrate_log(db: sqlite3.Connection) -> list[str]:
-    """Apply the migrations that are missing, in one transaction; return their names."""
+    """Apply missing migrations in one transaction; return their names."""
     with _transaction(db):
         pending = load_migrations("sqlite")[read_version(db) :]
         if pending:

@@ -1,4 +1,4 @@
-"""What the requests of `fsck` are in SQLite."""
+"""SQLite's answers to the requests of `fsck`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from ...log.page import cut_page
 from ...plan import Request
 from .schema import has_expressions
 
-_DERIVED = ("leaves", "nodes", "heads", "positions", "links")
-
 
 def _counts(db: sqlite3.Connection, request: fsck_requests.ReadTableCounts) -> fsck_requests.TableCounts:
     return fsck_requests.TableCounts(
@@ -21,7 +19,7 @@ def _counts(db: sqlite3.Connection, request: fsck_requests.ReadTableCounts) -> f
 
 
 def _defects(db: sqlite3.Connection, request: fsck_requests.ReadDefects) -> list[str]:
-    # A check of the whole file looks at its free pages, too; but it evaluates what others have defined on tables of theirs.
+    # A check of the whole file includes its free pages, but evaluates expressions that others have defined on their tables.
     tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'gossiplog!_%' ESCAPE '!'")]
     scopes = tables if has_expressions(db) else [f"{request.limit:d}"]
     lines = [str(line) for scope in scopes for (line,) in db.execute(f"PRAGMA integrity_check({scope})")]
@@ -32,12 +30,12 @@ def _entry_rows(db: sqlite3.Connection, request: fsck_requests.ReadEntryRows) ->
     value = "CASE typeof(value) WHEN 'text' THEN CAST(value AS BLOB) ELSE value END"
     statement = f"SELECT seq, {value}, typeof(value) FROM gossiplog_entries WHERE seq > ? ORDER BY seq LIMIT ?"
     rows = cut_page(db.execute(statement, (request.seq, request.limit)))
-    # A text that was bytes once may be any bytes; Latin 1 takes them all, and gives them back.
+    # A text may consist of any bytes; Latin-1 decodes all of them, and encodes them back.
     return [(seq, value.decode("latin-1") if kind == "text" else value) for seq, value, kind in rows]
 
 
 def _leaf_page(db: sqlite3.Connection, request: fsck_requests.ReadLeafPage) -> list[fsck_requests.LeafRow]:
-    # Ordered by type first: what is not a blob any more comes before all blobs.
+    # SQLite orders by type first: a damaged key that is no longer a blob comes before all blobs.
     where, parameters = ("WHERE key > ? ", [request.after]) if request.after is not None else ("", [])
     rows = db.execute(f"SELECT key, hash, seq, branch FROM gossiplog_leaves {where}ORDER BY key LIMIT ?", (*parameters, request.limit))
     return list(map(fsck_requests.LeafRow._make, rows))
@@ -95,9 +93,7 @@ def _cursors(db: sqlite3.Connection, request: fsck_requests.ReadCursors) -> list
 
 
 def _clear_derived(db: sqlite3.Connection, request: fsck_requests.ClearDerived) -> None:
-    for table in _DERIVED:
-        db.execute(f"DELETE FROM gossiplog_{table}")
-    for table in ("sketch", "members", "touched", "void"):
+    for table in ("leaves", "nodes", "heads", "positions", "links", "sketch", "members", "touched", "void"):
         db.execute(f"DELETE FROM gossiplog_{table}")
 
 

@@ -1,4 +1,4 @@
-"""The right to write to a file: a lock on a file beside the log, held by one process at a time."""
+"""The writer's lock: a lock on a file beside the log, held by one process at a time."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class WriterLock:
 
     @classmethod
     def on(cls, place: Path) -> WriterLock | None:
-        """Lock a file that is there for nothing else, and is made if necessary; None if another process has it.
+        """Lock a file that serves no other purpose, creating it if necessary; None if another process holds the lock.
 
         Raises:
-            OSError: It cannot be made or opened.
+            OSError: The file cannot be created or opened.
         """
         import fcntl
 
@@ -51,9 +51,9 @@ class WriterLock:
         """Take the lock at once or raise LogBusy, naming the process that has it.
 
         Raises:
-            LogBusy: Another one is writing.
-            ForeignFile: What lies in the lock's place is none, and is left as it is.
-            ReadOnlyLog: No lock can be made there.
+            LogBusy: Another process is writing.
+            ForeignFile: The file at the lock's path is no lock; it is left as it is.
+            ReadOnlyLog: No lock can be created there.
         """
         import fcntl
 
@@ -64,7 +64,7 @@ class WriterLock:
             if place.is_symlink() or place.is_dir():
                 raise _foreign(place) from error
             raise translate_os(path, error, "locked by a file beside it") from error
-        # In it stands the number of a process: whatever holds anything else is not ours to empty.
+        # A lock holds the number of a process. A file with anything else is not ours to empty.
         is_plain = stat.S_ISREG(os.fstat(descriptor).st_mode)
         holder = os.pread(descriptor, 32, 0).decode("ascii", "replace") if is_plain else "a pipe"
         if not re.fullmatch(r"(\d+\n)?", holder):
@@ -84,7 +84,7 @@ class WriterLock:
         return cls(descriptor)
 
     def release(self) -> None:
-        """Give the lock up, also for processes that have inherited it."""
+        """Give the lock up, also on behalf of processes that have inherited it."""
         import fcntl
 
         if self._descriptor >= 0:
@@ -94,14 +94,14 @@ class WriterLock:
             self.forget()
 
     def forget(self) -> None:
-        """Close the lock's file: in a forked child, which would hold the lock for as long as it lives, whatever becomes of its parent."""
+        """Close the lock's file without unlocking it. A forked child would otherwise hold the lock beyond its parent's end."""
         os.close(self._descriptor)
         self._descriptor = -1
         _HELD.discard(self)
 
 
 def is_held_elsewhere(path: Path) -> bool:
-    """Whether another process, which is alive, is writing to a log."""
+    """Tell whether another living process is writing to a log."""
     import fcntl
 
     try:

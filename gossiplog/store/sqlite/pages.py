@@ -1,7 +1,7 @@
-"""VALUEs read out of a damaged file without SQLite: every page is looked at by itself, whatever leads to it.
+"""Finds VALUEs in a damaged file without SQLite, by looking at each page by itself.
 
-An entry proves itself, so it does not matter where its bytes were found: in a page that no index reaches any more, among the free ones, or
-in the write-ahead log.
+An entry proves itself, so it does not matter where its bytes are found: in a page that no index reaches any more, in a free page, or in the
+write-ahead log.
 
 Source: https://www.sqlite.org/fileformat2.html, "Record Format", "Cell Payload Overflow Pages" and "The Write-Ahead Log".
 """
@@ -16,17 +16,20 @@ from pathlib import Path
 from .beside import beside, page_size, read_plain, wal_page_size
 
 _VALUE_BYTES_MAX = 8 * 1024 * 1024
-"""No VALUE is larger; a length that says so is damaged."""
+"""No VALUE is larger; a greater length is damaged."""
 _PAGE_BYTES_USUAL = 4096
 _VALUE_HEAD = re.compile(rb"\x85\x83[\x60-\x77][a-z]")
-"""A tuple of five, whose first is a signature's tuple of three that begins with a codec's name. Source: docs/spec/entries.md, "Entry"."""
+"""A tuple of five, beginning with a signature: a tuple of three that begins with a codec's name.
+
+Source: docs/spec/entries.md, "Entry".
+"""
 _WAL_HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
 
 
 def scan_values(path: Path) -> Iterator[bytes]:
-    """Yield what may be a VALUE, in the order of the pages; most of it is, and all of it is still to be verified.
+    """Yield byte strings that may be VALUEs, in the order of the pages. Most are; all must be verified.
 
-    Holds one VALUE in memory, and 8 bytes for each page of the write-ahead log.
+    Memory is one VALUE, and 8 bytes per page of the write-ahead log.
 
     Raises:
         OSError: The file cannot be read.
@@ -42,14 +45,13 @@ class _PageFile:
     def __init__(self, path: Path) -> None:
         wal = beside(path, "-wal")
         header, wal_header = read_plain(path, 0, 100), read_plain(wal, 0, _WAL_HEADER_BYTES)
-        # Of a file that is empty or gone the write-ahead log says how large pages are.
+        # If the file is empty or gone, its write-ahead log gives the page size.
         self.size = page_size(header) or wal_page_size(wal_header) or _PAGE_BYTES_USUAL
         reserved = header[20] if len(header) > 20 else 0
         self.usable = self.size - reserved if self.size - reserved >= 480 else self.size
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if header or not wal_header else None
         self.count = 0 if self._file is None else -(-os.fstat(self._file).st_size // self.size)
-        # No page belongs to two rows, and few of the numbers that are tried are not those of pages; pages that lead back to each other must
-        # not be read without end.
+        # Bounds the reading of pages that lead back to each other. No page belongs to two rows, but some are read for nothing by trial.
         self.overflow_left = 8 * self.count
         self._wal: int | None = None
         # The last frame of each page.
@@ -68,9 +70,9 @@ class _PageFile:
                 os.close(descriptor)
 
     def all(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield each page, and the one after it; then the newest version of those in the write-ahead log.
+        """Yield each page of the file with the page after it, then the newest version of each page in the write-ahead log.
 
-        Where bytes were lost before a page, its last VALUE goes on in what is now the next one.
+        If bytes were lost before a page, its last VALUE continues in what is now the next page.
         """
         ahead = self.read_file(1)
         for number in range(1, self.count + 1):
@@ -84,14 +86,14 @@ class _PageFile:
         return 0 < number <= self.count or number in self._frames
 
     def read(self, number: int) -> bytes:
-        """Read one page, as it is now; it is short or empty past the end."""
+        """Read the newest version of a page; short or empty past the end."""
         offset = self._frames.get(number)
         if offset is not None and self._wal is not None:
             return os.pread(self._wal, self.size, offset)
         return self.read_file(number)
 
     def read_file(self, number: int) -> bytes:
-        """Read one page as the file itself has it."""
+        """Read a page from the file itself; short or empty past the end."""
         return os.pread(self._file, self.size, (number - 1) * self.size) if number > 0 and self._file is not None else b""
 
     def _find_frames(self, wal: int) -> None:
@@ -101,11 +103,11 @@ class _PageFile:
 
 
 def _carve(pages: _PageFile, page: bytes, ahead: bytes) -> Iterator[bytes]:
-    """Find VALUEs that begin in a page by how they begin.
+    """Find VALUEs that begin in a page, by their first bytes.
 
-    Each is taken as long as its CBOR says, and as its row says where the bytes before it are those of one: a row that is larger goes on in
-    overflow pages, which are looked for where that header is destroyed. None of these is known to be whole, so that the next one may begin
-    anywhere. The last comes first: SQLite fills a page from its end, so this is the order of insertion.
+    Each is yielded with the length that its CBOR gives, and with the length that its row's header gives if there is one before it. A large
+    row continues in overflow pages, which are found by trial if the header is destroyed. No result is known to be whole, so the next VALUE
+    may begin anywhere. SQLite fills a page from its end, so the last VALUE comes first: this is the order of insertion.
     """
     data = page + ahead
     for at in reversed([found.start() for found in _VALUE_HEAD.finditer(page + ahead[:3]) if found.start() < len(page)]):
@@ -119,7 +121,7 @@ def _carve(pages: _PageFile, page: bytes, ahead: bytes) -> Iterator[bytes]:
 
 
 def _spilled(pages: _PageFile, page: bytes, at: int) -> Iterator[bytes]:
-    """Put VALUEs together that begin here and go on elsewhere, by the header of their row: its length, a NULL, the length of bytes."""
+    """Assemble VALUEs that continue in overflow pages, by the row's header: its length, a NULL, the length of the bytes."""
     for width in range(1, 5):
         begin = at - width - 2
         if begin < 0 or page[begin] != width + 2 or page[begin + 1] != 0:
@@ -131,10 +133,10 @@ def _spilled(pages: _PageFile, page: bytes, at: int) -> Iterator[bytes]:
 
 
 def _headless(pages: _PageFile, page: bytes, at: int) -> Iterator[bytes]:
-    """Put VALUEs together that begin here and go on elsewhere, though the header of their row is destroyed.
+    """Assemble VALUEs that continue in overflow pages, although the header of the row is destroyed.
 
-    How much of a row lies in its page follows from its length, which only that header says. So every number of a page behind this place
-    is tried as that of the first overflow page: CBOR says where the VALUE ends then, and a VALUE of that length must have the number there.
+    How much of a row lies in its own page follows from its length, which only the header gives. So every number of a page after this place
+    is tried as that of the first overflow page. Then CBOR gives the VALUE's end, and a VALUE of that length must have the number there.
     """
     for place in range(at + _local_bytes_min(pages.usable) - 6, min(at + pages.usable - 35, len(page)) - 3):
         number = int.from_bytes(page[place : place + 4])
@@ -147,7 +149,7 @@ def _headless(pages: _PageFile, page: bytes, at: int) -> Iterator[bytes]:
 
 
 def _item_end(data: bytes, at: int) -> int | None:
-    """Where an item of canonical CBOR ends; None if it does not end within these bytes, or is none."""
+    """Return where an item of canonical CBOR ends; None if it is malformed or does not end within the data."""
     left = 1
     while left > 0:
         if at >= len(data) or left > len(data):
@@ -173,7 +175,7 @@ def _item_end(data: bytes, at: int) -> int | None:
 
 
 def _read_payload(pages: _PageFile, data: bytes, at: int, size: int) -> bytes:
-    """Put a row together that goes on in overflow pages, as far as they lead somewhere."""
+    """Read a row of a known size, following overflow pages as far as they lead."""
     local = _local_bytes(pages.usable, size)
     if local == size:
         return data[at : at + local]
@@ -185,7 +187,7 @@ def _local_bytes_min(usable: int) -> int:
 
 
 def _local_bytes(usable: int, size: int) -> int:
-    """How many of the bytes of a row of this size lie in its own page."""
+    """Return how many bytes of a row of this size lie in its own page."""
     if size <= usable - 35:
         return size
     least = _local_bytes_min(usable)
@@ -194,7 +196,7 @@ def _local_bytes(usable: int, size: int) -> int:
 
 
 def _read_overflow(pages: _PageFile, number: int, left: int) -> bytes:
-    """Read at most so many bytes of what overflow pages hold, from one of them on."""
+    """Read at most `left` bytes from a chain of overflow pages."""
     parts = []
     while left > 0 and number and pages.overflow_left > 0:
         pages.overflow_left -= 1
@@ -209,7 +211,7 @@ def _read_overflow(pages: _PageFile, number: int, left: int) -> bytes:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read SQLite's kind of varint; return the number and where it ends. What is cut off reads as zeros."""
+    """Read a varint of SQLite's; return the number and where it ends. Bytes past the end count as zero."""
     number = 0
     for index in range(8):
         byte = data[at + index] if at + index < len(data) else 0

@@ -1,4 +1,4 @@
-"""Opening a file for reading leaves its folder as it was: one that is not whole is read in a copy, and SQLite's new files are removed."""
+"""Reading a file without changing its folder: a file that is not whole is read in a copy, and SQLite's new files are removed."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .lock import is_held_elsewhere
 
 @contextlib.contextmanager
 def readable(path: Path, *, copies_older: bool = True) -> Iterator[Path]:
-    """Yield the file to open read-only in the place of `path`: itself, or a copy of it that lives as long as this context.
+    """Yield the file to open read-only for `path`: the file itself, or a copy that lives as long as this context.
 
-    A copy is made of what is not whole (`look`), and of a log of an earlier schema, to be migrated there by the caller. It shows nothing
-    that is committed later, so beside another process that writes to the log nothing is copied.
+    A copy is made of a file that is not whole (`look`), and of a log of an earlier schema, for the caller to migrate. A copy does not show
+    later commits, so none is made while another process is writing to the log.
 
     Raises:
-        DamagedLog: The file is empty, and what it held lies beside it.
+        DamagedLog: The file is empty, and its content is in a file beside it.
         StorageFull: There is no room for a copy.
-        ReadOnlyLog: Something there cannot be read.
+        ReadOnlyLog: The file, or one beside it, cannot be read.
     """
     found = look(path)
     if not found.has_bytes and found.fault is not None:
@@ -42,7 +42,7 @@ def readable(path: Path, *, copies_older: bool = True) -> Iterator[Path]:
 
 
 def back_up(db: sqlite3.Connection, copy: Path) -> None:
-    """Copy all pages as they are, damaged ones too.
+    """Copy all pages as they are, including damaged ones.
 
     Raises:
         StorageFull: There is no room for a copy.
@@ -65,14 +65,14 @@ def _copy(found: Surroundings, folder: Path) -> Path:
         except OSError as error:
             hint = "set TMPDIR to a folder with more space; the log was left as it is"
             raise StorageFull(f"no copy of {source} can be made in {folder}: {error.strerror}", hint=hint) from error
-    # What waits to be rolled back is, and the write-ahead log gets its index.
+    # This rolls back a journal, and makes the index of a write-ahead log.
     with contextlib.suppress(sqlite3.Error), contextlib.closing(_open(copied, "rw")) as db:
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     return copied
 
 
 def _is_older(path: Path) -> bool:
-    """Whether an earlier version wrote a log, its write-ahead log included; the file alone nearly always tells."""
+    """Whether a log is of an earlier schema, with its write-ahead log taken into account. The header nearly always tells."""
     header = read_plain(path, 0, 72)
     latest = len(load_migrations("sqlite"))
     if header[68:] != b"glog" or not 0 < int.from_bytes(header[60:64]) < latest:
@@ -81,30 +81,30 @@ def _is_older(path: Path) -> bool:
         with _tidied(path), contextlib.closing(_open(path, "ro")) as db:
             return 0 < int(db.execute("PRAGMA user_version").fetchone()[0]) < latest
     except sqlite3.Error:
-        # The next step, which opens it, says what is wrong.
+        # The caller opens it next, and gets the error.
         return False
 
 
 @contextlib.contextmanager
 def _tidied(path: Path) -> Iterator[None]:
-    """Remove in the end what SQLite has made to read by, unless others use it or it holds something."""
+    """At the end, remove files that SQLite made for reading, unless others use them or they hold something."""
     made = [file for suffix in ("-wal", "-shm") if not (file := beside(path, suffix)).exists()]
     try:
         yield
     finally:
         if any(file.exists() for file in made):
-            # Where it is impossible, as in a folder that is gone, some files of SQLite's stay, which do no harm.
+            # If that fails, as in a folder that is gone, some of SQLite's files stay, which do no harm.
             with contextlib.suppress(sqlite3.Error, OSError):
                 _remove_made(path)
 
 
 def _remove_made(path: Path) -> None:
-    """Remove an empty write-ahead log and its index, while nobody else has the file open: that is when SQLite itself removes them."""
+    """Remove an empty write-ahead log and its index if nobody else has the file open; then SQLite would remove them, too."""
     wal, index = beside(path, "-wal"), beside(path, "-shm")
     if (wal.exists() and wal.stat().st_size > 0) or not look(path).is_whole:
         return
     with contextlib.closing(_open(path, "rw")) as db:
-        # Nobody can open it until this connection is closed, and this one uses neither of the two.
+        # Until this connection closes, nobody else can open the file, and this connection uses neither of the two.
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
         db.execute("PRAGMA user_version").fetchone()
         if not wal.exists() or wal.stat().st_size == 0:

@@ -1,4 +1,4 @@
-"""Whether the tables of a file are exactly a log's: a view or a trigger in their place would have us run whatever its maker wrote."""
+"""Checks that the tables of a file are exactly a log's. A view or trigger in their place would make us run its author's code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OURS = "gossiplog_"
 
 
 class _Object(NamedTuple):
-    """One row of SQLite's own table of what there is: a table, an index, a view or a trigger."""
+    """A row of sqlite_master: a table, an index, a view or a trigger."""
 
     name: str
     kind: str
@@ -31,10 +31,10 @@ class _Object(NamedTuple):
 def check_schema(db: sqlite3.Connection, path: Path, version: int) -> None:
     """Compare all objects that have a name of ours, or belong to a table of ours, with those that the migrations up to `version` make.
 
-    The application's own tables, and what it has put on them, are its own affair: nothing of ours ever runs them.
+    The application's own tables, indexes and triggers are not compared: nothing of ours ever runs them.
 
     Raises:
-        ForeignFile: It differs in anything.
+        ForeignFile: There is any difference.
     """
     found = [each for each in _read_objects(db) if each.is_ours]
     expected = _objects_of(version)
@@ -48,22 +48,22 @@ def check_schema(db: sqlite3.Connection, path: Path, version: int) -> None:
 
 
 def read_writer(db: sqlite3.Connection) -> str:
-    """Return which version of the program wrote a file whose tables this one does not know; a view is not asked."""
+    """Return which version of the program wrote a file of a later schema. Only a table is asked, never a view."""
     is_table = "SELECT 1 FROM sqlite_master WHERE name = 'gossiplog_log' AND type = 'table' AND sql LIKE 'CREATE TABLE%'"
     row = db.execute("SELECT version FROM gossiplog_log").fetchone() if db.execute(is_table).fetchone() else None
     return "a later version" if row is None else str(row[0])[:40]
 
 
 def has_expressions(db: sqlite3.Connection) -> bool:
-    """Tell whether a check of the whole file would compute anything that the application, or a stranger, defined on tables of theirs."""
+    """Tell whether a check of the whole file would evaluate an expression on a table that is not the log's."""
     return any(not each.is_ours and each.sql is not None and _is_computing(each) for each in _read_objects(db))
 
 
 def _is_computing(each: _Object) -> bool:
     if each.kind == "index":
-        # On an expression, or of a part of the rows.
+        # An index on an expression, or a partial one.
         return (each.sql or "").count("(") != 1 or re.search(r"\bwhere\b", each.sql or "", re.IGNORECASE) is not None
-    # Of a virtual table later SQLites ask its module, which may read a view.
+    # For a virtual table, later versions of SQLite ask its module, which may read a view.
     return each.kind == "table" and re.search(r"\b(check|as|virtual)\b", each.sql or "", re.IGNORECASE) is not None
 
 

@@ -1,4 +1,4 @@
-"""A log in a SQLite file: one connection that writes, a few that read, each in a thread of its own."""
+"""A log in a SQLite file: one connection that writes and a few that read, each in its own thread."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from .transaction import begin, commit, in_transaction, rollback, write
 T = TypeVar("T")
 
 _READERS = 4
-"""Connections that read, opened as they are needed; more callers than that wait."""
+"""Connections for reading, opened when needed; further callers wait."""
 WAL_BYTES_MAX = 32 * 1024 * 1024
-"""When the write-ahead log has grown to this, snapshots that may expire do, and it is emptied: it can only be while nobody reads in it."""
+"""When the write-ahead log has grown to this, it is emptied. That takes a moment without readers, so snapshots that may expire do."""
 _BEGUN_BYTES = 4 * 1024 * 1024
-"""More than what the small transactions that are begun without waiting add to it: a dozen pages an entry, if each goes somewhere else."""
+"""More than a small transaction that is begun without waiting can add to it: a dozen pages per entry if entries are scattered."""
 _SNAPSHOTS = 32
-"""Snapshots that are held at a time, on connections of their own: for as long as a peer's sync takes, other reads must not wait for it."""
+"""Snapshots held at a time. They have connections of their own, because other reads must not wait for a peer's sync."""
 
 
 class SqliteStore:
@@ -58,7 +58,7 @@ class SqliteStore:
         # What readers open: the file at the path, or a copy of it.
         self._file = file
         self._writer = writer
-        # No lock, which belongs to a task: `begin_write` has none.
+        # Not a trio.Lock, which belongs to a task: `begin_write` is in none.
         self._write_turn = trio.Semaphore(1, max_value=1)
         self._tail = WriterCache()
         self._idle: list[TrioConnection] = []
@@ -79,15 +79,15 @@ class SqliteStore:
         """Open a file, or create it, and close it at the end.
 
         Args:
-            path: Of the file. Beside it SQLite keeps `…-wal` and `…-shm`, and we `…-lock`; what else lies there is looked at first.
-            topic: What the log's topic must be; None for whatever it is. Needed to create.
-            read_only: Never write; any number of processes may, beside the one that writes. The folder is left as it was: what is not
-                whole, or has an earlier schema, is read in a copy of this moment.
+            path: The file. SQLite keeps `…-wal` and `…-shm` beside it, and we `…-lock`. Files beside it are checked before it is opened.
+            topic: The topic that the log must have; None for any. Needed to create.
+            read_only: Never write. Any number of processes may read beside the one that writes. The folder stays as it was: a file that is
+                not whole, or has an earlier schema, is copied and read as of this moment.
 
         Raises:
             LogNotFound: There is no such file, and `create` is false.
-            ForeignFile: The file is no log, or something beside it is none of SQLite's.
-            DamagedLog: It is one that cannot be read, or what lies beside it would be lost by writing.
+            ForeignFile: The file is no log, or a file beside it is not SQLite's.
+            DamagedLog: The log cannot be read, or writing would lose a file beside it.
             NewerVersion: A later version of this program wrote it.
             TopicMismatch: It has another topic.
             ReadOnlyLog: It cannot be written to, or needs a migration.
@@ -118,13 +118,13 @@ class SqliteStore:
             store = cls(path, path, found, writer)
             yield store
         finally:
-            # Each hop ends when its statement does, so this takes as long as what is running.
+            # A hop ends with its statement, so this takes as long as the statements that are running.
             with trio.CancelScope(shield=True):
                 await _close(store, writer)
             lock.release()
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Do nothing: a file tells nobody that it was written to."""
+        """Do nothing: there is no notification of writes to a file."""
 
     async def read(self, plan: Plan[T]) -> T:
         """Run a plan on one snapshot, in one hop."""
@@ -147,7 +147,7 @@ class SqliteStore:
                 with trio.CancelScope(shield=True):
                     await snapshot.end()
                 if not may_expire:
-                    # What it held up can be done at the next commit.
+                    # It may have prevented the write-ahead log from being emptied; try again at the next commit.
                     self._wal_bytes_max = WAL_BYTES_MAX
 
     async def write(self, plan: Plan[T]) -> T:
@@ -162,7 +162,7 @@ class SqliteStore:
         finally:
             self._write_turn.release()
 
-    # Ctrl-C must not come between taking the turn and handing the plan over, or nobody would give the turn back.
+    # Ctrl-C must not come between taking the turn and handing the plan over, or the turn would never be given back.
     @trio.lowlevel.enable_ki_protection
     def begin_write(self, plan: Plan[T], then: Callable[[Outcome[T]], None]) -> bool:
         """Begin a transaction in one hop, unless another one is open, or the write-ahead log may have to be emptied after it."""
@@ -189,7 +189,7 @@ class SqliteStore:
             await _call(self._path, writer, begin)
             try:
                 yield AwaitedTransaction(partial(_call, self._path, writer, in_transaction, self._path, self._tail))
-                # A caller that is cancelled from here on is cancelled after the commit.
+                # A cancellation from here on takes effect after the commit.
                 with trio.CancelScope(shield=True):
                     await _call(self._path, writer, commit)
                     if self._is_wal_large():
@@ -202,7 +202,7 @@ class SqliteStore:
 
     @asynccontextmanager
     async def rehearsal(self) -> AsyncIterator[SqliteStore]:
-        """Open a copy of this moment for writing; what is said of it names the path."""
+        """Open a copy of the present state for writing. Its errors name the original's path."""
         folder = await trio.to_thread.run_sync(partial(tempfile.TemporaryDirectory, prefix="gossiplog-"))
         writer: TrioConnection | None = None
         store: SqliteStore | None = None
@@ -253,7 +253,7 @@ class SqliteStore:
             return False
 
     async def _empty_wal(self, writer: TrioConnection) -> None:
-        """Take the snapshots back that may be, and empty the write-ahead log; where others read in it, try again when it has grown."""
+        """End snapshots that may expire, and empty the write-ahead log. If others are reading in it, try again when it has grown."""
         with trio.CancelScope(shield=True):
             async with self._emptying:
                 for snapshot in list(self._expirable):
@@ -261,7 +261,7 @@ class SqliteStore:
                 try:
                     is_empty = await _call(self._path, writer, _empty_wal)
                 except StoreError:
-                    # What was committed is committed; if something is wrong with the disk, the next commit says so.
+                    # The commit stands. If the disk fails, the next commit raises it.
                     is_empty = False
         self._wal_bytes_max = WAL_BYTES_MAX if is_empty else self._wal_bytes_max + WAL_BYTES_MAX
 
@@ -277,8 +277,6 @@ class SqliteStore:
 
 
 class _Snapshot:
-    """One read transaction of one connection."""
-
     def __init__(self, path: Path, reader: TrioConnection) -> None:
         self._path = path
         self._reader = reader
@@ -306,7 +304,7 @@ class _Snapshot:
 
 
 async def _acquire(turn: trio.Semaphore) -> None:
-    """Take a turn, without a round of the event loop where nobody has it: what follows is a hop, and checkpoint enough."""
+    """Take a turn, without a round of the event loop if it is free. The hop that follows is a checkpoint."""
     try:
         turn.acquire_nowait()
     except trio.WouldBlock:
@@ -315,7 +313,7 @@ async def _acquire(turn: trio.Semaphore) -> None:
 
 @asynccontextmanager
 async def _readable(path: Path) -> AsyncIterator[Path]:
-    """See `place_to_read`; a copy is made in a thread, and removed even if this is cancelled."""
+    """As `place_to_read`, in a thread. A copy is removed even if this is cancelled."""
     place = place_to_read(path)
     file = await trio.to_thread.run_sync(place.__enter__)
     try:
@@ -348,7 +346,7 @@ def _run(db: BoundedConnection, plan: Plan[T]) -> T:
     try:
         return run_plan(plan, partial(answer, db))
     except Exception as error:
-        # SQLite keeps a file open that is closed while a cursor is alive, and the frames of an error on its way are.
+        # SQLite keeps a closed file open while a cursor is alive, and the frames of an error hold cursors.
         cause: BaseException | None = error
         while cause is not None:
             traceback.clear_frames(cause.__traceback__)
@@ -369,7 +367,7 @@ def _end_snapshot(db: sqlite3.Connection) -> None:
 
 
 def _empty_wal(db: sqlite3.Connection) -> bool:
-    """Checkpoint and truncate the write-ahead log, if for a moment within a tenth of a second nobody reads in it."""
+    """Checkpoint and truncate the write-ahead log, if within a tenth of a second there is a moment without readers."""
     db.execute("PRAGMA busy_timeout = 100")
     try:
         (is_busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

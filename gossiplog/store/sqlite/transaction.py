@@ -1,4 +1,4 @@
-"""What runs in the thread of the connection that writes: a transaction, and the plans and calls within it."""
+"""A transaction, and the plans and calls within it, in the thread of the connection that writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(db: BoundedConnection, plan: Plan[T], path: Path, tail: WriterCache) -
             commit(db)
         except BaseException:
             tail.forget()
-            # A COMMIT that failed for want of space leaves the transaction open.
+            # A COMMIT that fails for lack of space leaves the transaction open.
             rollback(db)
             raise
         return result
@@ -45,7 +45,7 @@ def commit(db: sqlite3.Connection) -> None:
 
 
 def rollback(db: sqlite3.Connection) -> None:
-    """Roll back, unless an error, as of the disk, has done so already."""
+    """Roll back, unless an error such as the disk's has already done so."""
     if db.in_transaction:
         db.execute("ROLLBACK")
 
@@ -60,7 +60,7 @@ def in_transaction(db: BoundedConnection, path: Path, tail: WriterCache, functio
 
 
 def reply(db: BoundedConnection, tail: WriterCache, transaction: ThreadTransaction, request: Request[Any]) -> Any:
-    """Answer a request within the transaction: nearly all that a commit asks is remembered."""
+    """Answer a request within the transaction. The cache answers nearly all requests of a commit."""
     if (found := tail.known(request)) is not UNKNOWN:
         return found
     if not isinstance(request, ASKED_FOR_APPLICATIONS):
