@@ -112,7 +112,7 @@ class GossipLog(InAsyncio, LogFacade):
 
     @property
     def presence(self) -> Presence:
-        """What is true only now of those who have the log open. It is told to them and never stored."""
+        """The states that those who have the log open give themselves for now. They are sent to the others and never stored."""
         return Presence(self._thread, self._host, self._inner.presence)
 
     subscribe = BlockMethod(_Log.subscribe, Subscription)

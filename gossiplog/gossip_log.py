@@ -235,7 +235,7 @@ class GossipLog(Replica):
         has_rules: Whether a valid entry may be refused, because there is an access rule or the log has members.
         is_shared: Whether another process may be writing to the log.
         topic: The log's topic.
-        presence: What is true only now of those who have the log open. It is sent to the others and never stored.
+        presence: The states that those who have the log open give themselves for now. They are sent to the others and never stored.
     """
 
     async def publish(

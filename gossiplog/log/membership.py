@@ -320,7 +320,6 @@ class Membership:
         return not self._last[0] or (bool(rows) and (rows[0].n, rows[0].key) == self._last)
 
     def _load(self, rows: Sequence[MemberRow]) -> Plan[None]:
-        """Take up rows that are stored."""
         values = yield from read_values([row.key for row in rows if row.kept is not None])
         for row in rows:
             after = access.decode_view(row.view)

@@ -111,7 +111,7 @@ class PresenceFacade(Facade[Presence]):
 
     @property
     def states(self) -> dict[str, dict[str, Any]]:
-        """What is true now: for each author, by did, what it stated, by name. Our own is among it."""
+        """The present states, by author's did and then by name, including our own."""
         states: dict[str, dict[str, Any]] = self._ask(lambda: self._inner.states)
         return states
 
@@ -124,7 +124,7 @@ class SubscriptionFacade(Facade[Subscription]):
     ack = Method(Subscription.ack)
     flush = Method(Subscription.flush)
 
-    place = Attribute[LogPlace]("The place after what was read from the store so far.")
+    place = Attribute[LogPlace]("The place up to which entries were read from the store.")
 
 
 class HubFacade(Facade[Any]):

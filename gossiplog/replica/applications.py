@@ -1,4 +1,4 @@
-"""The applications of a log that is open: called within its transactions, brought up to date, and built anew."""
+"""The applications of an open log: called within its transactions, brought up to date, and rebuilt."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("gossiplog.application")
 _TOLD_CHARS_MAX = 2_000
-"""Of an application's error and its traceback."""
+"""How much of an application's error and traceback is logged."""
 _PACKAGE = str(Path(__file__).parent.parent)
 _PAGE = 1_000
 _IS_APPLYING: ContextVar[bool] = ContextVar("gossiplog_is_applying", default=False)
@@ -44,7 +44,7 @@ class Rebuilt:
     """The result of rebuilding an application's tables.
 
     Attributes:
-        entries: How many were applied, those that were set aside included.
+        entries: How many were applied, including those that were set aside.
     """
 
     application: str
@@ -53,11 +53,11 @@ class Rebuilt:
 
 
 Missed: TypeAlias = list[tuple[str, applying.ApplyFailure]]
-"""What was set aside, with the application's name."""
+"""Entries that were set aside, each with the application's name."""
 
 
 def check_not_applying() -> None:
-    """Refuse a call that would wait for the transaction it is made in.
+    """Refuse a call that would wait for the transaction within which it is made.
 
     Raises:
         LocalProtocolError: The caller is an application's `apply` or `reset`.
@@ -77,13 +77,13 @@ class _CallAsync(Request[T]):
 
 
 class Applications:
-    """All applications of one open log, or of a simulated one: what belongs to a commit is a plan, for any driver.
+    """All applications of one open or simulated log. Their part of a commit is a plan, for any driver.
 
     Args:
-        membership: Of a log with a policy: applications get what counts, and control entries never.
+        membership: Of a log with a policy: applications then get only data that counts, never control entries.
 
     Attributes:
-        on_missed: Told of each entry that is set aside: the application, the entry, why.
+        on_missed: Called for each entry that is set aside, with the application's name, the entry and the reason.
         counts: How many entries were set aside, by application and the name of the exception's type, since the log was opened.
     """
 
@@ -105,7 +105,7 @@ class Applications:
         """Return the application of this name; all of them for None.
 
         Raises:
-            LocalProtocolError: The log was opened without it.
+            LocalProtocolError: The log was opened without that application.
         """
         if name is None:
             return list(self._all.values())
@@ -114,11 +114,11 @@ class Applications:
         return [self._all[name]]
 
     def apply_commit(self, committed: Committed, known: Mapping[str, Applied], own: Container[int]) -> Plan[Missed]:
-        """Apply the new entries of a commit; return what was set aside, for `note` when it is committed.
+        """Apply the new entries of a commit; return those that were set aside, for `note` after the commit.
 
         Args:
-            known: What `write_group` found out about applications.
-            own: The numbers of the pieces of work that are appends of ours.
+            known: The state of the applications' tables, as `write_group` returns it.
+            own: The indexes of the pieces of work that are appends of ours.
 
         Raises:
             OwnFailure: An application raised about an append of ours.
@@ -134,7 +134,7 @@ class Applications:
         for application in self._all.values() if entries or lost or regained else ():
             applied = known.get(application.name)
             if applied is None:
-                # Another process has built the tables for another version since, and follows.
+                # Another process has since rebuilt the tables for another version, and keeps them up to date.
                 continue
             at = applied.behind
             while at is not None:
@@ -144,7 +144,7 @@ class Applications:
                 missed += [(application.name, failure) for failure in failures]
             is_behind = applied.behind is not None
             if (lost and (application.undo is None or is_behind)) or (regained and (not application.order_free or is_behind)):
-                # From here on the tables are out of date, whatever happens; they are built anew after the commit.
+                # The tables are out of date from here on, and are rebuilt after the commit.
                 yield from ask(WriteApplication(Applied(application.name, 0, None)))
             else:
                 if lost and application.undo is not None:
@@ -159,7 +159,7 @@ class Applications:
         return missed
 
     def _undo(self, application: Application, undoing: Application, lost: Sequence[Entry], new: Mapping[bytes, Entry]) -> Plan[None]:
-        """Have an application take back entries; build its tables anew where that raises, or one of them had been set aside."""
+        """Have an application undo entries, except those that it had set aside. If that raises, its tables are rebuilt later."""
         aside = {record.key for record in (yield from applying.read_set_aside(application.name))}
         applied = [entry for entry in lost if entry.key not in aside]
         error = (yield from ask(self._applying(undoing, applying.Batch(applied), new))) if applied else None
@@ -174,18 +174,18 @@ class Applications:
         return (yield from self._membership.changed([Entry(key, values[key]) for key in keys], counts=counts))
 
     def _shown_now(self, entries: Sequence[Entry]) -> Plan[Sequence[Entry]]:
-        """The same within the transaction of a commit, whose state the membership has already."""
+        """As `_shown`, within the transaction of a commit, where the membership is already up to date."""
         return entries if self._membership is None else (yield from self._membership.counting(entries))
 
     def _shown(self, entries: Sequence[Entry]) -> Plan[Sequence[Entry]]:
-        """Which stored entries an application gets."""
+        """Return those of some stored entries that an application gets."""
         if self._membership is None or not entries:
             return entries
         yield from self._membership.refresh()
         return (yield from self._membership.counting(entries))
 
     def note(self, missed: Missed) -> None:
-        """Count what was set aside, and tell of it, with what the application's own code was doing."""
+        """Count and log entries that were set aside, with the part of the traceback within the application, and call `on_missed`."""
         for name, failure in missed:
             self.counts[name, type(failure.error).__name__] += 1
             entry = failure.entry
@@ -194,7 +194,7 @@ class Applications:
                 listener(name, entry, f"{type(failure.error).__name__}: {failure.error}")
 
     async def run(self, transaction: Transaction, plan: Plan[T]) -> T:
-        """Run a plan that calls applications within a transaction: in its thread, unless one of them needs the event loop."""
+        """Run a plan that calls applications: in the transaction's thread, unless one of them needs the event loop."""
         if not self.is_async:
             return await transaction.run(plan)
 
@@ -204,7 +204,7 @@ class Applications:
         return await run_plan_async(plan, answer)
 
     async def bring_up_to_date(self, store: Store, on_progress: Callable[[int], None] | None = None) -> None:
-        """Apply what was stored without the applications, and build the tables anew of those that have another version.
+        """Apply entries that were stored without the applications, and rebuild the tables of those that have another version.
 
         Raises:
             NewerVersion: The tables are of a later version of an application.
@@ -230,7 +230,7 @@ class Applications:
             self.note(missed)
 
     def follow_page(self, application: Application) -> Plan[Missed]:
-        """Apply a page of what was stored without the application; return what was set aside."""
+        """Apply a page of entries that were stored without the application; return those that were set aside."""
         applied = yield from applying.find_applied(application.name)
         if applied is None or applied.version != application.version or applied.behind is None:
             return []
@@ -238,7 +238,7 @@ class Applications:
         return [(application.name, failure) for failure in failures]
 
     async def rebuild(self, store: Store, application: Application, on_progress: Callable[[int], None] | None = None) -> Rebuilt:
-        """Build an application's tables anew, in one transaction: others see the old ones until it is done, and a crash undoes it."""
+        """Rebuild an application's tables in one transaction. Others see the old tables until its end, and a crash changes nothing."""
         count = aside = 0
         async with store.transaction() as transaction:
             await self._reset(transaction, application)
@@ -266,7 +266,7 @@ class Applications:
         return page[-1][0], len(entries), failures
 
     async def retry(self, store: Store, application: Application) -> Rebuilt:
-        """Try the entries that the application set aside again. If that is too late for their place in the order, rebuild its tables."""
+        """Apply again the entries that the application set aside. If later entries build on them, rebuild its tables instead."""
         async with store.transaction() as transaction:
             keys = [record.key for record in await transaction.run(applying.read_set_aside(application.name))]
             if application.order_free or not await transaction.run(applying.has_applied_children(set(keys))):
@@ -292,7 +292,7 @@ class Applications:
 
 
 def _attempt(application: Application, batch: applying.Batch, transaction: SyncTransaction, new: Mapping[bytes, Entry]) -> Exception | None:
-    """Call a plain `apply` on a batch; return what it raised, after undoing everything that it executed."""
+    """Call a plain `apply` on a batch. If it raises, undo everything that it executed, and return the error."""
     tx = SyncTx(transaction, new)
     transaction.begin_attempt()
     try:
@@ -310,7 +310,6 @@ def _attempt(application: Application, batch: applying.Batch, transaction: SyncT
 async def _attempt_async(
     application: Application, batch: applying.Batch, transaction: Transaction, new: Mapping[bytes, Entry]
 ) -> Exception | None:
-    """The same for a coroutine function."""
     tx = Tx(transaction, new)
     await transaction.begin_attempt()
     try:
@@ -325,7 +324,7 @@ async def _attempt_async(
 
 
 def _check_failure(tx: Tx | SyncTx, error: Exception | None = None) -> None:
-    """Raise errors that are not the entry's: the store's, even if the application caught them, and a lack of memory."""
+    """Raise an error that is not the entry's fault: the store's, even if the application caught it, or MemoryError."""
     if tx.failure is not None:
         raise tx.failure
     if isinstance(error, MemoryError):
@@ -349,9 +348,9 @@ def _applying() -> Iterator[None]:
 
 
 def _describe(error: Exception) -> str:
-    """Return an exception with its traceback, without our own frames above the application's code and without control characters.
+    """Return an exception with its traceback, without our own frames above the application's and without control characters.
 
-    A `Reject` is no mistake, so its reason is enough.
+    A `Reject` is no mistake, so only its reason is returned.
     """
     if isinstance(error, Reject):
         return _UNSAFE.sub(_escape, shortened(str(error), _TOLD_CHARS_MAX)).replace("\n", "\\n")
@@ -359,7 +358,7 @@ def _describe(error: Exception) -> str:
     while part is not None and part.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         part = part.tb_next
     lines = traceback.format_exception(type(error), error, part or error.__traceback__)
-    # It may quote the entry, which anybody may have written.
+    # The text may quote the entry, whose author may be anybody.
     return _UNSAFE.sub(_escape, shortened("".join(lines).rstrip(), _TOLD_CHARS_MAX))
 
 

@@ -1,4 +1,4 @@
-"""Copy a log from one store into another: entry by entry in the order of their insertion, then what else belongs to the log."""
+"""Copy a log from one store into another: its entries in the order of their insertion, its quarantine and its cursors."""
 
 from __future__ import annotations
 
@@ -27,10 +27,13 @@ class CopyReport:
     """The result of a copy.
 
     Attributes:
-        refused: The first 1,000 of these: id and reason.
-        quarantined: Records of the quarantine that were copied.
-        cursors: Cursors of followers that were copied; None if the target has entries in another order, where a place means nothing.
-        is_equal: Whether both logs have the same entries now, by their roots.
+        entries: How many were copied.
+        known: How many the target had already.
+        failed: How many the target refused.
+        refused: Id and reason of the first 1,000 of these.
+        quarantined: How many records of the quarantine were copied.
+        cursors: How many cursors were copied; None if none could be, because the target has the entries in another order.
+        is_equal: Whether both logs now have the same entries, by their roots.
     """
 
     entries: int = 0
@@ -46,10 +49,10 @@ async def copy_store(source: Store, target: Store, insert_many: InsertMany, on_p
     """Copy everything; see `GossipLog.copy_from`.
 
     Args:
-        source: Read a page at a time, each from a snapshot of its own: entries are only ever added.
+        source: Each page is read from a snapshot of its own, because entries are only ever added.
     """
     report = CopyReport()
-    # One that damage has put nowhere begins anew in the copy.
+    # A follower whose cursor is damaged starts from the beginning in the copy.
     cursors = [(name, seq) for name, seq in await source.read(ask(ReadCursors())) if seq is not None]
     places = _Places(cursors)
     after = 0
@@ -73,7 +76,7 @@ async def copy_store(source: Store, target: Store, insert_many: InsertMany, on_p
 
 
 class _Places:
-    """Where the source's cursors come to stand in the target."""
+    """Finds the places of the source's cursors in the target."""
 
     def __init__(self, cursors: Sequence[tuple[str, int]]) -> None:
         self._cursors = list(cursors)
@@ -82,7 +85,7 @@ class _Places:
         self._is_ordered = True
 
     def follow(self, places: Sequence[tuple[int, int]]) -> None:
-        """Go on by a page of pairs, where an entry is in the source and where in the target."""
+        """Take a page of pairs: the insertion numbers of an entry in the source and in the target."""
         for seq, place in places:
             self._is_ordered = self._is_ordered and place > self._last
             self._last = place
@@ -91,7 +94,7 @@ class _Places:
                     self._found[name] = place
 
     async def write(self, target: Store) -> int | None:
-        """Write the cursors, and return how many there are; None, and none, if the target's order is another."""
+        """Write the cursors and return their number; None, without writing, if the target's order differs."""
         if not self._is_ordered:
             return None if self._cursors else 0
         if self._found:
@@ -125,7 +128,7 @@ async def _copy_quarantine(source: Store, target: Store) -> int:
 
 
 def add_records(records: Sequence[Quarantined]) -> Plan[int]:
-    """Set those records aside whose entries the log does not have, and return how many these are."""
+    """Quarantine those records whose entries the log lacks, and return their number."""
     leaves = yield from ask(ReadLeaves([record.key for record in records]))
     wanted = [record for record in records if record.key not in leaves]
     yield from ask(WriteQuarantine(wanted, []))

@@ -1,4 +1,4 @@
-"""`fsck`: drive the checks of `log.fsck` over a whole log, page by page, with the signatures verified on all cores; and repair."""
+"""`fsck`: drives the checks of `log.fsck` over a whole log, page by page, verifying signatures on all cores; and repairs."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _PAGE = 1_000
 _CHUNK = 125
 """Values verified per hop into a worker thread: eight to a page, so that all cores finish at about the same time."""
 _LARGE_KEPT_BYTES = 64 * 1024
-"""Of a row larger than any entry: SQLite reads all of it for each neighbour that is set aside, 17 ms for 50 MB."""
+"""How much of a row larger than any entry is quarantined. SQLite reads all of it for each quarantined neighbour, 17 ms for 50 MB."""
 _SEQ_MIN, _SEQ_MAX = -(1 << 63), (1 << 63) - 1
 DAMAGE = (DamagedLog, CommitError, DecodeError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What reading a damaged row may raise, here or in the store: SQLite checks neither the types of a row nor what it says."""
+"""The errors that reading a damaged row may raise, here or in the store: SQLite checks neither the types nor the values of a row."""
 
 
 async def check(store: Store, verify: Verify, on_progress: Callable[[int], None] | None) -> FsckReport:
-    """Check everything on one snapshot and change nothing. 80 µs of CPU an entry, nearly all of it for its signature.
+    """Check everything on one snapshot and change nothing. 80 µs of CPU per entry, nearly all for its signature.
 
     Raises:
-        StoreError: The store cannot be read at all; what is damaged in parts is reported instead.
+        StoreError: The store cannot be read at all. Damaged parts are reported instead.
     """
     audit = Audit(store.topic)
     async with store.snapshot() as reader:
@@ -67,16 +67,16 @@ async def repair(
 ) -> int:
     """Rebuild everything derived from the entries, in one transaction, and return how many entries were set aside.
 
-    Entries keep their `seq`. What is invalid, or has lost an ancestor, goes to the quarantine, so that nothing is lost.
+    Entries keep their `seq`. Entries that are invalid or have lost an ancestor go to the quarantine, so nothing is lost.
 
     Args:
-        aside_max: Set no more aside than this many; None for any number.
-        is_rehearsal: Roll everything back in the end, and only count.
+        aside_max: The most entries to set aside; None for any number.
+        is_rehearsal: Roll everything back at the end, and only count.
 
     Raises:
-        RepairRefused: More would be set aside; nothing changed.
+        RepairRefused: More entries would be set aside; nothing changed.
         DamagedLog: The database cannot read a part of the file; nothing changed.
-        StoreError: As the store has it; nothing changed.
+        StoreError: The store failed; nothing changed.
     """
     set_aside = done = 0
     try:
@@ -97,7 +97,7 @@ async def repair(
             if set_aside:
                 await transaction.run(expire_tables())
             if is_rehearsal or (aside_max is not None and set_aside > aside_max):
-                # Leaving with an error is how a transaction is rolled back.
+                # An error is the way to roll the transaction back.
                 raise RepairRefused(set_aside, done)
     except RepairRefused:
         if is_rehearsal:
@@ -118,12 +118,12 @@ async def check_and_repair(
     is_rehearsal: bool = False,
     on_phase: Callable[[str], None] | None = None,
 ) -> FsckReport:
-    """Check; if something is wrong, repair and check again. A rehearsal reports what was found, and how many a repair would set aside.
+    """Check; if there is a problem, repair and check again. A rehearsal only reports how many entries a repair would set aside.
 
     Raises:
         RepairRefused, StoreError: As `repair`.
-        DamagedLog: The log's topic is not that of its entries, all of which a repair would set aside.
-        LocalProtocolError: Something is wrong, and entries of the log are of a signature scheme that is not accepted here.
+        DamagedLog: The log's topic is not that of its entries, so a repair would set all of them aside.
+        LocalProtocolError: There is a problem, and the log has entries of a signature scheme that is not accepted here.
     """
     before = await check(store, verify, on_progress)
     if before.is_clean:
@@ -133,7 +133,7 @@ async def check_and_repair(
         hint = "`gossiplog sync --heal` builds the log anew beside a replica, `gossiplog salvage` without one; both ask the entries"
         raise DamagedLog(message, hint=hint)
     if before.unsupported:
-        # What a damaged row is and what an entry of another scheme could no longer be told apart once the index is built anew.
+        # Once the index is rebuilt, a damaged row and an entry of another scheme could no longer be told apart.
         count = f"{before.unsupported} of {before.entries} entries"
         raise LocalProtocolError(f"nothing is repaired while {count} cannot be verified: {before.unsupported_reason}")
     if on_phase is not None:
@@ -148,9 +148,7 @@ async def check_and_repair(
 
 
 async def read_around(reader: Reader) -> AsyncGenerator[tuple[list[tuple[int, Any]], str | None], None]:
-    """Yield pages of `(seq, VALUE)` in order of seq, around what cannot be read. Beside each page stands None, or beside an empty one what
-    the gap is.
-    """
+    """Yield pages of `(seq, VALUE)` in order of seq, each with None; for rows that cannot be read, an empty page with a description."""
     after: int | None = _SEQ_MIN
     while after is not None:
         rows = await _read_rows(reader, after)
@@ -181,14 +179,14 @@ async def _check_entries(audit: Audit, reader: Reader, verify: Verify, on_progre
 
 
 async def verify_page(verify: Verify, values: Sequence[bytes]) -> list[Verdict]:
-    """Verify a page of VALUEs that a log has held, on all cores."""
+    """Verify a page of VALUEs from a log, on all cores."""
     chunks = [values[low : low + _CHUNK] for low in range(0, len(values), _CHUNK)]
     async with map_ordered(verify, chunks, ahead=len(chunks)) as verified:
         return [kept(verdict) async for chunk in verified for verdict in chunk]
 
 
 async def _read_rows(reader: Reader, after: int) -> list[tuple[int, bytes]] | None:
-    """Read entries after a seq, as many as can be read up to a page; None if not even one can."""
+    """Read at most a page of entries after a seq, or fewer if not all can be read; None if not even one can."""
     for limit in (_PAGE, 100, 10, 1):
         try:
             return await reader.run(ask(ReadEntryRows(after, limit)))
@@ -238,7 +236,7 @@ async def _try(audit: Audit, reader: Reader, where: str, plan: Plan[T]) -> T | N
 
 
 def _restore_page(rows: Sequence[tuple[int, bytes, Verdict]], topic: str, now: float, membership: Membership | None) -> Plan[int]:
-    """Take the entries of a page out and put those back that are valid and complete; return how many were set aside."""
+    """Take a page of entries out, and put back those that are valid and complete; return how many were set aside."""
     yield from ask(TakeEntries([seq for seq, _, _ in rows]))
     valid = [(seq, verdict.entry) for seq, _, verdict in rows if verdict.accepted and verdict.entry is not None]
     restored = iter((yield from restore(valid, topic=topic, now=now, membership=membership)))
@@ -249,7 +247,7 @@ def _restore_page(rows: Sequence[tuple[int, bytes, Verdict]], topic: str, now: f
         if verdict.accepted:
             kept += 1
             continue
-        # What cannot be read has no key. A snapshot has one of this form, and another VALUE.
+        # Bytes that are no entry have no key. Only a snapshot's key has this form, and it is of another VALUE.
         key = message_key(0, value) if validated.entry is None else validated.entry.key
         rule = "parents" if verdict.rule == Rule.PARENTS else "damaged"
         kept_bytes = value if len(value) <= VALUE_BYTES_LIMIT else value[:_LARGE_KEPT_BYTES]
@@ -259,7 +257,7 @@ def _restore_page(rows: Sequence[tuple[int, bytes, Verdict]], topic: str, now: f
 
 
 def _pull_cursors() -> Plan[None]:
-    """Bring cursors that damage has put beyond the end back to it. A cursor without a place begins anew, so that nothing is missed."""
+    """Bring cursors that are beyond the end, by damage, back to it. A cursor without a number is removed, so that nothing is missed."""
     _, last = yield from ask(ReadCount(counted=False))
     for name, seq in (yield from ask(ReadCursors())):
         if seq is None or seq > last:
@@ -269,12 +267,12 @@ def _pull_cursors() -> Plan[None]:
 
 
 def as_bytes(value: Any) -> bytes:
-    """Return a damaged row's value as bytes whatever its type has become."""
+    """Return a row's value as bytes, whatever type damage has made of it."""
     return value if isinstance(value, bytes) else str(value).encode("latin-1")
 
 
 def _of_type(value: Any, verdict: Verdict) -> Verdict:
-    """Refuse what is no longer stored as bytes, though its bytes may be right: a repair stores them as bytes again."""
+    """Refuse a VALUE that is stored as another type, even if its bytes are right. A repair stores it as bytes again."""
     if isinstance(value, bytes):
         return verdict
     return Verdict(Outcome.REJECT, Rule.CANONICAL, f"VALUE is stored as {type(value).__name__}", verdict.entry)

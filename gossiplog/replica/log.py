@@ -54,7 +54,8 @@ _CHUNK = 250
 _CHUNKS_PER_COMMIT = 4
 _SMALL_BYTES = 4096
 BEHIND_MAX = 256
-"""Entries that a sketch may lack. Adding these takes 4 ms; building a whole sketch takes longer than comparing trees, and saves nothing."""
+"""How many entries a sketch may lack for a sync to use it. Adding these takes 4 ms; building a whole sketch takes longer than comparing
+trees."""
 _FLUSH_S = 1.0
 """How long a subscription may take to keep its cursor after its block has raised or was cancelled."""
 
@@ -113,8 +114,8 @@ class Replica(LogReader):
         Returns once the entry is as durable as `open` was asked for. Appends of concurrent tasks share commits.
 
         Args:
-            payload: None, bools, numbers, strings, bytes, links, and lists and dicts of these, at most 64 deep. Numbers become what
-                JavaScript makes of them: 1.0 becomes 1.
+            payload: None, bools, numbers, strings, bytes, links, and lists and dicts of these, at most 64 deep. Numbers are stored as
+                JavaScript would: 1.0 becomes 1.
             signer: Used instead of the log's own signer, here and in the methods below.
 
         Raises:
@@ -124,7 +125,7 @@ class Replica(LogReader):
             Rejected: `apply` refuses it with `Reject`. Any other exception of `apply` is raised as it is.
             StoreError: The entry could not be stored.
         """
-        # Not by way of `append_many`: with 64 tasks that append at once, every step counts.
+        # Not through `append_many`: with 64 tasks that append at once, every step counts.
         work = AppendPayloads((pcf.encode(payload),), self._choose_signer(signer))
         with span("append", self.topic, 1):
             (verdict,) = await self._submit(work)
@@ -209,7 +210,7 @@ class Replica(LogReader):
         return await self.append(encode_said(said), signer=chosen)
 
     async def insert(self, value: bytes) -> Verdict:
-        """Verify one VALUE made elsewhere and insert it; see `insert_many`."""
+        """Verify and insert one VALUE made elsewhere; see `insert_many`."""
         return (await self.insert_many([value]))[0]
 
     async def insert_many(self, values: Iterable[bytes]) -> list[Verdict]:
@@ -257,7 +258,7 @@ class Replica(LogReader):
         return self._validate([value])[0] if len(value) <= _SMALL_BYTES else None
 
     async def insert_verified(self, verdicts: Sequence[Verdict], *, is_retry: bool = False) -> list[Verdict]:
-        """Insert what `verify_many` accepted, as one piece of work, and replace its verdicts by those of the log.
+        """Insert the entries that `verify_many` accepted, as one piece of work, and replace their verdicts by the log's.
 
         Concurrent calls share commits. A cancelled call has inserted everything or nothing.
 
@@ -271,13 +272,13 @@ class Replica(LogReader):
         return [next(inserted) if verdict.accepted else verdict for verdict in verdicts]
 
     def insert_then(self, verdicts: Sequence[Verdict], then: Then) -> bool:
-        """Insert as `insert_verified`, but return at once; `then` is called with what that would have returned or raised.
+        """Insert as `insert_verified`, but return at once; `then` is called with the verdicts or the error.
 
         `Writer.submit_then` says when it is called, what it may do, and when the answer is False.
 
         Raises:
             ReadOnlyLog: The log is open read-only.
-            ClosedError: It is closed.
+            ClosedError: The log is closed.
         """
         entries = [verdict.entry for verdict in verdicts if verdict.accepted and verdict.entry is not None]
 
@@ -352,7 +353,8 @@ class Replica(LogReader):
         """Rebuild an application's tables in one transaction: `reset`, then every entry in causal order. A crash changes nothing.
 
         Args:
-            application: The name of an application that the log was opened with; by default, all of them. Or another application.
+            application: The name of an application that the log was opened with, or any other application. By default, all that the log was
+                opened with.
             on_progress: Called now and then with the number of entries that were applied.
 
         Returns:
@@ -371,12 +373,12 @@ class Replica(LogReader):
         return [await runner.rebuild(self._store, each, on_progress) for each in chosen]
 
     async def retry_set_aside(self, application: str | None = None) -> list[Rebuilt]:
-        """Apply again what the applications, or the one of this name, have set aside.
+        """Apply again the entries that the applications, or the one of this name, have set aside.
 
-        If entries that build on it have been applied, the tables are rebuilt, unless the application is order-free.
+        If later entries that build on them have been applied, the tables are rebuilt, unless the application is order-free.
 
         Returns:
-            For each application, how many entries were applied and how many it still sets aside.
+            For each application, how many entries were applied and how many are still set aside.
 
         Raises:
             LocalProtocolError: The log was opened without that application.
@@ -387,7 +389,7 @@ class Replica(LogReader):
         return [await self._applications.retry(self._store, each) for each in self._applications.find(application)]
 
     async def sync(self, other: Replica, *, source: Source | None = None) -> SyncResult:
-        """Pull what another open log of the same topic has and this one lacks, over one snapshot of that log.
+        """Pull the entries of another open log of the same topic that this one lacks, from one snapshot of that log.
 
         Args:
             source: What earlier syncs learned about that log; pass the same object each time.
@@ -426,7 +428,7 @@ class Replica(LogReader):
                         assert_never(step)
 
     async def _views(self, other: Replica) -> tuple[SketchView, SketchView] | None:
-        """Return the sketches of both logs. None if one is far behind or would need a damaged row: comparing trees needs neither."""
+        """Return the sketches of both logs; None to compare trees, because a sketch is far behind or would need a damaged row."""
         try:
             if max(await self.sketch_behind(), await other.sketch_behind()) > BEHIND_MAX:
                 return None
@@ -435,7 +437,7 @@ class Replica(LogReader):
             return None
 
     async def copy_from(self, other: LogReader, *, on_progress: Callable[[int], None] | None = None) -> CopyReport:
-        """Copy another log into this one: its entries, in the order in which it got them, its quarantine and its followers' cursors.
+        """Copy another log into this one: its entries in the order of their insertion, its quarantine and its followers' cursors.
 
         Every entry is verified. Entries that are already here are skipped, so an interrupted copy can be repeated and resumes quickly.
 
@@ -446,7 +448,7 @@ class Replica(LogReader):
         Raises:
             LocalProtocolError: The topics differ.
             ReadOnlyLog: This log is open read-only.
-            StoreError: One of the two stores failed. What was copied before is kept.
+            StoreError: One of the two stores failed. Entries that were already copied are kept.
         """
         if other.topic != self.topic:
             raise LocalProtocolError(f"topic {other.topic!r}, expected {self.topic!r}")
@@ -478,7 +480,7 @@ class Replica(LogReader):
         return Pages(retry_page)
 
     async def forget_damaged(self) -> int:
-        """Drop what a repair put into the quarantine and is no valid entry. Return how many valid entries of a repair remain there.
+        """Drop rows from the quarantine that a repair put there and that are no valid entries. Return how many records remain.
 
         For a healed log: the originals of the dropped rows have been fetched again, or nobody has them.
         """
@@ -511,7 +513,7 @@ class Replica(LogReader):
                 many entries a repair would set aside.
             set_aside_max: Repair only if at most this many entries are set aside. By default any number.
             on_progress: Called now and then with the number of checked entries. Each pass begins at 0.
-            on_phase: Called before each pass but the first, with what the pass does.
+            on_phase: Called before each pass except the first, with a description of the pass.
 
         Raises:
             ReadOnlyLog: A repair was asked for, and the log is open read-only.
@@ -528,7 +530,7 @@ class Replica(LogReader):
                 self._store, self.verify_many, on_progress, aside_max=set_aside_max, is_rehearsal=dry_run, on_phase=on_phase
             )
         finally:
-            # It may still contain what was set aside.
+            # Sketches may still contain entries that were set aside.
             self._sketches.drop()
         if not dry_run:
             await self._applications.bring_up_to_date(self._store, self._on_rebuild)
@@ -549,7 +551,7 @@ class Replica(LogReader):
 
         Raises:
             ReadOnlyLog: This log is open read-only.
-            StoreError: This log's store failed. What was salvaged before is kept.
+            StoreError: This log's store failed. Entries that were already salvaged are kept.
         """
         self._check_writable()
         verify, insert = self.verify_many, self.insert_verified
@@ -557,9 +559,9 @@ class Replica(LogReader):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the writer for the length of a block; what was submitted within is committed after its end.
+        """Run the writer for the length of a block. At its end, all submitted work is committed.
 
-        Applications first get what was stored without them.
+        Applications first get the entries that were stored without them.
         """
         if not self.read_only:
             await self._applications.bring_up_to_date(self._store, self._on_rebuild)
@@ -610,7 +612,7 @@ class Replica(LogReader):
         self._wake_followers()
 
     async def _follow(self) -> None:
-        """Apply what other processes have stored without our applications."""
+        """Apply the entries that other processes store without our applications."""
         while True:
             self._others = trio.Event()
             try:
@@ -628,7 +630,7 @@ class Replica(LogReader):
 
 
 def _next_quarantined(keys: list[bytes]) -> Plan[list[Quarantined]]:
-    """Read what the quarantine has of these keys, the last first, up to a page; the keys that were looked for are taken off the list."""
+    """Read a page of the quarantine's records with these keys, the last key first. Keys that were looked up are removed from the list."""
     found: list[Quarantined] = []
     room = PAGE_BYTES_MAX
     while keys and len(found) < PAGE and room > 0:

@@ -14,11 +14,11 @@ from ..plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class LogMember:
-    """One node of the tree of grants, as it is now.
+    """The present state of one node of the tree of grants.
 
     Attributes:
         node: Its name: a founder's did, or the id of the grant.
-        person: The first node of the same person: its own, unless it was granted as another device.
+        person: The name of the person's first node: its own, unless it was granted as another device.
         path: The names of the nodes from the founder's to this one.
         removed_by: Ids of the revocation, or of the votes, that removed it; empty while it is held.
     """
@@ -36,7 +36,7 @@ class LogMember:
         return not self.removed_by
 
     def to_record(self) -> dict[str, Any]:
-        """Return it as the page and the command line show it."""
+        """Return the record that the page and the command line show."""
         record = asdict(self)
         removed_by = record.pop("removed_by")
         return {**record, "held": self.is_held, "removedBy": removed_by}
@@ -49,7 +49,7 @@ class AccessRecord:
     Attributes:
         kind: `grant`, `revoke`, `leave`, `vote` or `admit`.
         names: The did that is granted, the node that is revoked, or the ids that are admitted.
-        revoked_by: Ids of what made it void; empty while it counts.
+        revoked_by: Ids of the revocations that made it void; empty while it counts.
     """
 
     id: str
@@ -60,14 +60,14 @@ class AccessRecord:
     revoked_by: tuple[str, ...]
 
     def to_record(self) -> dict[str, Any]:
-        """Return it as the command line shows it."""
+        """Return the record that the command line shows."""
         record = asdict(self)
         names, revoked_by = record.pop("names"), record.pop("revoked_by")
         return {**record, "of": names, "counts": not self.revoked_by, "revokedBy": revoked_by}
 
 
 def list_controls(members: Members) -> list[AccessRecord]:
-    """List all that was said about members, in the order in which this replica got it."""
+    """List all grants, revocations and admissions, in the order in which they arrived here."""
     records = []
     for control in members.controls:
         names: tuple[str, ...]
@@ -84,7 +84,7 @@ def list_controls(members: Members) -> list[AccessRecord]:
 
 
 def known_members(membership: Membership | None) -> Plan[Members]:
-    """Return the rules with the state of this moment.
+    """Bring a membership up to date and return its members.
 
     Raises:
         LocalProtocolError: The log has no policy.
@@ -99,7 +99,7 @@ def known_members(membership: Membership | None) -> Plan[Members]:
 
 
 def list_members(members: Members) -> list[LogMember]:
-    """List all nodes, in the order in which this replica got them, founders first."""
+    """List all nodes: founders first, then in the order in which they arrived here."""
     return [
         LogMember(node.name, node.did, node.role, node.person, node.path, tuple(each.id for each in members.bars_of_node(node)))
         for node in members.nodes.values()
@@ -113,7 +113,7 @@ def choose_grant(did: str, role: str, under: str | None, device: bool, members: 
     grant = Grant(did, role, under or _own_admin(members, author).name, device)
     for each in _held(members, did):
         if (each.role, each.path[-2:-1], each.person != each.name) == (role, (grant.under,), device):
-            # Who removes one of two that are alike believes the did to be removed.
+            # With two such nodes, an admin who removes one of them would believe that the did is removed.
             raise LocalProtocolError(f"{did} holds the node {each.name} with the role {role} under {grant.under} already")
     return grant
 
@@ -132,7 +132,7 @@ def choose_revoke(node: str, under: str | None, keep: Sequence[str] | None, adop
 
 
 def choose_leave(node: str | None, members: Members, author: str) -> Said:
-    """Make a leaving of a node of the author's own."""
+    """Make a revocation by which the author leaves a node of its own."""
     own = _held(members, author)
     if node is None and len(own) != 1:
         hint = f"name one of them: {', '.join(each.name for each in own)}" if own else None

@@ -1,4 +1,4 @@
-"""`log.presence`: what is true only now of those who have the log open. It is told to them and never stored.
+"""`log.presence`: what those who have the log open say of themselves for now. It is sent to the others and never stored.
 
 Source: docs/spec/presence.md.
 """
@@ -38,26 +38,26 @@ from .reader import LogReader
 from .subscription import follow_members
 
 _PROCESSES = PeerId("other processes on this database")
-"""What they tell is heard like what a peer of a mesh does; they never go, so what they told ends with its time."""
+"""Other processes are treated like one peer of a mesh. It never leaves, so its statements end by their expiry."""
 OWN_PER_S, OWN_BURST = 25.0, 50
-"""What we state of ourselves at most: less than anybody passes on of one author."""
+"""The most statements we make: fewer than any peer forwards of one author."""
 
 
 class PresenceCarrier(Protocol):
-    """Carries frames to peers, as long as the log is on the network."""
+    """Carries frames to peers while the log is on the network."""
 
     def send(self, peers: Sequence[PeerId], data: bytes) -> None:
-        """Send frames to each of these peers, and tell `PeerBlocked` if that has to wait."""
+        """Send frames to each of these peers, and report `PeerBlocked` if that has to wait."""
         ...
 
     def on_fault(self, peer: PeerId, reason: str) -> None:
-        """Have a peer answer for what it sent."""
+        """Hold a peer responsible for a frame that it sent."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PresenceChange:
-    """What an author is by a name is another thing now."""
+    """An author's state under a name has changed. `value` is the new state; None means there is none."""
 
     author: str
     name: str
@@ -65,14 +65,14 @@ class PresenceChange:
 
 
 class Presence:
-    """What is true only now of those who have the log open, by author and name: cursors, who is here, who types.
+    """The states that those who have the log open give themselves for now, by author and name: cursors, who is here, who is typing.
 
-    It is signed, told to those who are connected, and never stored. The newest counts, and is over after its time, or when the author's
-    connection is lost. `async for change in log.presence` begins with what is true, and goes on with what changes.
+    States are signed, sent to everyone connected, and never stored. The newest counts, until it expires or the author's connection is lost.
+    `async for change in log.presence` yields the present states, and then every change.
 
     Attributes:
-        in_use: Set once anybody wants it, here or by way of us.
-        carrier: Carries it to peers, while the log is on the network.
+        in_use: Set once anybody uses presence, here or through us.
+        carrier: Carries frames to peers; None while the log is not on the network.
     """
 
     def __init__(self, log: LogReader, choose_signer: Callable[[Signer | None], Signer], others: TalkingStore | None = None) -> None:
@@ -94,24 +94,24 @@ class Presence:
 
     @property
     def states(self) -> dict[str, dict[str, Any]]:
-        """What is true now: for each author, by did, what it stated, by name. Our own is among it."""
+        """The present states, by author's did and then by name, including our own."""
         self.use()
         return self._room.states()
 
     async def set(self, states: Mapping[str, Any], *, ttl_s: float = 10.0, signer: Signer | None = None) -> None:
-        """State something about oneself, which stays true for some seconds unless it is stated again, or taken back.
+        """Set states of our own. They expire after some seconds, unless they are set again or removed before.
 
-        It goes to everybody connected, and to those who connect before it expires. At most 25 a second go out; more wait.
+        They go to everybody connected, and to those who connect before they expire. At most 25 calls a second are sent; further calls wait.
 
         Args:
-            states: What is true, by names of 1 to 64 characters; None takes a name back. Other names stay as they are. 16 names and
-                1,024 bytes at most.
-            ttl_s: How long, at most 60 seconds.
-            signer: Whose presence it is, instead of the log's own signer's. An Ed25519 signer.
+            states: Values by name, of 1 to 64 characters; None removes a name. Other names stay as they are. At most 16 names and 1,024
+                bytes.
+            ttl_s: After how long they expire, at most 60 seconds.
+            signer: An Ed25519 signer whose states these are, instead of the log's own.
 
         Raises:
-            LocalProtocolError: There is no signer, it is not of Ed25519, or a limit is broken.
-            EncodeError: A state has no portable form, or they are too large.
+            LocalProtocolError: There is no Ed25519 signer, or a limit is exceeded.
+            EncodeError: A state has no portable form, or the states are too large.
         """
         if not 0 < ttl_s <= TTL_MS_MAX / 1_000:
             raise LocalProtocolError(f"ttl_s {ttl_s}, expected more than 0 and at most {TTL_MS_MAX // 1_000}")
@@ -122,7 +122,7 @@ class Presence:
         self._signers[chosen.did] = chosen
 
     async def leave(self) -> None:
-        """Say goodbye: everything that was stated here is over. The end of the connection says so as well."""
+        """Say goodbye: remove all states that were set here. The end of the connection does the same."""
         for did, signer in list(self._signers.items()):
             await self._state(signer, {}, 0)
             self._signers.pop(did, None)
@@ -142,14 +142,14 @@ class Presence:
             if isinstance(signer, Ed25519Signer):
                 statement = sign_statement(*arguments)
             else:
-                # It may ask a device.
+                # It may wait for a device.
                 statement = await trio.to_thread.run_sync(sign_statement, *arguments)
         self.tell(StatementMade(statement))
 
-    # For followers and for who carries it
+    # For followers and the carrier
 
     def use(self) -> None:
-        """Begin to take part, unless that was done before.
+        """Begin to take part, if that has not happened yet.
 
         Raises:
             ClosedError: The log is closed.
@@ -160,24 +160,24 @@ class Presence:
             self._has_begun = True
             self._log.tasks.start_soon(self._run)
             if self._log.has_members:
-                # Nobody is heard, and no peer is asked, before it is known who they are.
+                # Until the members are known, nobody is heard and no peer is asked.
                 self.tell(MembersRead(frozenset()))
                 self._log.tasks.start_soon(follow_members, self._log, self._on_members)
             else:
                 self._enter()
 
     def follow(self, changes: PresenceChanges) -> list[tuple[str, str]]:
-        """Have somebody told what changes; return what there is, by author and name."""
+        """Add a follower, which is told of changes; return the author and name of each present state."""
         self.use()
         self._followers.add(changes)
         return [(did, name) for did, states in self._room.states().items() for name in states]
 
     def value(self, did: str, name: str) -> Any:
-        """Return what an author is by a name now; None for nothing."""
+        """Return an author's state under a name; None if there is none."""
         return self._room.value(did, name)
 
     def tell(self, event: RoomEvent) -> None:
-        """Hand an event to the room, and carry out what it asks for. Returns at once, and raises nothing."""
+        """Give the room an event, and carry out its actions. Returns at once and raises nothing."""
         for action in self._room.handle(event, trio.current_time()):
             match action:
                 case PresenceChanged(did, name):
@@ -200,7 +200,7 @@ class Presence:
         self._enter()
 
     def _enter(self) -> None:
-        """Begin to speak: with peers, and with other processes on this database. An empty note asks those for what is true."""
+        """Begin to exchange states, with peers and with other processes on this database. An empty note asks those for their states."""
         if not self.in_use.is_set():
             self.in_use.set()
             if self._others is not None:
@@ -210,7 +210,7 @@ class Presence:
         if self._is_over or self._tell_others is None:
             return
         if not note:
-            # We hear others from now on, or one of them does: what each knows by itself is told again.
+            # We have begun to listen, or another process has: each sends the states that it knows by itself again.
             self.tell(PeerEntered(_PROCESSES))
             if note is None:
                 self._tell_others(b"")
@@ -221,10 +221,10 @@ class Presence:
             while (body := frames.next()) is not None:
                 self.tell(FrameReceived(_PROCESSES, body, _unix_ms()))
         except DecodeError:
-            return  # nothing of ours
+            return  # not a note of ours
 
     def _note(self, data: bytes) -> None:
-        """Tell other processes, in notes that end with a frame."""
+        """Send frames to other processes, in notes of whole frames."""
         assert self._tell_others is not None
         frames, note = FrameDecoder(FRAME_BYTES_MAX), b""
         frames.feed(data)
@@ -251,7 +251,7 @@ class Presence:
 
 
 class PresenceChanges:
-    """An endless asynchronous iterator over what changes. Who is slow gets the newest of each name, and misses what lay between."""
+    """An endless asynchronous iterator over changes. A slow reader gets the newest state of each name, and misses those in between."""
 
     def __init__(self, presence: Presence) -> None:
         self._presence = presence
@@ -272,7 +272,7 @@ class PresenceChanges:
         return (await self._take(1))[0]
 
     async def next_page(self) -> list[PresenceChange]:
-        """Return all changes that are at hand, waiting for the first if need be."""
+        """Return all changes at hand, waiting for the first if there are none."""
         return await self._take(None)
 
     async def _take(self, count: int | None) -> list[PresenceChange]:
@@ -296,7 +296,7 @@ class PresenceChanges:
         return changes
 
     def on_changed(self, did: str, name: str) -> None:
-        """Note that something may be another thing now. Only what is shown, or has become true, is kept."""
+        """Note that a state may have changed. Changes back to the state that was last returned are dropped."""
         each, value = (did, name), self._presence.value(did, name)
         if value == self._shown.get(each):
             self._changed.pop(each, None)
@@ -305,7 +305,7 @@ class PresenceChanges:
             self.wake()
 
     def wake(self) -> None:
-        """Look again."""
+        """Wake the reader, because there may be a change or the log is closed."""
         self._more.set()
 
 

@@ -1,4 +1,4 @@
-"""The half of a replica that only reads."""
+"""The half of a replica that reads."""
 
 from __future__ import annotations
 
@@ -49,19 +49,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PAGE = 512
-"""Entries read per hop into the database's thread, at most 8 MiB together (`log.page`), so that a hop costs each of them little."""
+"""Entries read per hop into the database's thread, with at most 8 MiB together (`log.page`), so each bears little of the hop's cost."""
 _HOP_S = 0.25
-"""A query that takes longer gives the database's thread back, so that others can read, and resumes in another hop."""
+"""A query that takes longer lets others use the database's thread, and resumes in another hop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A state of a log. Reading can be bound to it for any length of time, whatever arrives meanwhile; it holds nothing open.
+    """A state of a log to which reads can be bound for any length of time, whatever arrives meanwhile. It holds nothing open.
 
     It contains all ancestors of its entries, because parents have lower insertion numbers than their children.
 
     Attributes:
-        heads: The keys of those without children, ascending.
+        seq: The last insertion number of this state.
+        heads: The keys of its entries without children, ascending.
     """
 
     seq: int
@@ -117,8 +118,8 @@ class LogReader:
         """Return the one id that begins with these characters.
 
         Raises:
-            DecodeError: These are no characters of an id: 1 to 32 of `0-9a-v`.
-            NotFound: There is none.
+            DecodeError: The prefix is not 1 to 32 characters of `0-9a-v`.
+            NotFound: There is no such id.
             AmbiguousId: There are several.
         """
         if not is_prefix(prefix):
@@ -142,7 +143,7 @@ class LogReader:
         limit: int | None = None,
         moment: Moment | None = None,
     ) -> Pages[Entry]:
-        """Iterate over entries in the order of their ids, which is a causal order. Each snapshot serves 512 of them.
+        """Iterate over entries in the order of their ids, which is a causal order. A snapshot is taken for each 512 of them.
 
         Args:
             after, before: Only entries with ids between these, exclusive. The log need not have them.
@@ -178,7 +179,7 @@ class LogReader:
         Needs the extra `arrow`.
 
         Args:
-            columns: Of `gossiplog.arrow.COLUMNS`; None for `EXPORT_COLUMNS`.
+            columns: Names from `gossiplog.arrow.COLUMNS`; None for `EXPORT_COLUMNS`.
             after, before, moment: As for `iterate`; without a moment, that of the first batch.
 
         Raises:
@@ -216,7 +217,7 @@ class LogReader:
         return (await self.run(ask(ReadCount())))[0]
 
     async def moment(self) -> Moment:
-        """Return the present state, for `iterate`. Costs as much as `count` and `heads`."""
+        """Return the present state, for `iterate`. Costs as much as `count` and `heads` together."""
         return await self.run(_read_moment())
 
     async def size_bytes(self) -> int:
@@ -289,7 +290,7 @@ class LogReader:
             return {encode_id(key) for key in await self.run(_find_void(self._members, [decode_id(id) for id in ids]))}
 
     def quarantine(self) -> Pages[Quarantined]:
-        """Iterate over the entries that a repair or a salvage has kept out of the log, in the order of their ids."""
+        """Iterate over the entries that a repair or a salvage kept out of the log, in the order of their ids."""
         return paged(lambda last: self.run(ask(ReadQuarantine(last and last.key, PAGE))))
 
     async def sketch(self) -> SketchView:
@@ -319,10 +320,10 @@ class LogReader:
 
         Args:
             sql: One statement that only reads, with parameters written `$1`, `$2` and so on.
-            at: A snapshot to read from; or a moment, so that the rows come from exactly the entries of that moment.
+            at: A snapshot to read from; or a moment, to get rows of exactly that moment's entries.
 
         Raises:
-            LocalProtocolError: The statement does more than read; or an application's `apply` asks, which uses `tx.fetch` instead.
+            LocalProtocolError: The statement does more than read; or the caller is an application's `apply`, which must use `tx.fetch`.
             StatementError: The database refused the statement.
             SnapshotExpired: The tables have changed since that moment.
         """
@@ -334,7 +335,7 @@ class LogReader:
                 if at is not None and not await snapshot.run(_is_at(at)):
                     hint = "ask within `async with log.snapshot()` to have both"
                     raise SnapshotExpired("the tables are those of another moment", hint=hint)
-                # Of a log in memory, a commit in between ends the snapshot.
+                # In a log in memory, a commit ends the snapshot's view of the tables.
                 with suppress(*(SnapshotExpired,) if at is None else ()):
                     return await snapshot.query(sql, parameters)
 
@@ -343,7 +344,7 @@ class LogReader:
         return await self._store.read(self._void.complete(plan) if self._void else plan)
 
     def snapshot(self, *, may_expire: bool = False) -> Block[Reader]:
-        """Hold one state of the log for any number of plans. Keep it short: meanwhile a file cannot be checkpointed past it.
+        """Hold one state of the log for any number of plans. Keep it short: a file cannot be checkpointed past it meanwhile.
 
         Args:
             may_expire: Whether it may be revoked when it has cost too much space; then `run` raises SnapshotExpired.
@@ -408,6 +409,6 @@ def _children(id: str) -> Plan[list[bytes]]:
 
 
 def _ask(query: AncestorQuery) -> Plan[bool | None]:
-    # The time begins when a thread starts on it.
+    # The time starts when the database's thread starts the plan.
     until = time.monotonic() + _HOP_S
     return (yield from query.run(lambda: time.monotonic() > until))

@@ -1,8 +1,8 @@
-"""Salvage: bring everything readable and valid from a damaged log into another log, and say what is missing.
+"""Salvage: bring every readable and valid entry of a damaged log into another log, and report the missing ones.
 
-Bytes are an entry exactly if they have the form of one and its signature verifies, so it does not matter where they were found: rows are
-read around what is damaged, then the pages of the file are looked at one by one. An entry that has lost an ancestor cannot be in a log; it
-waits in the target's quarantine until the ancestor comes from a replica.
+Bytes with the form of an entry and a valid signature are an entry, wherever they are found. So rows are read around the damage, and then
+the pages of the file one by one. An entry that has lost an ancestor cannot be in a log. It waits in the target's quarantine until the
+ancestor comes from a replica.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .copying import add_records
 from .fsck import DAMAGE, Verify, as_bytes, check, read_around, verify_page
 
 MISSING_MAX = 100_000
-"""Missing entries that are told apart; of more a report says "at least"."""
+"""The most missing entries that a report lists. At this number, there may be more."""
 _PAGE = 1_000
 _PAGE_BYTES = 8 * 1024 * 1024
 
@@ -43,12 +43,12 @@ class SalvageReport:
     Attributes:
         waiting: Valid entries in the target's quarantine, whose ancestors are missing.
         invalid: Rows of the damaged log that are no valid entries.
-        unsupported: Entries of a signature scheme that is not accepted here, which are left out.
-        unsupported_reason: Which scheme, extra or variable the first of them lacks.
-        gaps: What of its tables could not be read.
-        missing: Ids that its index or an entry names, and that were found nowhere; `MISSING_MAX` at most.
-        is_equal: Whether the target has the root that the damaged log says it has.
-        target: The check of the target in the end.
+        unsupported: Entries of a signature scheme that is not accepted here. They are left out.
+        unsupported_reason: Which scheme, extra or variable the first of these lacks.
+        gaps: The parts of the damaged log's tables that could not be read.
+        missing: Ids that the damaged log's index or an entry names and that were not found, at most `MISSING_MAX`.
+        is_equal: Whether the target has the root that the damaged log has by its own account.
+        target: The check of the target at the end.
     """
 
     added: int = 0
@@ -63,7 +63,7 @@ class SalvageReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is known to be missing, and the target is proved."""
+        """Whether nothing is known to be missing, and the check of the target found no problem."""
         return not self.missing and not self.waiting and not self.unsupported and self.target is not None and self.target.is_clean
 
 
@@ -77,11 +77,11 @@ async def salvage_store(
     retry: Retry,
     on_progress: Callable[[int], None] | None,
 ) -> SalvageReport:
-    """Bring everything that is readable and valid into `target`; see `GossipLog.salvage_from`.
+    """Bring every readable and valid entry into `target`; see `GossipLog.salvage_from`.
 
     Args:
-        source: The damaged log, open for reading; None if it does not open at all.
-        retry: Tries again what is in the target's quarantine, in key order.
+        source: The damaged log, open for reading; None if it cannot be opened.
+        retry: Tries again to insert the target's quarantined entries, in key order.
     """
     work = _Salvage(target, verify, insert, on_progress)
     report = work.report
@@ -97,7 +97,7 @@ async def salvage_store(
             await work.take_quarantine(reader)
         for values in bounded(pages, len, count_max=_PAGE, bytes_max=_PAGE_BYTES):
             await work.take(values)
-        # Its order is causal: what became whole by what came later is let in at one go.
+        # In causal order, so one pass inserts all entries whose ancestors have been found meanwhile.
         async for _, verdict in retry():
             report.added += verdict.is_new
         if reader is not None:
@@ -110,7 +110,7 @@ async def salvage_store(
 
 
 class _Salvage:
-    """One salvage under way. Memory is O(a page), and the keys that are missing."""
+    """One salvage under way. Memory is O(a page), plus the missing keys."""
 
     def __init__(self, target: Store, verify: Verify, insert: InsertVerified, on_progress: Callable[[int], None] | None) -> None:
         self.report = SalvageReport()
@@ -123,7 +123,7 @@ class _Salvage:
         self._looked = 0
 
     async def take_rows(self, reader: Reader) -> None:
-        """Take what the database gives, in the order of insertion, around what it cannot read."""
+        """Take the rows that the database can read, in the order of insertion."""
         async with aclosing(read_around(reader)) as pages:
             async for rows, gap in pages:
                 if gap is not None:
@@ -131,7 +131,7 @@ class _Salvage:
                 self.report.invalid += len(rows) - await self.take([as_bytes(value) for _, value in rows])
 
     async def take(self, values: Sequence[bytes]) -> int:
-        """Insert the values that are new and valid, and set aside those that have lost an ancestor; return how many are valid."""
+        """Insert the new and valid values, and quarantine those that have lost an ancestor; return how many are valid."""
         entries = [entry for value in values if (entry := _decode(value)) is not None]
         unknown = await self._find_unknown([entry.key for entry in entries])
         fresh = {entry.key: entry.value for entry in entries if entry.key in unknown}
@@ -150,14 +150,14 @@ class _Salvage:
     def _note_unsupported(self, verdicts: Sequence[Verdict]) -> None:
         for verdict in verdicts:
             if verdict.rule == Rule.SCHEME and verdict.entry is not None and verdict.entry.key not in self._unsupported:
-                # A row that the database gave is found again in its page.
+                # Counted once: a row that the database could read is found again in its page.
                 if len(self._unsupported) < MISSING_MAX:
                     self._unsupported.add(verdict.entry.key)
                 self.report.unsupported = len(self._unsupported)
                 self.report.unsupported_reason = self.report.unsupported_reason or verdict.reason
 
     async def take_quarantine(self, reader: Reader) -> None:
-        """Take what the damaged log had set aside."""
+        """Take the damaged log's quarantine."""
         pages = paged(lambda last: reader.run(ask(ReadQuarantine(last and last.key, _PAGE))))
         try:
             while records := await pages.next_page():
@@ -166,7 +166,7 @@ class _Salvage:
             self.report.gaps.append(f"the quarantine: {error}")
 
     async def look_for_index(self, reader: Reader) -> None:
-        """Note the entries that the damaged log's index has and the target does not."""
+        """Note the entries that the damaged log's index has and the target lacks."""
         pages = paged(lambda last: reader.run(ask(ReadLeafPage(last and last.key, _PAGE))))
         try:
             while rows := await pages.next_page():
@@ -175,7 +175,7 @@ class _Salvage:
             self.report.gaps.append(f"the index by key: {error}")
 
     async def look_for_parents(self) -> None:
-        """Count what waits, and note the ancestors that it waits for."""
+        """Count the waiting entries, and note the parents that they lack."""
         pages = paged(lambda last: self._target.read(ask(ReadQuarantine(last and last.key, _PAGE))))
         while records := await pages.next_page():
             waiting = [record for record in records if record.rule != "damaged"]
@@ -184,7 +184,7 @@ class _Salvage:
             self._miss(await self._find_unknown(sorted(parents)))
 
     async def has_root_of(self, reader: Reader) -> bool:
-        """Say whether the target's root is the one that the damaged log has, if that can be read."""
+        """Say whether the target's root equals the damaged log's, if that can be read."""
         try:
             return await reader.run(ask(ReadRoot())) == await self._target.read(ask(ReadRoot()))
         except DAMAGE:
@@ -200,7 +200,6 @@ class _Salvage:
 
 
 def _find_unknown(keys: Sequence[bytes]) -> Plan[set[bytes]]:
-    """Find those of these keys that are neither in the log nor in its quarantine."""
     there = yield from ask(ReadLeaves(keys))
     aside = yield from ask(ReadQuarantined(keys))
     return {key for key in keys if key not in there and key not in aside}

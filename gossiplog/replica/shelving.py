@@ -1,9 +1,9 @@
-"""The open logs of a process: each is opened when it is first used, shared by all its users, and closed when it has been idle for a while.
+"""The open logs of a process. Each is opened when it is first used, shared by all its users, and closed after an idle time.
 
-Each open log has a task of its own, which holds it open together with its companions, such as its place on a server. A user is a block, and
-the log stays open while there is one. At most `most_open` logs are open or closing. To open one more, the log that has been idle longest is
-closed first; if none is idle, the call waits for a second and then raises ShelfFull. A log that somebody else has opened may be pinned: it
-is used like the others, does not count, and is closed by whoever opened it.
+A task for each open log holds it open together with its companions, such as its place on a server. A user is a block; the log stays open
+while it has users. At most `most_open` logs are open or closing. To open one more, the log that has been idle longest is closed first. If
+none is idle, the call waits for a second and then raises ShelfFull. A log that was opened elsewhere can be pinned: it is used like the
+others, does not count, and is closed by its opener.
 
 Source: docs/rooms.md
 """
@@ -23,32 +23,30 @@ from ..tasks.nursery import first_error, open_service_nursery
 from .log import Replica
 
 Companion: TypeAlias = Callable[[Any], AbstractAsyncContextManager[object]]
-"""Something that is done with each log while it is open."""
+"""Makes a block that is held for each log while it is open."""
 IDLE_S = 60.0
 _PATIENCE_S = 1.0
-"""How long one more log waits for a place when all are in use. Many uses are short."""
+"""How long a call waits for a place when all open logs are in use. Many uses are short."""
 
 
 class LogShelf(Protocol):
-    """Logs that open as they are asked for: see `gossiplog.shelf`."""
+    """Logs that are opened on demand; see `gossiplog.shelf`."""
 
     def opening(self, topic: str, *, create: bool) -> AbstractAsyncContextManager[Replica]:
-        """Open the log of a topic for the length of a block, and create it if that is asked for."""
+        """Open the log of a topic for the length of a block, and with `create`, create it if there is none."""
 
     async def topics(self) -> list[str]:
-        """List all."""
+        """List the topics of all logs."""
 
     async def has(self, topic: str) -> bool:
         """Whether there is a log of this topic."""
 
     async def size_bytes(self) -> int:
-        """What all take."""
+        """Return how many bytes all logs take."""
 
 
 @dataclass(eq=False, slots=True)
 class _Accompanying:
-    """A companion of a log: the scope that ends it, and whether it has ended."""
-
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     ended: trio.Event = field(default_factory=trio.Event)
 
@@ -57,14 +55,15 @@ class _Held:
     """A log that is being opened, is open, or is being closed.
 
     Attributes:
-        is_pinned: Somebody else opens and closes it.
+        create: Whether its first user asked to create it.
+        is_pinned: Whether it was opened elsewhere.
+        error: Why it could not be opened.
         users: How many blocks use it or wait for it.
-        idle_since: When the last of them ended.
+        idle_since: When the last of these ended.
         opened: Set when it is open, or when opening has failed.
         end: Set to have it closed.
         gone: Set when it is closed.
         tasks: Runs its companions.
-        along: Its companions.
     """
 
     def __init__(self, *, create: bool = False, is_pinned: bool = False) -> None:
@@ -80,12 +79,12 @@ class _Held:
 
 
 class OpenLogs:
-    """The logs of a process that are open.
+    """The open logs of a process.
 
     Args:
-        shelf: Opens those that are not pinned; None where all are.
-        tasks: Runs those. The end of the block closes them.
-        idle_s: After how long without a user a log is closed.
+        shelf: Opens logs; None if all are pinned.
+        tasks: Runs the tasks of logs that are not pinned. The end of its block closes these logs.
+        idle_s: How long a log stays open without a user.
     """
 
     def __init__(
@@ -103,11 +102,11 @@ class OpenLogs:
 
     @property
     def open_topics(self) -> list[str]:
-        """The topics of the shelf's logs that are open, or about to be."""
+        """The topics of the shelf's logs that are open or being opened."""
         return [topic for topic, held in self._held.items() if not held.is_pinned]
 
     def is_pinned(self, topic: str) -> bool:
-        """Whether a log is pinned."""
+        """Tell whether the log of a topic is pinned."""
         return topic in self._held and self._held[topic].is_pinned
 
     @asynccontextmanager
@@ -127,10 +126,10 @@ class OpenLogs:
 
     @asynccontextmanager
     async def pinned(self, log: Replica) -> AsyncIterator[None]:
-        """Have a log that is open already among them for the length of a block.
+        """Have a log that is already open among these for the length of a block.
 
         Raises:
-            LocalProtocolError: There is one with its topic.
+            LocalProtocolError: There is already a log with its topic.
         """
         topic = log.topic
         if topic in self._held:
@@ -152,7 +151,7 @@ class OpenLogs:
 
     @asynccontextmanager
     async def accompanied(self, companion: Companion) -> AsyncIterator[None]:
-        """Have a companion for each log that is open, and each that will be, for the length of a block."""
+        """For the length of a block, have a companion for each log that is open or will be opened."""
         self._companions.append(companion)
         try:
             for held in list(self._held.values()):
@@ -169,7 +168,7 @@ class OpenLogs:
                     await each.ended.wait()
 
     async def close_idle(self) -> None:
-        """Run until cancelled, and close logs that have been idle for long enough."""
+        """Close logs that have been idle for long enough, until cancelled."""
         while True:
             await trio.sleep(self._idle_s / 4)
             before = trio.current_time() - self._idle_s
@@ -178,7 +177,7 @@ class OpenLogs:
                     held.end.set()
 
     async def close(self) -> None:
-        """Close all that are not pinned, after what was submitted is committed."""
+        """Close all logs that are not pinned, after committing what was submitted."""
         ending = [held for held in self._held.values() if not held.is_pinned]
         for held in ending:
             held.end.set()
@@ -211,7 +210,7 @@ class OpenLogs:
                 return held
             self._leave(held)
             if isinstance(held.error, LogNotFound) and create and not held.create:
-                # An earlier caller asked for it without creating it.
+                # An earlier caller opened it without `create`.
                 await held.gone.wait()
                 continue
             raise held.error
@@ -222,7 +221,7 @@ class OpenLogs:
         self._give_place(held)
 
     def _give_place(self, held: _Held) -> None:
-        """Close a log that nobody uses if others wait for its place. Otherwise a quick next use could keep them out for ever."""
+        """Close an idle log if others wait for its place; quick new uses of it could keep them out for ever."""
         if self._is_idle(held) and self._left:
             held.end.set()
             self._left.unpark()
@@ -256,14 +255,13 @@ class OpenLogs:
                 await held.end.wait()
                 held.tasks.cancel_scope.cancel()
         except Exception as error:
-            # The edge of this task. Who waits for the log is told; else the next who opens it finds out.
+            # The edge of this task. Callers that wait for the log get the error; without any, the next one that opens it does.
             found = first_error(error)
             held.error = found if isinstance(found, Exception) else None
         finally:
             self._end(topic, held)
 
     async def _begin(self, held: _Held, log: Replica) -> None:
-        """Have all companions go along with a log that is open from now on."""
         assert held.tasks is not None
         held.log, log.kept_by = log, log.kept_by or self
         for companion in self._companions:

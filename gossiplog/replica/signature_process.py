@@ -1,10 +1,10 @@
-"""The program that verifies signatures in a process of its own: `python signature_process.py`, started by `signatures.py`.
+"""A program that verifies signatures in its own process: `python signature_process.py`, started by `signatures.py`.
 
-It says `READY` when its modules are loaded. Then it reads requests from its standard input until that ends, and answers each on its
-standard output. Nothing but the standard library and PyNaCl is imported, so that it starts within 40 ms and takes 12 MB.
+It writes `READY` when its modules are loaded. Then it reads requests from standard input until that ends, and answers each on standard
+output. It imports only the standard library and PyNaCl, so it starts within 40 ms and takes 12 MB.
 
-    request   u32 length of what follows, then for each signature: u32 length, public key (32 bytes), signature and what it is over
-    answer    for each signature a byte: 1 valid; 0 refused by libsodium, which is not the last word
+    request   u32 length of the rest, then for each signature: u32 length, public key (32 bytes), signature and signed bytes
+    answer    a byte for each signature: 1 valid; 0 refused by libsodium, which the caller checks again
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PUBLIC_KEY_BYTES = 32
 
 
 def answer(request: bytes) -> bytes:
-    """Verify what a request holds."""
+    """Verify the signatures of a request."""
     from nacl.bindings import crypto_sign_open
     from nacl.exceptions import BadSignatureError
 
@@ -43,11 +43,11 @@ def _cut(request: bytes) -> Iterator[bytes]:
 
 
 def main(source: BinaryIO, sink: BinaryIO) -> None:
-    """Serve until nothing is asked for a while, or nobody is left who could."""
+    """Answer requests until none comes for `_IDLE_S`, or the input ends."""
     answer(b"")
     sink.write(READY)
     sink.flush()
-    # Between two requests nothing of the next one can have been read: it is only written when the last one was answered.
+    # The buffer cannot hold a part of the next request here, because that is written only after this answer.
     while select.select([source], [], [], _IDLE_S)[0] and (header := source.read(4)):
         sink.write(answer(source.read(int.from_bytes(header))))
         sink.flush()

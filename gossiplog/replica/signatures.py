@@ -1,10 +1,10 @@
-"""Signatures verified on all cores, where many come one after the other: in processes beside this one.
+"""Verifies many signatures on all cores, in other processes.
 
-Threads cannot do it well. Verifying a signature takes 40 µs without the interpreter's lock, and what is done for an entry with it takes
-about as long; so threads hand the lock back and forth at each signature. A process gets 250 signatures in one piece.
+Threads cannot do this well. Verifying a signature takes 40 µs without the interpreter's lock, and the work on an entry with the lock takes
+about as long, so threads would hand the lock back and forth at each signature. A process gets 250 signatures at once.
 
-The processes belong to this process, not to a log. They are started when signatures have come for a while, and end by themselves when none
-come for 30 s or this process is gone. Where they cannot be started, only the time differs.
+The processes belong to this process, not to a log. They are started when signatures have kept coming for a while. They end when none come
+for 30 s, or this process is gone. Where they cannot be started, verifying only takes longer.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from typing import IO
 from . import signature_process
 
 FEW = 64
-"""To hand over fewer is not worth it."""
+"""Handing over fewer signatures is not worth it."""
 _BEFORE_START = 2_000
-"""So many come first, without a pause, before processes are started, each of which takes 40 ms of CPU time to begin."""
+"""How many signatures must come without a pause before processes are started. Starting one takes 40 ms of CPU time."""
 _PAUSE_S = 2.0
 _PROCESSES_MAX = 4
-"""What they verify is inserted by one thread, which is slower than they are together."""
+"""One thread inserts the entries that they verify, and cannot keep up with more."""
 _PIPE_BYTES = 2**20
 _PATIENCE_S = 60.0
-"""For room in the pipe and for an answer, which takes 10 ms where the machine has nothing else to do."""
+"""How long to wait for room in the pipe, and for an answer, which takes 10 ms on an idle machine."""
 _CLOSE_S = 1.0
 
 
@@ -50,27 +50,27 @@ class Verifiers:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that run, those that have not begun yet included."""
+        """The process numbers, including processes that are still starting."""
         with self._turn:
             return [process.pid for process in self._all]
 
     @property
     def are_running(self) -> bool:
-        """Whether signatures that come in numbers are verified in other processes."""
+        """Whether there are processes that are ready to verify."""
         return len(self._all) > len(self._starting)
 
     def verify(self, claims: Sequence[tuple[bytes, bytes]]) -> bytes | None:
-        """Return a byte for each: 1 if libsodium found it valid, 0 if not; None if that cannot be had from another process now.
+        """Return a byte for each signature: 1 if libsodium accepts it, else 0. None if no other process can verify them now.
 
         Args:
-            claims: Of each a public key of 32 bytes, and the signature with what it is over right after it.
+            claims: For each signature, a public key of 32 bytes, and the signature followed by the signed bytes.
         """
         if len(claims) < FEW or (process := self._take(len(claims))) is None:
             return None
         try:
             answers = _exchange(process, claims)
         except OSError:
-            # It went to sleep, or somebody ended it.
+            # The process ended because it was idle, or was killed.
             self._end(process)
             return None
         with self._turn:
@@ -86,14 +86,14 @@ class Verifiers:
             self._end(process)
 
     def forget(self) -> None:
-        """Forget the processes: they belong to the process that this one was forked from."""
+        """Forget the processes in a forked child: they belong to its parent."""
         for process in self._all:
-            # Nobody here waits for it.
+            # Not our child, so we cannot wait for it.
             process.returncode = 0
         self.__init__(self._max)  # type: ignore[misc]
 
     def _take(self, count: int) -> subprocess.Popen[bytes] | None:
-        """Take a process that waits; start some if there are none and it has become worth while."""
+        """Take an idle process. If there are none at all and enough signatures have come, start some."""
         with self._turn:
             now = time.monotonic()
             self._came = count + (self._came if now - self._came_at < _PAUSE_S else 0)
@@ -109,7 +109,7 @@ class Verifiers:
         program = [sys.executable, "-P", signature_process.__file__]
         try:
             while len(self._all) < self._max:
-                # In a process group of its own: Ctrl-C is for us.
+                # In a process group of its own, so that Ctrl-C reaches only us.
                 process = subprocess.Popen(
                     program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, process_group=0
                 )
@@ -120,7 +120,6 @@ class Verifiers:
             self._max = 0
 
     def _welcome(self) -> None:
-        """Note which of the started processes are ready."""
         for process in self._starting[:]:
             assert process.stdout is not None
             if _is_ready(process.stdout, select.POLLIN, 0):
@@ -128,7 +127,7 @@ class Verifiers:
                 if process.stdout.read(1) == signature_process.READY:
                     self._idle.append(process)
                 else:
-                    # Where Python cannot be started, or finds no PyNaCl, trying again is of no use.
+                    # Python cannot be started, or finds no PyNaCl: trying again is useless.
                     self._max = 0
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
@@ -155,7 +154,7 @@ def _exchange(process: subprocess.Popen[bytes], claims: Sequence[tuple[bytes, by
     while rest:
         if not _is_ready(process.stdin, select.POLLOUT, _PATIENCE_S):
             raise BrokenPipeError
-        # None where the pipe filled up meanwhile.
+        # `write` returns None if the pipe is full.
         rest = rest[process.stdin.write(rest) or 0 :]
     answers = b""
     while len(answers) < len(claims):
@@ -168,14 +167,14 @@ def _exchange(process: subprocess.Popen[bytes], claims: Sequence[tuple[bytes, by
 
 
 def _is_ready(pipe: IO[bytes], event: int, seconds: float) -> bool:
-    """Wait until a pipe can be read or written (`select.POLLIN`, `select.POLLOUT`), or has no other end."""
+    """Wait until a pipe can be read (`select.POLLIN`) or written (`select.POLLOUT`), or its other end is closed."""
     poll = select.poll()
     poll.register(pipe, event)
     return bool(poll.poll(1e3 * seconds))
 
 
 def _prepare(process: subprocess.Popen[bytes]) -> None:
-    """Never wait in a write, and have a request fit into the pipe, where the system allows that, so that we need not wait at all."""
+    """Make writes non-blocking, and where the system allows it, the pipe large enough for a whole request."""
     assert process.stdin is not None
     os.set_blocking(process.stdin.fileno(), False)
     with contextlib.suppress(ImportError, AttributeError, OSError):
@@ -185,7 +184,7 @@ def _prepare(process: subprocess.Popen[bytes]) -> None:
 
 
 def _processes_max() -> int:
-    """How many processes may be started here: one a core, none on one core or where what runs is no plain Python to be started again."""
+    """Return how many processes may be started: one per core, but none on a single core, or if `sys.executable` is no plain Python."""
     name = Path(sys.executable or "").name
     is_python = name.startswith(("python", "pypy")) and not hasattr(sys, "frozen")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -193,7 +192,7 @@ def _processes_max() -> int:
 
 
 verifiers = Verifiers(_processes_max())
-"""Those of this process."""
+"""The verifiers of this process."""
 atexit.register(verifiers.close)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=verifiers.forget)

@@ -1,8 +1,8 @@
-"""The sketch of a log's keys, brought up to date whenever it is asked for, and kept with the log now and then.
+"""The sketch of a log's keys, brought up to date when it is asked for, and stored with the log now and then.
 
-Adding a key costs 9 µs. That would slow down each append and insert, for nothing in a log that never reconciles. So a commit does nothing:
-asking for the sketch adds the entries that came since, by their insertion numbers. This also works if several processes write to one
-database: each has its own sketch in memory, and the stored one is the latest that any of them wrote, with its insertion number.
+Adding a key costs 9 µs. In each commit that would be wasted on a log that never reconciles. So entries are added, by their insertion
+numbers, when the sketch is asked for. This also works if several processes write to one database: each has its own sketch in memory, and
+the stored one is the latest that any of them wrote, with its insertion number.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from ..sketch import Sketch
 from ..store import Store
 
 KEEP_ENTRIES = 8_192
-"""Entries after which the sketch is kept again: adding them takes about as long as reading it. It takes 590 kB."""
+"""The sketch is stored again after this many entries: adding them takes about as long as reading the sketch. It has 590 kB."""
 _KEEP_ON_THE_WAY = 8 * KEEP_ENTRIES
 _PAGE = 1_000
 _AT_ONCE = 100
-"""So many are added in place, which takes 1.5 ms; more in a thread."""
+"""Up to this many entries are added in the event loop, which takes 1.5 ms; more in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class SketchView:
-    """A state of the sketch that does not change.
+    """A fixed state of the sketch.
 
     Attributes:
-        sketch: Of all entries up to there; not to be added to.
+        seq: The insertion number up to which entries are in it.
+        sketch: Must not be changed.
     """
 
     seq: int
@@ -42,7 +43,7 @@ class SketchView:
 
     @property
     def count(self) -> int:
-        """How many entries it is of."""
+        """The number of entries in it."""
         return self.sketch.counts[0]
 
 
@@ -55,11 +56,11 @@ class SketchKeeper:
         self._sketch: Sketch | None = None
         self._seq = 0
         self._kept_seq = 0
-        # Somebody has it, and it must not change.
+        # A caller of `view` has the sketch, so it must not change.
         self._is_lent = False
 
     async def view(self) -> SketchView:
-        """Return the sketch as of now. See `LogReader.sketch`."""
+        """See `LogReader.sketch`."""
         async with self._turn:
             sketch = self._sketch or await self._load()
             while True:
@@ -67,7 +68,7 @@ class SketchKeeper:
                 if page:
                     sketch = await self._add(page, sketch)
                 is_last = is_last_page(page, _PAGE)
-                # On the way, too: a waiting caller may give up, and the next one goes on from here.
+                # Also on the way: if this call is cancelled, the next one continues from here.
                 if self._seq - self._kept_seq >= (KEEP_ENTRIES if is_last else _KEEP_ON_THE_WAY) and not self._store.is_read_only:
                     await self._keep(sketch)
                 if is_last:
@@ -76,20 +77,20 @@ class SketchKeeper:
             return SketchView(self._seq, sketch)
 
     async def behind(self) -> int:
-        """Return how many insertion numbers came since the sketch that is in memory, or else the one that is kept."""
+        """Return how many insertion numbers there are after the sketch in memory or, without one, the stored sketch."""
         kept, last = await self._store.read(_read_stand())
         seq = self._seq if self._sketch is not None else kept
         return max(0, last - seq)
 
     async def forget(self) -> None:
-        """Forget it, on the disk as well."""
+        """Drop the sketch, the stored one included."""
         async with self._turn:
             self.drop()
             if not self._store.is_read_only:
                 await self._store.write(ask(WriteSketch(None)))
 
     def drop(self) -> None:
-        """Forget what is in memory: what is kept may have changed."""
+        """Drop the sketch in memory."""
         self._sketch = None
 
     async def _load(self) -> Sketch:
@@ -100,7 +101,7 @@ class SketchKeeper:
                 self._sketch = await trio.to_thread.run_sync(Sketch.from_bytes, kept.symbols)
                 self._seq = self._kept_seq = kept.seq
         except (DecodeError, StoreError):
-            # Damaged, which `fsck` tells, or not for our role: the entries have it all.
+            # The stored sketch is damaged, which `fsck` reports, or our role may not read it. The entries suffice.
             pass
         return self._sketch
 
@@ -108,7 +109,7 @@ class SketchKeeper:
         if self._is_lent:
             sketch = self._sketch = sketch.copy()
             self._is_lent = False
-        # A thread is waited for, whatever becomes of the caller: a page is added as a whole.
+        # A cancelled call still waits for the thread, so a page is added as a whole.
         if len(page) <= _AT_ONCE:
             _add_page(sketch, page)
         else:
@@ -118,21 +119,21 @@ class SketchKeeper:
 
     async def _keep(self, sketch: Sketch) -> None:
         symbols = await trio.to_thread.run_sync(sketch.to_bytes)
-        # Whatever comes of it: it is a convenience, and what is wrong with the store shows at the next commit.
+        # Even if this fails: the stored sketch only saves time, and the next commit raises the store's error.
         self._kept_seq = self._seq
         with contextlib.suppress(StoreError):
             await self._store.write(ask(WriteSketch(KeptSketch(self._seq, symbols))))
 
 
 def _read_kept() -> Plan[KeptSketch | None]:
-    """Read the sketch that was kept, unless it is of a later state than the log's."""
+    """Read the stored sketch, unless it is of a later state than the log."""
     kept = yield from ask(ReadSketch())
     _, last = yield from ask(ReadCount(counted=False))
     return None if kept is None or not 0 <= kept.seq <= last else kept
 
 
 def _read_stand() -> Plan[tuple[int, int]]:
-    """Read up to where the sketch that is kept goes, and the log."""
+    """Read the last insertion numbers of the stored sketch and of the log."""
     kept = yield from _read_kept()
     _, last = yield from ask(ReadCount(counted=False))
     return 0 if kept is None else kept.seq, last

@@ -21,7 +21,7 @@ from .members import LogMember
 from .reader import LogReader
 
 UNACKED_MAX = 10_000
-"""Entries that a named follower may take without acknowledging any."""
+"""How many entries a named follower may take without an acknowledgement."""
 _PAGE = 256
 _ACK_S = 0.05
 _LOOK_S = 5.0
@@ -31,10 +31,11 @@ _LOOK_S = 5.0
 class Subscription:
     """An endless asynchronous iterator over a log's entries, in the order of their insertion here.
 
-    That order is causal too, but not the order of ids: an entry that arrives late has a low id and comes late. Memory is bounded, as
-    entries are read from the store as they are wanted. Open one with `GossipLog.subscribe`.
+    That order is causal, but it is not the order of ids: an entry that arrives late comes late, although its id may be low. Memory is
+    bounded, because entries are read from the store only when they are wanted. Open one with `GossipLog.subscribe`.
 
     Args:
+        seq: Where to begin: after this insertion number.
         keep: Stores a cursor durably.
     """
 
@@ -44,7 +45,7 @@ class Subscription:
         self._cursor = cursor
         self._place = LogPlace(seq)
         self._page: deque[tuple[int, Entry]] = deque()
-        # In the order of delivery, so that an acknowledgement covers all before it.
+        # Delivered entries by key, in the order of delivery: an acknowledgement covers all before it.
         self._unacked: dict[bytes, int] = {}
         self._acked = self._kept = seq
         self._is_acked = trio.Event()
@@ -55,11 +56,11 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Entry:
-        """Return the next entry, waiting for it if need be. A cancelled call loses nothing.
+        """Return the next entry, waiting for it if necessary. A cancelled call loses nothing.
 
         Raises:
             LocalProtocolError: A named follower has taken 10,000 entries without an `ack`.
-            LogReplaced: Somebody else writes to the log, and has put an older state of it, or another log, in its place.
+            LogReplaced: Another process has replaced the log by an older state of it, or by another log.
         """
         if len(self._unacked) >= UNACKED_MAX:
             hint = "call `await events.ack(entry)`, or subscribe without a cursor"
@@ -74,7 +75,7 @@ class Subscription:
         return entry
 
     async def next_page(self) -> list[Entry]:
-        """Return the entries that are at hand, 1 to 256, waiting for the first if need be. As `__anext__` otherwise."""
+        """Return 1 to 256 entries that are at hand, waiting for the first if necessary. Raises as `__anext__`."""
         entries = [await anext(self)]
         while self._page and len(self._unacked) < UNACKED_MAX:
             seq, entry = self._page.popleft()
@@ -84,14 +85,14 @@ class Subscription:
         return entries
 
     async def ack(self, entry: Entry) -> None:
-        """Say that this entry and all before it are dealt with: after a crash the cursor goes on after it.
+        """Acknowledge this entry and all delivered before it: after a crash, the cursor continues after it.
 
-        It does not wait for the disk: the cursor is kept within 50 ms, in one commit for all acknowledgements of that time, and at the end
-        of the block. A crash before that delivers again what was acknowledged last; `flush` waits.
+        This does not wait for the disk. The cursor is stored within 50 ms, in one commit for all acknowledgements of that time, and at the
+        end of the block. After a crash before that, the entries acknowledged last are delivered again. `flush` waits.
 
         Raises:
-            LocalProtocolError: The subscription has no cursor, or did not deliver the entry, or it was acknowledged before.
-            StoreError: The cursor could not be kept after an earlier call; it is tried again.
+            LocalProtocolError: The subscription has no cursor, did not deliver the entry, or the entry is already acknowledged.
+            StoreError: The cursor could not be stored after an earlier call; it will be tried again.
         """
         if self._cursor is None:
             raise LocalProtocolError("a subscription without a cursor has nothing to acknowledge", hint="subscribe(cursor=NAME)")
@@ -108,10 +109,10 @@ class Subscription:
             raise failure
 
     async def flush(self) -> None:
-        """Wait until what was acknowledged is kept, as durably as the log was opened for.
+        """Wait until the last acknowledgement is stored, as durably as the log was opened for.
 
         Raises:
-            StoreError: It could not be kept.
+            StoreError: It could not be stored.
         """
         await trio.lowlevel.checkpoint()
         seq = self._acked
@@ -120,7 +121,7 @@ class Subscription:
             self._kept = max(self._kept, seq)
 
     async def keep_acks(self) -> None:
-        """Keep the cursor as it moves on, at most once in 50 ms. For `GossipLog.subscribe`."""
+        """Store the cursor whenever it has moved, at most every 50 ms. For `GossipLog.subscribe`."""
         with self._keeping:
             while True:
                 await self._is_acked.wait()
@@ -141,19 +142,19 @@ class Subscription:
 
     @property
     def place(self) -> LogPlace:
-        """The place after what was read from the store so far."""
+        """The place up to which entries were read from the store."""
         return self._place
 
 
 async def entries_after(log: LogReader, place: LogPlace, limit: int) -> tuple[LogPlace, list[tuple[int, Entry]]]:
-    """Return up to `limit` entries after a place, with their insertion numbers, and the place after them; none after a wait for some.
+    """Return up to `limit` entries after a place, with their insertion numbers, and the place after them. If there are none, wait for some.
 
-    Only while somebody subscribes to the log, for otherwise it is not told what other processes write.
+    After a wait no entries are returned. Call this only within a subscription: otherwise other processes' commits are not noticed.
 
     Raises:
         LogReplaced: As `Subscription.__anext__`.
     """
-    # Taken before the read, so that a commit in between is not slept through.
+    # Taken before the read, so that a commit in between is not missed.
     changed = log.next_commit
     place, rows = await log.run(_rows_after(log, place, limit))
     if rows:
@@ -166,7 +167,7 @@ async def entries_after(log: LogReader, place: LogPlace, limit: int) -> tuple[Lo
 
 
 def _rows_after(log: LogReader, place: LogPlace, limit: int) -> Plan[tuple[LogPlace, list[tuple[int, bytes]]]]:
-    """Read on where a place still is what it was: only our own writer can be trusted not to change that."""
+    """Read the entries after a place. If other processes can write, first check that the place is still what it was."""
     if log.is_shared:
         found = yield from check_place(place, log.location)
         place = LogPlace(place.seq, found.generation, place.key)

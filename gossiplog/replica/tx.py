@@ -1,4 +1,4 @@
-"""What an application's functions get of the log's transaction: `Tx` for `async def`, and `SyncTx` with the same methods for `def`."""
+"""The transaction as an application's functions see it: `Tx` for `async def`, and `SyncTx` with the same methods for `def`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ T = TypeVar("T")
 
 
 class _Common:
-    """Attributes:
-    failure: What the store could not do: the transaction is lost, whatever the application makes of it.
-    """
+    """Notes an error of the store, after which the transaction is lost even if the application catches the error."""
 
     def __init__(self) -> None:
         self.failure: StoreError | None = None
@@ -36,7 +34,7 @@ class _Common:
 
 
 class SyncTx(_Common):
-    """The transaction as an application with plain functions sees it; the calls wait. Use it only during the call of your function."""
+    """The transaction for plain functions of an application; its calls block. Use it only during the call of your function."""
 
     def __init__(self, transaction: SyncTransaction, new: Mapping[bytes, Entry]) -> None:
         super().__init__()
@@ -72,7 +70,7 @@ class SyncTx(_Common):
 
 
 class Tx(_Common):
-    """The transaction as an application sees it: everything is committed with the entries, or rolled back with them.
+    """The transaction of an application: everything is committed with the entries, or rolled back with them.
 
     Use it only during the call of your function.
     """
@@ -106,9 +104,9 @@ class Tx(_Common):
         return await self.execute(statement, parameters)
 
     async def is_ancestor(self, a: str, b: str) -> bool:
-        """Say whether a path leads from `b` through parents to `a`. The entries that are being applied are in the log already.
+        """Say whether a path leads from `b` through parents to `a`. The entries being applied are already in the log.
 
-        False if the log lacks either of them: with `b` the entry that is applied the answer is the same on every replica.
+        False if the log lacks either of them. If `b` is the entry being applied, the answer is the same on every replica.
         """
         return await self.run(is_ancestor(decode_id(a), decode_id(b), self._new))
 

@@ -21,7 +21,7 @@ from ..plan import Plan, ask
 from .reader import LogReader
 
 SPOTS = 64
-"""Entries whose place in the tree is looked at."""
+"""How many entries are checked against the tree."""
 SPOTS_S = 3.0
 _SET_ASIDE_MAX = 10_000
 _PAGE = 1_000
@@ -29,10 +29,10 @@ _HOUR_S = 3_600.0
 
 
 async def read_log(log: LogReader) -> LogFigures:
-    """Count what is in a log, and look at the place in the tree of some entries; about 20 ms where the log is small, 3 s and more never.
+    """Count what is in a log, and check some entries against the tree. About 20 ms for a small log, at most about 3 s.
 
     Raises:
-        StoreError: It cannot be read.
+        StoreError: The log cannot be read.
     """
     figures = await log.run(_count(time.time()))
     places = random.SystemRandom().sample(range(figures.entries), min(SPOTS, figures.entries))
@@ -60,7 +60,7 @@ def _count_set_aside() -> Plan[Counter[str]]:
 
 
 def read_disk(location: str) -> DiskSpace | None:
-    """Look at the disk that a log's file lies on; None for a log that lies elsewhere."""
+    """Return the space of the disk with a log's file; None if the log is not in a file."""
     path = Path(location)
     if "://" in location or not path.exists() or not hasattr(os, "statvfs"):
         return None
@@ -69,7 +69,7 @@ def read_disk(location: str) -> DiskSpace | None:
 
 
 def read_misplaced(location: str) -> str | None:
-    """Say whether a log that this process has open lies no more where it was opened: moved, removed, or another one put there."""
+    """Say why an open log's file is no longer at its path: moved, removed or replaced. None if it is, or that cannot be told."""
     path, descriptors = Path(location), Path("/proc/self/fd")
     if "://" in location or location == ":memory:" or not descriptors.is_dir():
         return None
@@ -85,7 +85,7 @@ def read_misplaced(location: str) -> str | None:
 
 
 def read_files() -> tuple[int, int] | None:
-    """Count this process's file descriptors, and say how many it may have; None where the system does not tell."""
+    """Return how many file descriptors this process has, and how many it may have; None where the system does not tell."""
     try:
         import resource
 

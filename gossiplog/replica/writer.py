@@ -46,7 +46,7 @@ from ..tasks.timings import Timings
 from .applications import Applications, Missed, check_not_applying, logger
 
 Then: TypeAlias = Callable[[list[Verdict] | Exception], None]
-"""Told what came of a piece of work."""
+"""Gets the outcome of a piece of work."""
 
 
 class _Caller:
@@ -298,7 +298,6 @@ class Writer:
             self._is_stale = False
 
     def _finish(self, committed: Committed, missed: Missed, began: float) -> None:
-        """Note a commit, and report it."""
         for entry, reason in self._void.take_news():
             logger.info("entry %s of %s refused: %s", entry.id, entry.author, reason)
         self._applications.note(missed)

@@ -228,7 +228,6 @@ async def _apply(connection: Connection, url: PostgresUrl, version: int) -> None
 
 
 async def _leave(connection: Connection) -> None:
-    """Roll back the transaction if it was not committed."""
     if not connection.is_closed() and connection.is_in_transaction():
         with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             await connection.execute("ROLLBACK")

@@ -40,8 +40,6 @@ def scan_values(path: Path) -> Iterator[bytes]:
 
 
 class _PageFile:
-    """The pages of a file and of the write-ahead log beside it."""
-
     def __init__(self, path: Path) -> None:
         wal = beside(path, "-wal")
         header, wal_header = read_plain(path, 0, 100), read_plain(wal, 0, _WAL_HEADER_BYTES)
@@ -187,7 +185,6 @@ def _local_bytes_min(usable: int) -> int:
 
 
 def _local_bytes(usable: int, size: int) -> int:
-    """Return how many bytes of a row of this size lie in its own page."""
     if size <= usable - 35:
         return size
     least = _local_bytes_min(usable)
