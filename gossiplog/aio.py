@@ -1,11 +1,11 @@
-"""GossipLog for asyncio: what `gossiplog` is in trio, with the same names, arguments and results.
+"""GossipLog for asyncio, with the same names, arguments and results as `gossiplog` in trio.
 
     async with gossiplog.aio.open("app.db", topic="app.example.com", signer=signer) as log:
         await log.append({"op": "add"})
 
-Each call runs in the one thread with trio that the process has. A task that is cancelled cancels its call, and goes on when that has
-ended. `apply` and `authorize` do not run in asyncio's thread: a plain function runs in the database's, and an `async def apply` in trio, so
-that it may await nothing but its transaction.
+Calls run in the process's one trio thread. Cancelling a task cancels its call, and the task goes on when the call has ended. `apply` and
+`authorize` do not run in asyncio's thread: a plain function runs in the database's thread, and an `async def apply` in trio, where it may
+await only its transaction.
 
 Source: docs/asyncio.md
 """

@@ -1,12 +1,11 @@
-"""GossipLog for plain synchronous code and notebooks: what `gossiplog` is in trio, with the same names
-and arguments.
+"""GossipLog for plain synchronous code and notebooks, with the same names and arguments as `gossiplog` in trio.
 
     with gossiplog.blocking.open("app.db", topic="app.example.com", signer=signer) as log:
         log.append({"op": "add"})
 
-Each call runs in the one thread with trio that the process has, and may come from any thread. Ctrl-C cancels it, and is raised when it
-has ended. A log that nobody closes is closed at the end of the process. `apply` and `authorize` do not run in the caller's thread: a plain
-function runs in the database's, and an `async def apply` in trio, so that it may await nothing but its transaction.
+Calls may come from any thread, and run in the process's one trio thread. Ctrl-C cancels a call, and is raised when the call has ended. A
+log that is not closed is closed at the end of the process. `apply` and `authorize` do not run in the caller's thread: a plain function runs
+in the database's thread, and an `async def apply` in trio, where it may await only its transaction.
 
 Source: docs/asyncio.md
 """

@@ -228,7 +228,7 @@ class StoreUnavailable(StoreError):
 
 
 class ConnectionLost(StoreUnavailable):
-    """The connection to the database broke before a commit: nothing was stored, and the work can be repeated."""
+    """The connection to the database broke before a commit: no entry was stored, and the work can be repeated."""
 
 
 class CommitError(StoreError):

@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 def _needs_trio(function: Callable[P, T]) -> Callable[P, T]:
-    """Say which way in is the right one where trio does not run, before anything is taken that only trio could give back."""
+    """Refuse a call outside of trio at once, naming the module to use instead."""
 
     @functools.wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> T:
@@ -95,18 +95,18 @@ async def open(
         topic: The topic that the log must have. With None the log may have any, and none is created.
         signer: Signs appends that name no other signer.
         app: One `Application` or several, which turn the entries into tables. Entries that were stored without them are applied first.
-        apply: Short for an application named `app` of version 1; see `gossiplog.log.application.Apply`.
+        apply: Shorthand for an application named `app` of version 1; see `gossiplog.log.application.Apply`.
         authorize: The access rule, `(message, did, past) -> bool`, or without `past`, which answers questions about the message's
             ancestors. It must be a plain function that depends only on its arguments; it is called in the database's thread. Refused
             entries and their descendants are not stored; a refused append of ours raises NotAuthorised.
-        policy: Who founds a log whose own entries decide who may write (docs/spec/access.md). `topic` is then the name that the log's
-            topic begins with; a log that is there already must have these founders. To join one, give its whole topic and no policy.
+        policy: The founders of a log whose own entries decide who may write (docs/spec/access.md). `topic` is then the name with which the
+            log's topic begins. An existing log must have these founders. To join a log, give its whole topic and no policy.
         durability: `full`, `normal` or `off`: which failures an acknowledged append survives (docs/durability.md).
         read_only: Write nothing. Another process may write at the same time.
         schemes: The signature schemes that entries may use: `ed25519`, the only one by default, `eip712` of the extra `ethereum`, and those
             that `register_scheme` adds.
         value_bytes_max: The largest VALUE of our own appends, at most 4,194,294 bytes. Other authors' entries may always be that large.
-        on_rebuild: Called now and then with the number of applied entries while tables are built anew.
+        on_rebuild: Called now and then with the number of applied entries while tables are rebuilt.
 
     Raises:
         LocalProtocolError: An argument is wrong.
@@ -151,7 +151,7 @@ async def clone(
         place: The bucket: a folder.
         location: The log, which is created if necessary.
         topic: The log's topic; needed if logs of several topics are published.
-        on_progress: Called now and then with how many published entries were dealt with, and how many there are as far as is known.
+        on_progress: Called now and then with how many published entries were processed, and how many there are, as far as known.
 
     Raises:
         LocalProtocolError: Nothing is published there, or logs of several topics are and `topic` names none.
@@ -172,7 +172,7 @@ def _witness_places(witnesses: Sequence[str]) -> Sequence[WitnessPlace]:
 
 
 async def _ask_witness(url: str, body: bytes) -> tuple[int, str, bytes]:
-    """Ask, without following where the answer points to."""
+    """Ask a witness. Redirects are not followed."""
     from .net.hub.asking import ask, parse_server_url
 
     server = parse_server_url(url)
@@ -181,7 +181,7 @@ async def _ask_witness(url: str, body: bytes) -> tuple[int, str, bytes]:
 
 
 async def _find_policy(location: str | os.PathLike[str], name: str | None, policy: Policy, *, durability: Durability) -> tuple[Policy, str]:
-    """Return a policy with its salt, and the topic that follows: those of a log that is there already, or else with a new salt."""
+    """Return a policy with its salt, and the log's topic. An existing log's salt is used, or else a new one is drawn."""
     if name is None:
         raise LocalProtocolError("a policy without a name for the log", hint="open(…, topic='team.example.com', policy=…)")
     if has_policy(name):
@@ -202,7 +202,7 @@ async def _find_policy(location: str | os.PathLike[str], name: str | None, polic
 
 def _register(schemes: frozenset[str]) -> frozenset[str]:
     if "eip712" in schemes:
-        # Without the extra its entries are ignored, and the verdict says so.
+        # Without the extra, entries of this scheme are ignored, with that reason.
         with contextlib.suppress(ModuleNotFoundError):
             from .ethereum import register
 
@@ -256,7 +256,7 @@ class GossipLog(Replica):
             place: A folder, which is created if necessary.
             signer: An Ed25519 signer instead of the log's own.
             again: Write everything once more, to replace lost or damaged files.
-            witnesses: Who is asked to cosign the checkpoint once it is published, within five seconds; each is `URL#VKEY`.
+            witnesses: Witnesses to cosign the published checkpoint within five seconds, each as `URL#VKEY`.
             on_progress: Called now and then with the number of published entries.
 
         Raises:
@@ -292,16 +292,17 @@ class GossipLog(Replica):
         signer: Signer | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> SyncResult | Exchanged:
-        """Pull what another open log has and this one lacks. Or exchange with a bucket: take what others published, and publish.
+        """Pull the entries of another open log that this one lacks. Or exchange with a bucket: take others' entries, and publish ours.
 
-        The other log is read over one snapshot; call its own `sync` for the other direction. A bucket needs no server and no lock: every
-        writer has its own folder, and every byte read is verified. The result lists what is missing or wrong there.
+        The other log is read from one snapshot; call its own `sync` for the other direction. A bucket needs no server and no lock: every
+        writer has its own folder, and every byte read is verified. The result lists files of the bucket that are missing or wrong.
 
         Args:
             other: A log with the same topic, or the place of a bucket, which is a folder.
             source: What earlier syncs learned about that log; pass the same object each time.
-            signer: Signs what is published, instead of the log's own signer. Without either nothing is published, nor behind a web server.
-            on_progress: Called now and then with how many published entries were dealt with, and how many there are as far as is known.
+            signer: Signs the published checkpoint, instead of the log's own signer. Without either, or to a bucket behind a web server,
+                nothing is published.
+            on_progress: Called now and then with how many published entries were processed, and how many there are, as far as known.
 
         Raises:
             LocalProtocolError: The topics differ, or the place is no bucket.
@@ -325,12 +326,12 @@ class GossipLog(Replica):
         It holds the entry, the publisher's newest checkpoint with its signatures, and the hashes between the two: C2SP's tlog-proof.
 
         Args:
-            place: The bucket that holds it; None tries those that this log was published to or taken from.
-            publisher: The did of the publisher whose log it must be in; anybody's unless given.
+            place: The bucket with the published log; None tries those that this log was published to or taken from.
+            publisher: The did of the publisher whose log must contain it; None for any publisher.
 
         Raises:
             NotFound: The log has no such entry, or it is published nowhere.
-            DamagedBucket: What is published is damaged.
+            DamagedBucket: The published log is damaged.
             BucketError: The storage failed.
         """
         from .bucket import prove
@@ -348,16 +349,16 @@ class GossipLog(Replica):
         every_s: float = 5.0,
         witnesses: Sequence[str] = (),
     ) -> AsyncIterator[BucketPeer]:
-        """Keep exchanging with a bucket for the length of a block: new entries are published, and what others publish comes in.
+        """Keep exchanging with a bucket for the length of a block: publish new entries, and take those that others publish.
 
         Failures are logged and tried again, with growing pauses up to a minute. At the end of the block new entries are published, if that
-        takes at most two seconds. The value of the block tells how it stands.
+        takes at most two seconds. The value of the block tells the state of the exchange.
 
         Args:
             place: The bucket: a folder, or a URL.
             signer: An Ed25519 signer instead of the log's own.
             every_s: How often to exchange, in seconds.
-            witnesses: Who is asked to cosign what is published: each is `URL#VKEY`, as `gossiplog witness` prints it.
+            witnesses: Witnesses to cosign published checkpoints, each as `URL#VKEY`, as `gossiplog witness` prints it.
 
         Raises:
             LocalProtocolError: There is no signer, or it is not of Ed25519; the place is no bucket, or a witness is malformed.
@@ -385,8 +386,8 @@ class GossipLog(Replica):
     ) -> AsyncIterator[Hub]:
         """Serve the log to WebSocket clients, such as browsers, for the length of a block.
 
-        Everything that a client or this process appends goes to all others. At the end of the block no client is accepted any more, waiting
-        data is sent within a second, and the connections are closed.
+        Everything that a client or this process appends goes to all others. At the end of the block, no more clients are accepted, waiting
+        data is sent for at most a second, and the connections are closed.
 
         Args:
             address: `HOST:PORT`, or `:PORT` for all addresses of the machine; port 0 takes a free one.
@@ -414,17 +415,17 @@ class GossipLog(Replica):
         headers: Mapping[str, str] | None = None,
         identity: Signer | None = None,
     ) -> AsyncIterator[HubLink]:
-        """Keep the log connected to a hub for the length of a block: each gets what it lacks, and then the other's new entries.
+        """Keep the log connected to a hub for the length of a block: each side gets what it lacks, and then the other's new entries.
 
-        It connects in the background, and reconnects after growing pauses when the connection is lost. `wait_connected` of the link waits.
+        It connects in the background, and reconnects after growing pauses when the connection is lost. The link has `wait_connected`.
 
         Args:
             url: `ws://HOST:PORT` or `wss://…`, with `/TOPIC` if the hub serves several logs.
             tls: Checks the hub's certificate; the system's authorities by default.
-            identity: Proves its did to the hub at each connection; for hubs that let dids in without a token.
+            identity: Proves its did to the hub at each connection, for hubs that admit dids without a token.
 
         Raises:
-            LocalProtocolError: The URL is malformed, or the log is connected to it already.
+            LocalProtocolError: The URL is malformed, or the log is already connected to it.
         """
         from .net.hub.client import connect
 

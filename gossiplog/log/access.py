@@ -1,4 +1,4 @@
-"""The access rule of a log, and what it has refused.
+"""A log's access rule, and the entries that it has refused.
 
 Source: docs/spec/applications.md, "Who may write".
 """
@@ -18,10 +18,10 @@ from .requests import Aside, ReadQuarantined
 T = TypeVar("T")
 
 VOID_MAX = 65_536
-"""Refused entries, and what builds on them, that are remembered: about 200 bytes each."""
+"""How many refused entries and descendants of them are remembered, about 200 bytes each."""
 
 Authorize: TypeAlias = Callable[[Message, str], bool] | Callable[[Message, str, Past], bool]
-"""Who may write: may this did say this, after what it came after? A function of its arguments alone, or replicas will differ for ever."""
+"""Decides whether a did may write a message, given its past. It must depend on its arguments alone, or replicas will differ for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class AccessRule:
 
     @property
     def name(self) -> str:
-        """What the function is called, for messages."""
+        """The function's name, for messages."""
         return getattr(self.function, "__qualname__", type(self.function).__name__)
 
     def ask(self, entry: Entry, *past: Past) -> bool | Exception:
-        """Ask the rule about one entry. An exception that it raises, unless it is the store's, is the answer."""
+        """Ask the rule about one entry. If it raises an exception, other than the store's, that is the answer."""
         try:
             return bool(self.function(entry.message, entry.envelope.did, *past))
         except StoreError:
@@ -47,12 +47,12 @@ class AccessRule:
 
 
 class Void:
-    """Entries that the access rule refused, and those that descend from them: they have no place in the log, whoever brings them.
+    """Entries that the access rule refused, and their descendants. They have no place in the log, whoever brings them.
 
-    Entries that are forgotten, at a restart or because there are too many, are decided anew, with the same result.
+    Entries may be forgotten, at a restart or because there are too many. They are then decided again, with the same result.
 
     Attributes:
-        news: What the rule itself refused, and why, since `take_news` was last called.
+        news: Entries that the rule itself has refused since `take_news` was last called, and the reasons.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Void:
         return len(self._reasons)
 
     def complete(self, plan: Plan[T]) -> Plan[T]:
-        """Have a plan that reads find what is void in the quarantine, so that it is neither missed nor asked for."""
+        """Let a plan that reads find void entries in the quarantine, so that it neither counts them as missing nor asks for them."""
         try:
             request = next(plan)
             while True:
@@ -84,12 +84,12 @@ class Void:
             plan.close()
 
     def take_news(self) -> list[tuple[Entry, str]]:
-        """Return what was refused since the last call."""
+        """Return and empty `news`."""
         news, self.news = self.news, []
         return news
 
     def add(self, key: bytes, reason: str) -> None:
-        """Remember an entry; the oldest makes room."""
+        """Remember an entry. Beyond `VOID_MAX`, the oldest is forgotten."""
         self._reasons[key] = reason
         if len(self._reasons) > VOID_MAX:
             del self._reasons[next(iter(self._reasons))]

@@ -1,8 +1,8 @@
-"""Questions about the graph that are answered without walking through it, or by a walk where that is shorter.
+"""Answers questions about the graph without walking through it, or by a walk where that is shorter.
 
-Each entry lies on a branch, a chain of entries of which each has the one before it as a parent. All that has to be stored is the
-branch of each entry and the edges between branches, and a search goes from branch to branch: it takes at most one step for each
-pair of branches that are linked, however many entries lie on them, and a log with one writer is one branch.
+Each entry lies on a branch: a chain of entries, each of which has the one before it as a parent. Only the branch of each entry and the
+edges between branches are stored. A search goes from branch to branch, and takes at most one step per pair of linked branches, however many
+entries lie on them. A log with one writer is one branch.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ def position(key: bytes) -> Plan[Position | None]:
 
 
 _HEAD_START = 4
-"""What the search may cost before the walk begins, in reads: often it has the answer by then, and a short walk stays short."""
+"""How many reads the search has before the walk begins. Often it has the answer by then, and a short walk stays short."""
 
 
 class AncestorQuery:
     """Whether a path leads from one entry through parents to another, or to any of several. An entry is not its own ancestor.
 
-    A search from branch to branch and a walk from entry to entry take turns, so that a query costs at most twice what the shorter of the
-    two would, and a few reads. The search, which begins, is the shorter one between entries far apart. The walk is the shorter one among
-    entries that are near and on many branches, as with most answers of no. One of them always ends. Entries are only ever added, so the
-    turns may be taken on different snapshots.
+    A search from branch to branch and a walk from entry to entry take turns, so a query costs at most twice as much as the shorter of the
+    two, and a few reads. The search begins; it is shorter between entries far apart. The walk is shorter among near entries on many
+    branches, as for most answers of no. One of them always ends. Entries are only ever added, so the turns may be on different snapshots.
 
     Args:
         ancestor: A key (20 bytes).
@@ -48,10 +47,10 @@ class AncestorQuery:
         self._searched = self._walked = 0
 
     def run(self, is_late: Callable[[], bool] = lambda: False) -> Plan[bool | None]:
-        """Go on until there is an answer, or until `is_late()`, which is asked before each turn: then None; call again.
+        """Continue until there is an answer, or until `is_late()`, which is called before each turn: then return None; call again.
 
         Raises:
-            NotFound: The log lacks one of them.
+            NotFound: The log lacks one of the entries.
         """
         if self._search is None:
             keys = (self._ancestor, *self._descendants)
@@ -77,11 +76,11 @@ class AncestorQuery:
 
 
 class _Walk:
-    """A walk over the entries between two, a clock at a time, the highest first; it keeps only the frontier. One read a clock."""
+    """A walk over the entries between two, from the highest clock down, with one read per clock. It keeps only the frontier."""
 
     def __init__(self, ancestor: bytes, descendants: Iterable[bytes]) -> None:
         self._ancestor = ancestor
-        # Entries of one clock are no ancestors of each other, so what was read is never met again.
+        # Entries of the same clock are no ancestors of each other, so an entry that was read is never met again.
         self._frontier: dict[int, set[bytes]] = {}
         for key in descendants:
             self._frontier.setdefault(clock_of(key), set()).add(key)
@@ -92,7 +91,7 @@ class _Walk:
         return len(self._frontier[max(self._frontier)]) if self._frontier else 0
 
     def step(self) -> Plan[bool | None]:
-        """Read the entries of the highest clock; return the answer if that gives it."""
+        """Read the entries of the highest clock; return the answer if they give it."""
         if not self._frontier:
             return False
         clock = max(self._frontier)
@@ -102,29 +101,29 @@ class _Walk:
                 for parent in entry.parent_keys:
                     if parent == self._ancestor:
                         return True
-                    # Keys sort in causal order, so below the ancestor's no path leads to it.
+                    # Keys sort in causal order, so no path leads to the ancestor from a lower key.
                     if parent > self._ancestor:
                         if clock_of(parent) >= clock:
-                            # Only damage can do that, and the walk would go round for ever.
+                            # Only damage can do this, and the walk would go in circles for ever.
                             raise DamagedLog(f"entry {entry.id} holds the bytes of another: it names a parent that is no older")
                         self._frontier.setdefault(clock_of(parent), set()).add(parent)
         return None
 
 
 class _BranchSearch:
-    """A search from both ends, which stops as soon as they meet or one of them has nowhere to go."""
+    """A search from both ends, which stops when they meet or one of them has no link left."""
 
     def __init__(self, ancestor: Position, descendants: Sequence[Position]) -> None:
         self._clocks = (ancestor.clock, max(descendant.clock for descendant in descendants))
         self._down, self._up = _Search(descendants, is_down=True), _Search([ancestor], is_down=False)
 
     def step(self) -> Plan[bool | None]:
-        """Follow a link from either end; return the answer if that gives it."""
+        """Follow a link from each end; return the answer if that gives it."""
         if self._down.has_met(self._up):
             return True
         for search in (self._down, self._up):
             if not (yield from search.step(*self._clocks)):
-                # All that this side can reach is known, and if it is not the other side's beginning, there is no path.
+                # This side has reached all that it can. If that does not include the other side's start, there is no path.
                 return self._down.has_met(self._up)
         return None
 
@@ -132,8 +131,8 @@ class _BranchSearch:
 class _Search:
     """A search from branch to branch, downwards to parents or upwards to children, best clock first.
 
-    For each branch only the best clock matters, the highest that is reached downwards or the lowest upwards: everything beyond it on
-    its branch is reached as well. As every edge leads to a worse clock, the first time a branch is taken up its clock is final.
+    For each branch only the best clock matters: the highest reached downwards, or the lowest upwards. Everything beyond it on its branch is
+    reached as well. Every edge leads to a worse clock, so when a branch is first taken from the queue, its clock is final.
     """
 
     def __init__(self, starts: Sequence[Position], *, is_down: bool) -> None:
@@ -143,13 +142,13 @@ class _Search:
         self._done: set[int] = set()
         self._current: Position | None = None
         self._beyond = -1
-        # The branches that it found since `has_met` was last asked.
+        # The branches found since the last call of `has_met`.
         self._found: list[int] = []
         for start in starts:
             self._reach(start)
 
     def has_met(self, other: _Search) -> bool:
-        """Whether the branches that either side has just found join a path from one end to the other."""
+        """Tell whether a branch that either side has just found completes a path from one end to the other."""
         found = [*self._found, *other._found]
         self._found, other._found = [], []
         return any(self._joins(other, branch) for branch in found)
@@ -198,7 +197,7 @@ def children(at: Position) -> Plan[list[bytes]]:
 
 
 def _read_entries(left: list[bytes]) -> Plan[list[Entry]]:
-    """Read entries that must be there, as many as one answer holds, and take their keys away from those that are left."""
+    """Read entries that must exist, as many as one answer holds, and remove their keys from `left`."""
     values = yield from ask(ReadValues(left))
     if not values:
         raise DamagedLog(f"entry {encode_id(left[0])} is missing, though others descend from it")
@@ -220,13 +219,13 @@ class AncestorWalk:
         self._queued = set(self._heap)
 
     def frontier(self) -> list[bytes]:
-        """Return the keys of ancestors that were met and not returned yet, ascending: parents of what was returned, or of the entry."""
+        """Return the keys of ancestors that were found but not yet returned, ascending: parents of returned entries or of the entry."""
         return sorted(turned.translate(_COMPLEMENT) for turned in self._heap)
 
     def page(self, limit: int, above: int = -1) -> Plan[list[Entry]]:
         """Return the next ancestors with clocks greater than `above`, at most `limit` and `PAGE_BYTES_MAX`. One read each.
 
-        None are left when the answer is empty.
+        An empty answer means that none are left.
         """
         found: list[Entry] = []
         room = PAGE_BYTES_MAX
@@ -239,7 +238,7 @@ class AncestorWalk:
             room -= len(entry.value)
             for parent in entry.parent_keys:
                 if parent >= key:
-                    # Only damage can do that, and the walk would go round for ever.
+                    # As in `_Walk.step`.
                     raise DamagedLog(f"entry {encode_id(key)} holds the bytes of another: it names a parent that is no older")
                 queued = parent.translate(_COMPLEMENT)
                 if queued not in self._queued:

@@ -1,4 +1,4 @@
-"""What an application is to a log: functions that are called within the log's transactions, under a name and a version."""
+"""An application, as a log sees it: functions that are called within the log's transactions, under a name and a version."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from ..plan import Plan
 T = TypeVar("T")
 
 Apply: TypeAlias = Callable[[Sequence[Entry], Any], Awaitable[None] | None]
-"""The application's side of a commit: called with the new entries of a transaction, in causal order, and a `Tx`; with `def`, a `SyncTx`.
+"""The application's part of a commit: called with a transaction's new entries, in causal order, and a `Tx`, or for `def`, a `SyncTx`.
 
-It depends on the entries, their ancestors and its own tables alone: no clock, no chance, no network. What it raises about an entry of
-somebody else sets that one aside, which stays in the log without effect; `Reject(reason, id=entry.id)` names it. What it raises about an
-append of ours is raised there, and nothing is stored.
+It must depend only on the entries, their ancestors and its own tables: no clock, no randomness, no network. If it raises on an entry of
+another author, that entry is set aside: it stays in the log without effect. `Reject(reason, id=entry.id)` names the entry. If it raises on
+an append of ours, the append raises that error, and nothing is stored.
 """
 Reset: TypeAlias = Callable[[Any], Awaitable[None] | None]
-"""Drops the application's tables and creates them: called before the first entry, and before all are applied anew."""
+"""Drops and creates the application's tables: called before the first entry, and before all entries are applied again."""
 
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """Makes tables of its own from a log's entries. A log may have several, of different names.
+    """Builds its own tables from a log's entries. A log may have several applications with different names.
 
     Attributes:
         name: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
         version: 1 or more. If the tables were made by another version, opening the log rebuilds them.
-        apply: See `Apply`. A plain function runs in the database's thread without a hop for each statement.
-        reset: See `Reset`. None: what is there stays, and all entries are applied upon it.
-        order_free: Entries may be applied in any order, later than their descendants too: trying one again then takes no rebuild.
-        undo: Takes back what `apply` did with entries that became void since, in a log with members; it gets them as `apply` does, highest
-            ids first. None: the tables are built anew instead.
+        apply: See `Apply`. A plain function runs in the database's thread, without a hop for each statement.
+        reset: See `Reset`. If None, a rebuild applies all entries on top of the existing tables.
+        order_free: Whether entries may be applied in any order, even after their descendants. Then retrying an entry takes no rebuild.
+        undo: Undoes what `apply` did with entries that have since become void, in a log with members. It gets them as `apply` does, highest
+            ids first. If None, the tables are rebuilt instead.
 
     Raises:
-        LocalProtocolError: The name or the version is not as it should be.
+        LocalProtocolError: The name or the version is invalid, or a function is none.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Application:
 
 
 class SyncTransaction(Protocol):
-    """The log's transaction, as plain calls in the thread that has it; see `store.base.Transaction`."""
+    """The log's transaction as plain calls, in its thread; see `store.base.Transaction`."""
 
     def run(self, plan: Plan[T]) -> T:
         """Run a plan on the state within the transaction."""
@@ -77,7 +77,7 @@ class SyncTransaction(Protocol):
         ...
 
     def begin_attempt(self) -> None:
-        """Mark the state that `undo_attempt` goes back to. Attempts do not nest."""
+        """Mark the state to which `undo_attempt` returns. Attempts do not nest."""
         ...
 
     def undo_attempt(self) -> None:
@@ -86,5 +86,5 @@ class SyncTransaction(Protocol):
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Tell whether calling it gives something to await: `async def`, also within a partial, or as the `__call__` of an object."""
+    """Tell whether calling a function gives a coroutine: `async def`, also within a partial, or as the `__call__` of an object."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

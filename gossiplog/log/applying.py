@@ -1,4 +1,4 @@
-"""Applications and the log: when entries are applied, and what happens to entries that cannot be.
+"""Applications and the log: when entries are applied, and what happens to those that cannot be applied.
 
 Source: docs/spec/applications.md.
 """
@@ -19,11 +19,11 @@ from .ancestry import children
 from .application import Application
 
 PAGE = 1_000
-"""Entries that are applied at a time where many are."""
+"""How many entries are applied at a time."""
 
 
 class Batch(list[Entry]):
-    """Entries as `apply` gets them: a list that knows how far it was read, which tells which entry could not be applied."""
+    """The entries for a call of `apply`: a list that notes how far it was read, which tells which entry could not be applied."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         super().__init__(entries)
@@ -48,10 +48,10 @@ class ApplyFailure:
 
 
 class OwnFailure(Exception):
-    """An application raised on appends of ours: the transaction is rolled back, and repeated without them.
+    """An application raised on appends of ours: the transaction is rolled back and repeated without them.
 
     Attributes:
-        errors: What it raised, by the number of the piece of work that the append is.
+        errors: Its errors, by the index of the append's piece of work.
     """
 
     def __init__(self, errors: dict[int, Exception]) -> None:
@@ -60,16 +60,16 @@ class OwnFailure(Exception):
 
 
 Applying: TypeAlias = Callable[[Application, Batch, Mapping[bytes, Entry]], Request[Exception | None]]
-"""Makes the request that has an application's `apply` called as one attempt: undone where it raises, and the answer what it raised."""
+"""Makes a request that calls an application's `apply` as one attempt. If that raises, it is undone, and the answer is the error."""
 Shown: TypeAlias = Callable[[Sequence[Entry]], Plan[Sequence[Entry]]]
-"""Which of some stored entries an application gets to see."""
+"""Returns those of some stored entries that an application gets to see."""
 
 
 def isolate(entries: Sequence[Entry]) -> Generator[Batch, Exception | None, list[ApplyFailure]]:
-    """Find the entries that cannot be applied among many that can: yields what to try next, in order, and is sent what it raised.
+    """Find the entries that cannot be applied among many that can. Yields each batch to try, in order, and is sent its error.
 
-    How far the batch was read when something is raised nearly always tells which entry it was. Then one bad entry costs a repetition of
-    those before it. If all had been read, the batch is halved.
+    How far the batch was read when it raised nearly always tells which entry was at fault. Then a bad entry costs a repetition of those
+    before it. If the whole batch had been read, it is halved.
     """
     failures: list[ApplyFailure] = []
     queue = deque([Batch(entries)])
@@ -95,7 +95,7 @@ def isolate(entries: Sequence[Entry]) -> Generator[Batch, Exception | None, list
 
 
 def _find_named(entries: Sequence[Entry], error: Exception) -> int | None:
-    """Return the place of the entry that a `Reject` names; one that names none of them is treated as any exception."""
+    """Return the index of the entry that a `Reject` names; None if it names none of these, or is another exception."""
     if not isinstance(error, Reject) or error.id is None:
         return None
     try:
@@ -108,13 +108,13 @@ def _find_named(entries: Sequence[Entry], error: Exception) -> int | None:
 def apply_entries(
     application: Application, entries: Sequence[Entry], applying: Applying, now: float, new: Mapping[bytes, Entry]
 ) -> Plan[list[ApplyFailure]]:
-    """Apply entries, and set those aside that raise.
+    """Apply entries, and set aside those on which the application raises.
 
     Args:
-        application: Whose tables are up to date but for these.
+        application: Its tables are up to date except for these entries.
         entries: In causal order.
         now: Unix time in seconds, for the records.
-        new: Entries by their keys that the store may not have written yet.
+        new: Entries that the store may not have written yet, by key.
     """
     if not entries:
         return []
@@ -133,7 +133,7 @@ def apply_entries(
 
 
 def describe(failure: ApplyFailure, application: str, now: float) -> requests.SetAside:
-    """Make the record of an entry that was set aside."""
+    """Make the record of an entry that is set aside."""
     error = failure.error
     reason = error.reason if isinstance(error, Reject) else str(error)
     return requests.SetAside(failure.entry.key, application, type(error).__name__, reason[:_REASON_CHARS], now)
@@ -151,16 +151,15 @@ def catch_up(
     new: Mapping[bytes, Entry],
     shown: Shown,
 ) -> Plan[tuple[int | None, list[ApplyFailure]]]:
-    """Apply a page of the entries that were stored without the application, and note how far that brought it.
+    """Apply a page of the entries that were stored without the application, and store how far its tables are.
 
     Args:
-        application: Whose tables are up to date up to `behind`.
-        behind: An insertion number.
-        end: The insertion number to go up to, below all that this transaction writes; None for all there are.
+        behind: The insertion number up to which its tables are up to date.
+        end: The last insertion number to apply, below all that this transaction writes; None for all there are.
         applying, now, new: As `apply_entries`.
 
     Returns:
-        Where it is now, None if nothing is missing; and what was set aside.
+        The insertion number up to which its tables are now up to date, None if no entry is missing; and the entries that were set aside.
     """
     rows = yield from ask(requests.ReadTail(behind, PAGE))
     entries = [Entry.stored(value) for seq, value in rows if end is None or seq <= end]
@@ -173,14 +172,14 @@ def catch_up(
 
 
 def leave_behind(running: Mapping[str, int], last: int) -> Plan[dict[str, requests.Applied]]:
-    """Note, for each application that this process does not run in the version of its tables, that entries are stored without it.
+    """Note that entries are stored without the applications that this process does not run in the version of their tables.
 
     Args:
-        running: The versions of those that it does run, by name.
-        last: The insertion number of the last entry before those.
+        running: The versions of the applications that it runs, by name.
+        last: The insertion number of the last entry before these.
 
     Returns:
-        What is known of the applications that it does run.
+        The state of the applications that it does run in the version of their tables, by name.
     """
     found: dict[str, requests.Applied] = {}
     for applied in (yield from ask(requests.ReadApplications())):
@@ -192,15 +191,15 @@ def leave_behind(running: Mapping[str, int], last: int) -> Plan[dict[str, reques
 
 
 def find_applied(name: str) -> Plan[requests.Applied | None]:
-    """Find what is known of one application."""
+    """Return the state of one application's tables; None if it has none."""
     return next((applied for applied in (yield from ask(requests.ReadApplications())) if applied.name == name), None)
 
 
 def expire_tables(running: Mapping[str, int] | None = None) -> Plan[None]:
-    """Have applications' tables rebuilt, because entries that they were made of were taken out or no longer count.
+    """Have applications' tables rebuilt, because they contain entries that were taken out or no longer count.
 
     Args:
-        running: The versions by name of applications that see to it themselves; none by default.
+        running: The versions by name of applications that update their tables themselves; none by default.
     """
     for applied in (yield from ask(requests.ReadApplications())):
         if (running or {}).get(applied.name) != applied.version:
@@ -208,7 +207,7 @@ def expire_tables(running: Mapping[str, int] | None = None) -> Plan[None]:
 
 
 def read_set_aside(application: str) -> Plan[list[requests.SetAside]]:
-    """Read all that one application set aside, in the order of keys, which is causal."""
+    """Read all entries that one application has set aside, in the order of keys, which is causal."""
     records: list[requests.SetAside] = []
     after: tuple[bytes, str] | None = None
     while page := (yield from ask(requests.ReadSetAside(after, PAGE))):
@@ -228,13 +227,13 @@ def has_applied_children(keys: Collection[bytes]) -> Plan[bool]:
 
 
 def retry(application: Application, keys: Sequence[bytes], applying: Applying, now: float, shown: Shown) -> Plan[list[ApplyFailure]]:
-    """Apply entries that were set aside, and that nothing that was applied comes after."""
+    """Apply entries that were set aside, none of which has a descendant that was applied."""
     yield from ask(requests.WriteSetAside(application.name, [], keys))
     failures: list[ApplyFailure] = []
     for low in range(0, len(keys), PAGE):
         part = keys[low : low + PAGE]
         while part:
-            # An answer has what fits a page, and the first of them in any case.
+            # An answer holds what fits a page, but at least one entry.
             values = yield from ask(requests.ReadValues(part))
             entries = [Entry(key, values[key]) for key in part if key in values]
             if not entries:

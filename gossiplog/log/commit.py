@@ -1,7 +1,7 @@
 """The one place where entries come into a log: the plan of a transaction, the same for every store.
 
-A batch of work becomes rows, heads, edges and a change of the tree, which are written by one request. Nothing is written if the plan
-raises. An error of one caller's is that caller's outcome; an error of the store's ends the whole batch.
+A batch of work becomes rows, heads, edges and a change of the tree, which one request writes. Nothing is written if the plan raises. An
+error of one caller's work is that caller's outcome; an error of the store ends the whole batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .membership import Changed, Membership
 from .past import Past
 
 HEADS_MERGED_MAX = 256
-"""An append takes at most this many heads as its parents, lowest ids first; the next one takes the rest.
+"""An append has at most this many heads as its parents, those with the lowest ids; the next append takes the rest.
 
 Source: docs/spec/entries.md, "Entry".
 """
@@ -34,7 +34,7 @@ Source: docs/spec/entries.md, "Entry".
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AppendPayloads:
-    """Payloads, in PCF, to sign and append: all of them or none."""
+    """Payloads in PCF to sign and append, all or none."""
 
     payloads: Sequence[bytes]
     signer: Signer
@@ -42,10 +42,10 @@ class AppendPayloads:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InsertEntries:
-    """Entries made elsewhere that `validate` accepted, parents first. Each has an outcome of its own.
+    """Entries made elsewhere that `validate` accepted, parents first. Each has its own outcome.
 
     Attributes:
-        is_retry: Whether to try those again that are in the quarantine, and release the ones that pass.
+        is_retry: Whether to try quarantined entries again, and release those that pass.
     """
 
     entries: Sequence[Entry]
@@ -57,10 +57,12 @@ class Committed:
     """The result of a batch.
 
     Attributes:
-        outcomes: For each piece of work its verdicts, one per entry, or the error that its caller gets.
-        owners: For each new key the index of the piece of work it came from.
-        siblings_max: The widest node of the tree that was touched.
-        changed: What came of it for members, in a log that has any.
+        entries: The new entries with their insertion numbers.
+        outcomes: For each piece of work its verdicts, one per entry, or the error for its caller.
+        owners: For each new key the index of its piece of work.
+        last: The last insertion number before the batch.
+        siblings_max: The number of children of the widest node of the tree that was touched.
+        changed: Which entries count and which do not any more, in a log with members.
     """
 
     entries: list[tuple[int, Entry]] = field(default_factory=list)
@@ -85,12 +87,12 @@ def commit(
     """Bring a batch of work into the log.
 
     Args:
-        work: In the order it is to be done; later pieces build on earlier ones.
+        work: Done in this order; later pieces build on earlier ones.
         now: Unix time in seconds, for the quarantine's records.
         rule: The access rule; None allows everything.
         void: Entries that were refused before. Refused entries are added to it.
         membership: Of a log with a policy. It is asked before the rule.
-        failed: Pieces of work that `apply` raised about on an earlier attempt at this batch, by index; their outcome is the error.
+        failed: Errors of `apply` in an earlier attempt at this batch, by index of the piece of work. They are the outcomes of these pieces.
     """
     batch = _Batch(topic, now, rule, Void() if void is None else void, value_bytes_max, membership)
     yield from batch.read(work)
@@ -112,7 +114,7 @@ def restore(rows: Sequence[tuple[int, Entry]], *, topic: str, now: float, member
     Args:
         rows: `(seq, entry)` in order of seq, each valid.
         now: Unix time in seconds, for the quarantine's records.
-        membership: Of a log with a policy, which is built anew.
+        membership: Of a log with a policy; it is rebuilt.
     """
     batch = _Batch(topic, now, None, Void(), VALUE_BYTES_DEFAULT, membership)
     yield from batch.read([InsertEntries([entry for _, entry in rows])])
@@ -124,7 +126,7 @@ def restore(rows: Sequence[tuple[int, Entry]], *, topic: str, now: float, member
 
 
 class _Batch:
-    """One transaction in the making: what was read from the store, and what has been added since."""
+    """A transaction in the making: what was read from the store, and what has been added."""
 
     def __init__(
         self, topic: str, now: float, rule: AccessRule | None, void: Void, value_bytes_max: int, membership: Membership | None
@@ -155,12 +157,12 @@ class _Batch:
         self._merged: dict[bytes, None] = {}
 
     def read(self, work: Sequence[AppendPayloads | InsertEntries]) -> Plan[None]:
-        """Read in four requests what the whole batch needs to know."""
+        """Read everything that the batch needs from the store, in a few requests."""
         appends = sum(len(piece.payloads) for piece in work if isinstance(piece, AppendPayloads))
         inserts = [entry for piece in work if isinstance(piece, InsertEntries) for entry in piece.entries]
         wanted: dict[bytes, None] = {}
         if appends:
-            # Enough for each append to take its share, whichever of them the inserts before it have merged.
+            # Enough heads for each append, however many of them the inserts before it merge.
             merged_max = sum(len(entry.parent_keys) for entry in inserts)
             self._stored_heads = yield from ask(requests.ReadHeads(HEADS_MERGED_MAX * appends + merged_max))
             wanted = dict.fromkeys(self._stored_heads)
@@ -217,7 +219,7 @@ class _Batch:
         self.committed.outcomes.append([Verdict(Outcome.ACCEPT, entry=entry, is_new=True) for entry, _, _ in entries])
 
     def insert(self, index: int, piece: InsertEntries) -> Plan[None]:
-        """Add those of these entries that are new, that are not refused, and whose parents are here."""
+        """Add the entries that are new and not refused, and whose parents are here."""
         verdicts: list[Verdict] = []
         for entry in piece.entries:
             verdict = yield from self._judge(entry, piece.is_retry)
@@ -235,7 +237,7 @@ class _Batch:
         return verdict
 
     def write(self) -> Plan[None]:
-        """Write everything that was added."""
+        """Write everything that was added or set aside."""
         if self._set_aside or self._released:
             yield from ask(requests.WriteQuarantine(self._set_aside, self._released))
         if not self._rows:
@@ -280,14 +282,14 @@ class _Batch:
         return Verdict(Outcome.IGNORE, Rule.QUARANTINED, reason, entry)
 
     def _is_of_a_member(self, entry: Entry) -> bool:
-        """Whether an entry is data that belongs, so that nothing more is to be asked: by far the most frequent case."""
+        """Tell whether an entry is a member's data, so that no more questions are needed. This is by far the most frequent case."""
         if self._membership is None or self._membership.judge(entry, self._leaves) is not True:
             return False
         self._new[entry.key] = entry
         return True
 
     def _find_refusal(self, entry: Entry, missing: Sequence[bytes]) -> Plan[str | None]:
-        """Say why an entry has no place in the log; None if it has one, as far as can be told without those parents that are missing."""
+        """Say why an entry has no place in the log; None if it has one, or if that cannot be told while parents are missing."""
         key = entry.key
         if key in self._void:
             return self._void[key]
@@ -310,13 +312,17 @@ class _Batch:
     def _refusal(self, entry: Entry, answer: bool | str | Exception) -> str:
         if isinstance(answer, str):
             return answer
-        # A rule that fails on an entry refuses it: one that somebody made for the purpose must not keep back all others.
+        # If the rule raises on an entry, the entry is refused. Otherwise anybody could block all entries by making one such entry.
         if isinstance(answer, Exception) and self._rule is not None:
             return f"the access rule {self._rule.name} raised {type(answer).__name__}: {answer}"
         return f"{entry.author} is not authorised"
 
     def _ask_rules(self, entry: Entry) -> Plan[bool | str | Exception]:
-        """Ask whether an entry belongs, and then the application's rule; what is wrong, where it is not that the rule says no."""
+        """Ask the membership about an entry, and then the access rule.
+
+        Returns:
+            True if both allow it; else the membership's reason, the rule's False, or the exception that the rule raised.
+        """
         membership = self._membership
         if membership is None:
             return (yield from self._ask_rule(entry))
@@ -345,7 +351,7 @@ class _Batch:
         seq = self._next_seq
         self._next_seq += 1
         if len(parent_keys) == 1:
-            # By the clock rule; it is by far the most frequent case.
+            # By the clock rule, the parent's clock is one less. This is by far the most frequent case.
             parents = [requests.Position(self._leaves[parent_keys[0]].branch, clock - 1)]
         else:
             parents = sorted({requests.Position(self._leaves[parent].branch, clock_of(parent)) for parent in parent_keys})
@@ -374,7 +380,7 @@ class _Batch:
         self.committed.owners[key] = index
 
     def _read_reach(self, branch: int, clock: int, parent_branch: int) -> Plan[int]:
-        """Find how far up its branch the child's branch has linked to before."""
+        """Return the highest clock on the parent's branch to which the child's branch has linked before."""
         known = self._reach.get((branch, parent_branch))
         if known is not None:
             return known

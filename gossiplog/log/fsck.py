@@ -1,7 +1,7 @@
-"""The checks of a stored log: plans that read it a page at a time and note what they find.
+"""The checks of a stored log: plans that read it a page at a time and note their findings.
 
-Everything but the entries follows from them, so each check goes from the entries to what must be there, and rows that nothing leads to
-give themselves away by their number. Only if a table's number of rows is not the expected one is it read through for the foreign ones.
+Everything else is derived from the entries, so each check goes from the entries to the rows that must exist, and counts them. Only if a
+table has another number of rows is it read through for rows that should not exist.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from . import fsck_requests
 from .requests import BranchLink, Leaf, Position, ReadCount, ReadHeads, ReadLeaves, ReadPositions, ReadQuarantine, ReadSketch, ReadValues
 
 FINDINGS_MAX = 1_000
-"""Findings that a report names; the rest are counted."""
+"""How many findings a report names; the rest are only counted."""
 _PAGE = 1_000
 
 
 class FindingKind:
-    """What a finding is about."""
+    """The kinds of findings."""
 
     ENTRY = "entry"
     """An entry's bytes are damaged or invalid, or stored twice."""
@@ -38,7 +38,7 @@ class FindingKind:
     LEAF = "leaf"
     """The index by key lacks an entry, contradicts it, or has a row of its own."""
     NODE = "node"
-    """The tree above the leaves is not the one built anew."""
+    """The tree above the leaves differs from the one rebuilt from them."""
     HEADS = "heads"
     """The heads are not the entries without children."""
     POSITION = "position"
@@ -46,17 +46,17 @@ class FindingKind:
     LINK = "link"
     """An edge of the graph's index is missing, foreign or wrong."""
     CURSOR = "cursor"
-    """A follower's cursor is beyond the end of the log, or nowhere."""
+    """A follower's cursor is beyond the end of the log, or no number."""
     QUARANTINE = "quarantine"
-    """A record of the quarantine is damaged, or of an entry that is in the log."""
+    """A record of the quarantine is damaged, or its entry is in the log."""
     SKETCH = "sketch"
-    """The sketch that reconciliation begins with is damaged, or not that of the entries."""
+    """The stored sketch for reconciliation is damaged, or not that of the entries."""
     FILE = "file"
-    """The database finds its own structure wrong."""
+    """The database finds a fault in its own structure."""
     UNREADABLE = "unreadable"
     """The database cannot read a part of the file."""
     DUPLICATE = "duplicate"
-    """An entry says what another one says, under another spelling of the same signer: valid, and worth knowing."""
+    """An entry repeats another one under another spelling of the same signer: valid, but worth knowing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +70,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class FsckReport:
-    """What `fsck` found, and what a repair did.
+    """The findings of `fsck`, and what a repair did.
 
     Attributes:
-        problems: How many findings there are, duplicates not included.
-        findings: The first 1,000 of both, in the order in which they were found.
-        repaired: The report from before the repair, which made the repair necessary; None if none was made.
+        problems: How many findings there are, without duplicates.
+        findings: The first 1,000, including duplicates, in the order in which they were found.
+        repaired: The report before the repair; None if there was no repair.
         set_aside: How many entries the repair moved to the quarantine.
-        unsupported: How many entries are of a signature scheme that is not accepted here: whole, and their signatures unverified.
-        unsupported_reason: Which scheme, extra or variable the first of them lacks.
-        entries_topic: What all entries have for their topic, where that is not the log's: then it is the log's that is damaged.
+        unsupported: How many entries are whole, but of a signature scheme that is not accepted here, and so not verified.
+        unsupported_reason: Which scheme, extra or variable the first of these lacks.
+        entries_topic: The topic of all entries, if that is not the log's: then the log's topic is damaged.
     """
 
     entries: int
@@ -95,15 +95,15 @@ class FsckReport:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is wrong, after the repair if there was one."""
+        """Whether there is no problem, after the repair if there was one."""
         return self.problems == 0
 
 
 class Audit:
     """One check of one state of a log. Run its plans in the order of their definition, all against the same snapshot.
 
-    What is named `…_page` takes the place where the page before ended, None for the first, and returns where it ended itself, None after
-    the last one. Memory is O(heads) and a page of 1,000 rows.
+    Each plan named `…_page` takes the end of the previous page, None for the first, and returns its own end, None after the last page.
+    Memory is O(heads) and a page of 1,000 rows.
     """
 
     def __init__(self, topic: str) -> None:
@@ -111,24 +111,24 @@ class Audit:
         self._findings: list[Finding] = []
         self._entries = self._valid = self._problems = self._duplicates = self._unsupported = 0
         self._unsupported_reason: str | None = None
-        # Other topics than the log's that entries name; more than one are entries of others.
+        # Topics of entries other than the log's. If there is more than one, the entries are wrong, not the log's topic.
         self._topics: set[str] = set()
-        # The entries without children so far. Parents come first, so it is never much larger than it is in the end.
+        # The entries without children so far. Parents come first, so this never gets much larger than the set of heads.
         self._sinks: set[bytes] = set()
-        # What must be there, counted one by one, and how many rows there are.
+        # The number of rows that each table must have, counted one by one, and the number that it has.
         self._leaves = self._positions = self._links = self._nodes = 0
         self._counts = fsck_requests.TableCounts(0, 0, 0, 0)
         self._builder = StreamBuilder()
         self._root: Node | None = None
         self._twins: dict[bytes, str] = {}
-        # The sum of the elements up to the place at which the sketch was kept, and their number.
+        # The insertion number of the stored sketch, and the sum and number of the elements up to there.
         self._sketch_seq, self._sketch_sum, self._sketch_count = -1, 0, 0
-        # The pair of branches whose links are being read, and how far they reached so far.
+        # The pair of branches whose links are being read, and the highest clock that they have reached.
         self._pair = (-1, -1)
         self._reach = 0
 
     def report(self) -> FsckReport:
-        """Return what was found up to now."""
+        """Return the findings so far."""
         return FsckReport(
             self._entries,
             self._valid,
@@ -205,13 +205,13 @@ class Audit:
         yield from self._check_duplicates([entry for seq, entry in valid if seq not in unverified])
 
     def begin(self) -> Plan[None]:
-        """Read what the sums over the entries will be compared with."""
+        """Read where the stored sketch ends, with which the entries' sum will be compared."""
         kept = yield from ask(ReadSketch())
         if kept is not None:
             self._sketch_seq = kept.seq
 
     def check_sketch(self) -> Plan[None]:
-        """Check the sketch by its checksum and its first symbol, which all entries are in."""
+        """Check the sketch by its checksum and its first symbol, which contains all entries."""
         kept = yield from ask(ReadSketch())
         if kept is None:
             return
@@ -227,16 +227,16 @@ class Audit:
             )
 
     def check_file(self) -> Plan[None]:
-        """Ask the database what it finds wrong with itself."""
+        """Let the database check its own structure."""
         for line in (yield from ask(fsck_requests.ReadDefects(_DEFECTS_MAX))):
             self.note(FindingKind.FILE, "database", line)
 
     def count_rows(self) -> Plan[None]:
-        """Read how many rows there are, which decides what the pages after it look for."""
+        """Count rows. By these numbers, the pages below look for rows that should not exist."""
         self._counts = yield from ask(fsck_requests.ReadTableCounts())
 
     def leaf_page(self, after: bytes | None) -> Plan[bytes | None]:
-        """Check a page of the index by key, and the nodes of the tree that it makes."""
+        """Check a page of the index by key, and the tree's nodes above it."""
         page = yield from ask(fsck_requests.ReadLeafPage(after, _PAGE))
         whole = [row for row in page if self._is_leaf(row)]
         if self._counts.leaves != self._leaves:
@@ -258,7 +258,7 @@ class Audit:
             self.note(FindingKind.NODE, "root", f"level {root.level}, {root.hash.hex()}; built anew it is {expected}")
 
     def node_page(self, after: tuple[int, bytes] | None) -> Plan[tuple[int, bytes] | None]:
-        """Look for nodes that should not be there, if there are too many."""
+        """Look for nodes that should not exist, if there are too many."""
         if self._root is None or self._counts.nodes == self._nodes:
             return None
         page = yield from ask(fsck_requests.ReadNodePage(after, _PAGE))
@@ -271,7 +271,7 @@ class Audit:
         return page[-1] if len(page) == _PAGE else None
 
     def position_page(self, after: Position | None) -> Plan[Position | None]:
-        """Look for positions that should not be there, if there are too many."""
+        """Look for positions that should not exist, if there are too many."""
         if self._counts.positions == self._positions:
             return None
         page = yield from ask(fsck_requests.ReadPositionPage(after, _PAGE))
@@ -284,7 +284,7 @@ class Audit:
         return page[-1][0] if len(page) == _PAGE else None
 
     def link_page(self, after: BranchLink | None) -> Plan[BranchLink | None]:
-        """Check how far links reach, and look for those that should not be there, if there are too many."""
+        """Check the reach of links, and look for links that should not exist, if there are too many."""
         page = yield from ask(fsck_requests.ReadLinkPage(after, _PAGE))
         for link in page:
             child, parent, reach = link
@@ -328,7 +328,7 @@ class Audit:
         return page[-1].key if page else None
 
     def _is_vouched_for(self, seq: int, entry: Entry, leaves: dict[bytes, Leaf], verdict: Verdict) -> bool:
-        """Whether the index has the very bytes of an entry that cannot be verified here: then they are what was once accepted."""
+        """Tell whether the index has an entry that cannot be verified here. Its key is of these bytes, so they were once accepted."""
         leaf = leaves.get(entry.key)
         if leaf is None or leaf.seq != seq:
             self.note(FindingKind.ENTRY, f"seq {seq}", f"{verdict.rule}: {verdict.reason}")
@@ -357,7 +357,7 @@ class Audit:
                 self.note(FindingKind.PARENTS, entry.id, f"parent {encode_id(key)} comes later, at seq {leaf.seq}")
 
     def _check_duplicates(self, entries: Sequence[Entry]) -> Plan[None]:
-        """A padded did:key is another name of the same signer, under which the same signature makes another entry."""
+        """Find entries that repeat others: a padded did:key names the same signer, so the same signature makes another entry."""
         for entry in entries:
             envelope = entry.envelope
             if envelope.did.startswith(_USUAL_DID) and len(envelope.did) == _USUAL_DID_CHARS:

@@ -1,6 +1,6 @@
-"""The requests that only `fsck` makes: tables row by row, whatever they hold, and what a repair needs to begin anew.
+"""The requests that only `fsck` makes: to read tables row by row, even if damaged, and to clear them for a repair.
 
-The derived tables are all but the entries, the cursors and the quarantine: leaves, nodes, heads, positions and links.
+The derived tables are leaves, nodes, heads, positions and links: all except the entries, the cursors and the quarantine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..plan import Request
 from .requests import BranchLink, Position
 
 SEQ_USED_MAX = 1 << 48
-"""A higher insertion number is damage, not the end of a log: nobody has appended so often."""
+"""A higher insertion number is damage: nobody has appended so many entries."""
 
 
 class LeafRow(NamedTuple):
@@ -48,7 +48,7 @@ class TableCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadDefects(Request[list[str]]):
-    """What the database itself finds wrong with its structure, indexes included; at most `limit` lines. O(size) reads."""
+    """Let the database check its own structure, including indexes, and return at most `limit` lines. O(size) reads."""
 
     limit: int
 
@@ -60,9 +60,9 @@ class ReadTableCounts(Request[TableCounts]):
 
 @dataclass(frozen=True, slots=True)
 class ReadEntryRows(Request[list[tuple[int, Any]]]):
-    """`(seq, VALUE)` of the entries after `seq`, in that order; at most `limit`.
+    """`(seq, VALUE)` of entries after `seq`, in order of seq; at most `limit`.
 
-    A damaged row may have anything for VALUE; a text is given as the string whose Latin-1 encoding is its bytes.
+    The VALUE of a damaged row may have any type. A text is returned as the string whose Latin-1 encoding is its bytes.
     """
 
     seq: int
@@ -102,7 +102,7 @@ class ReadPositionPage(Request[list[tuple[Position, int]]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadLinkRows(Request[set[tuple[Position, Position]]]):
-    """Those of these `(child, parent)` that are linked."""
+    """Those of these pairs of child and parent that are linked."""
 
     between: Sequence[tuple[Position, Position]]
 
@@ -117,7 +117,7 @@ class ReadLinkPage(Request[list[BranchLink]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadCursors(Request[list[tuple[str, int | None]]]):
-    """All cursors and where they stand, in order of their names; None for what is no number any more."""
+    """All cursors and their insertion numbers, by name; None for a damaged one that is no number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,6 @@ class ClearDerived(Request[None]):
 
 @dataclass(frozen=True, slots=True)
 class TakeEntries(Request[None]):
-    """Remove these rows from the entries alone; no later entry gets a number of theirs up to `SEQ_USED_MAX`."""
+    """Remove these rows from the entries alone. No later entry gets one of their numbers, if that is at most `SEQ_USED_MAX`."""
 
     seqs: Sequence[int]

@@ -1,20 +1,20 @@
-"""Membership of a log: the rules of `gossiplog.access` driven by the log's own plans, and what a store keeps of them.
+"""Membership of a log: the rules of `gossiplog.access`, driven by the log's plans, and the rows that a store keeps for them.
 
-Theory of operation. The state in memory is what the store's rows say, up to one of them. Each transaction begins with `refresh`, which
-reads what others have added. Entries are judged one by one as they come in (`judge`, `judge_control`), noted at their place (`note`), and
-at the end of the transaction `finish` finds which data became void or counts again, and writes it all. A view is kept only where it
-changes along a branch, so a log costs rows for its control entries and for the merges after them, not for its data.
+Theory of operation. The state in memory is that of the store's rows up to one of them. Each transaction begins with `refresh`, which reads
+the rows that others have added. Entries are judged one by one as they come in (`judge`, `judge_control`) and noted at their place (`note`).
+At the end of the transaction, `finish` finds which data became void or counts again, and writes all changes. A view is stored only where it
+changes along a branch, so a log has rows for its control entries and the merges after them, not for its data.
 
-What a transaction added is in memory before it is committed. If it is rolled back, the next `refresh` finds that the last row is not the
-one that it should be, and takes it back.
+Changes of a transaction are in memory before the commit. If it is rolled back, the next `refresh` sees that the store's last row is another
+one, and undoes them.
 
 Invariants:
     1. After `refresh` the state is that of the store within the transaction.
-    2. Data is touched by all revocations that count and reach one of its nodes, but those within whose `keep` it is; each such pair is
-       stored. Pairs with a revocation that is void are found when it counts: a removed admin may sign as many of these as it likes.
+    2. Data is touched by each revocation that counts and reaches one of its nodes, unless the data is within its `keep`. Each such pair is
+       stored. Pairs with a void revocation are found only when it counts, because a removed admin may sign any number of these.
     3. Data is void in the store if it is void by the state after `finish`.
 
-A membership belongs to one thread of work at a time: the log's writer has one, its readers share another.
+One task at a time may use a membership: the log's writer has one, its readers share another.
 
 Source: docs/spec/access.md.
 """
@@ -48,9 +48,9 @@ from .requests import (
 
 _PAGE = 1_000
 _DID_AT_MAX = 32
-"""Where in a VALUE its author begins at most: after two heads of arrays and the name of the scheme."""
+"""An author begins at most so far into a VALUE: after two array heads and the scheme's name."""
 _WALKED_MAX = 2_000
-"""Entries that a walk looks at before it is given up for a scan, which takes a hundredth of the time for each entry, and looks at more."""
+"""After this many entries a walk is given up for a scan, which looks at more entries, but takes a hundredth of the time for each."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Changed:
     """What a transaction changed for applications.
 
     Attributes:
-        hidden: New entries that no application gets: control entries, and what is void.
+        hidden: Keys of new entries that no application gets: control entries and void data.
         lost: Keys of earlier data that became void.
         regained: Keys of earlier data that counts again.
     """
@@ -77,19 +77,19 @@ class Membership:
 
     def __init__(self) -> None:
         self.members: access.Members | None = None
-        # The last row that is known, and the one before this transaction's.
+        # Number and key of the last known row, and of the last one before this transaction.
         self._last: tuple[int, bytes] = (0, b"")
         self._last_before = self._last
         self._controls_before = -1
-        # For each branch the clocks from which on a view is before what comes after, ascending, and these views.
+        # For each branch, the views after its entries: ascending clocks, and the view that holds from each on.
         self._views: dict[int, tuple[list[int], list[access.View]]] = {}
         self._policy_key = b""
         # The numbers of revocations and admissions that are void.
         self._void: set[int] = set()
-        # What the data of a node has for a standing, while it counts.
+        # The standing of a node's data while it counts, by the node's name.
         self._counting: dict[str, Standing] = {}
-        # Of this transaction: rows; the view of the entry that is being judged; by key what is before an entry's children, what control
-        # entries keep, and which revocations touch data.
+        # Of this transaction: new rows; the view before the entry being judged; and by key, the views after entries, the views that control
+        # entries keep, and the revocations that touch data.
         self._rows: list[MemberRow] = []
         self._view = access.NOTHING
         self._after: dict[bytes, access.View] = {}
@@ -97,7 +97,7 @@ class Membership:
         self._touched: dict[bytes, set[int]] = {}
 
     def refresh(self) -> Plan[None]:
-        """Begin a transaction, or a snapshot that is read: take back what was not committed, and read what others have added."""
+        """Begin a transaction or the reading of a snapshot: undo uncommitted changes, and read the rows that others have added."""
         rows = yield from self._read_on()
         if not self._is_last(rows):
             self.back_to(self._controls_before)
@@ -108,7 +108,7 @@ class Membership:
             self._void = self._find_void()
             rows = yield from self._read_on()
         if not self._is_last(rows):
-            # The tables were built anew.
+            # The tables were rebuilt.
             self.__dict__.update(Membership().__dict__)
             rows = yield from self._read_on()
         new = rows[1:] if self._last[0] else rows
@@ -119,24 +119,25 @@ class Membership:
         self._last_before, self._controls_before = self._last, self.mark()
 
     def mark(self) -> int:
-        """Return what `back_to` goes back to."""
+        """Return a mark for `back_to`."""
         return -1 if self.members is None else len(self.members.controls)
 
     def back_to(self, mark: int) -> None:
-        """Forget the control entries that were judged since `mark` and not noted: the append that they were part of failed."""
+        """Forget the control entries that were judged since `mark` and not noted, because their append failed."""
         if mark < 0:
             self.members = None
         while self.members is not None and len(self.members.controls) > mark:
             self.members.take_back()
 
     def judge(self, entry: Entry, leaves: Mapping[bytes, Leaf]) -> str | bool:
-        """Say whether data or a policy's entry belongs, or why not; True if it does, and then its children may be judged.
+        """Judge an entry. If the answer is True, its children can be judged next.
 
         Args:
-            leaves: Where its parents are, but for those that were judged in this transaction.
+            leaves: The places of its parents, except for those that were judged in this transaction.
 
         Returns:
-            False for a control entry, about which `judge_control` decides.
+            True if it is data or a policy that belongs in the log; a reason if it does not; False for a control entry, which
+            `judge_control` decides.
         """
         parents = entry.parent_keys
         if not parents:
@@ -160,14 +161,14 @@ class Membership:
         return True
 
     def judge_control(self, entry: Entry, new: Mapping[bytes, Entry]) -> Plan[str | None]:
-        """Say why a control entry does not belong that `judge` has just been asked about; None if it does."""
+        """Say why the control entry that `judge` was just called with does not belong; None if it does."""
         members, view, author = self.members, self._view, entry.author
         assert members is not None
         try:
             said = access.parse_said(entry)
         except DecodeError as error:
             return f"a control entry without a form: {error}"
-        # Before anything is looked for that a stranger names.
+        # First, so that a stranger cannot cause lookups of the entries it names.
         stranger = members.find_stranger(said, author, view)
         if stranger is not None:
             return stranger
@@ -193,7 +194,7 @@ class Membership:
         return reason
 
     def note(self, key: bytes, branch: int, clock: int) -> None:
-        """Note where an entry has its place that was judged in this transaction; its branch's entries come in order."""
+        """Note the place of an entry that was judged in this transaction. Call it in order along each branch."""
         after, kept = self._after[key], self._said.get(key)
         if branch not in self._views:
             self._views[branch] = [], []
@@ -208,7 +209,7 @@ class Membership:
         self._last = row.n, key
 
     def finish(self, new: Mapping[bytes, Entry]) -> Plan[Changed]:
-        """Find the entries whose standing this transaction changes, and write that."""
+        """Find the entries whose standing this transaction changes, and write all changes."""
         changed = Changed()
         members = self.members
         if members is None:
@@ -247,11 +248,11 @@ class Membership:
         return changed
 
     def counting(self, entries: Sequence[Entry], hidden: Collection[bytes] = ()) -> Plan[list[Entry]]:
-        """Return those of some stored data that count, each with its standing: what an application may see of them.
+        """Return the data among some entries that counts, each with its standing: those that an application may see.
 
         Args:
-            entries: All of this transaction, or stored before it.
-            hidden: Keys to leave out besides, as `finish` returns them.
+            entries: Stored, or of this transaction.
+            hidden: Keys to leave out, as `finish` returns them.
         """
         members = self.members
         data = [entry for entry in entries if entry.key not in hidden and not access.is_control(entry)]
@@ -263,7 +264,7 @@ class Membership:
         return [self._told(members, entry, places) for entry in data if entry.key not in void]
 
     def changed(self, entries: Sequence[Entry], *, counts: bool) -> Plan[list[Entry]]:
-        """Return data that `finish` said to be lost, or to count again, each with its standing from now on."""
+        """Return data that `finish` reported as lost or regained, each with its new standing."""
         members = self.members
         if members is None or not entries:
             return []
@@ -279,7 +280,7 @@ class Membership:
         return entry.with_standing(standing)
 
     def standing(self, key: bytes) -> Plan[Standing]:
-        """Say what membership says of one stored entry.
+        """Return the standing of a stored entry.
 
         Raises:
             NotFound: The log has no such entry, or no policy.
@@ -316,7 +317,7 @@ class Membership:
         return (yield from ask(ReadMembers(max(self._last[0] - 1, 0), _PAGE)))
 
     def _is_last(self, rows: Sequence[MemberRow]) -> bool:
-        """Whether rows from the last known one on begin with that one."""
+        """Tell whether the first of these rows is still the last known one."""
         return not self._last[0] or (bool(rows) and (rows[0].n, rows[0].key) == self._last)
 
     def _load(self, rows: Sequence[MemberRow]) -> Plan[None]:
@@ -364,7 +365,7 @@ class Membership:
         return {control.index for control in acting if members.bars_of_control(control)}
 
     def _bars(self, keys: Sequence[bytes], new: Mapping[bytes, Entry]) -> Plan[dict[bytes, tuple[access.ControlEntry, ...]]]:
-        """Find for each of these data entries by what it is void."""
+        """Find the control entries that make each of these data entries void."""
         members = self.members
         assert members is not None
         stored = [key for key in keys if key not in new]
@@ -380,10 +381,10 @@ class Membership:
         return bars
 
     def _find_outside(self, revocation: access.ControlEntry, new: Mapping[bytes, Entry]) -> Plan[list[bytes]]:
-        """Find the data under what a revocation removes that is not kept: a walk down from the heads, as far as anything is not kept.
+        """Find the data under the nodes that a revocation removes and that it does not keep, by a walk down from the heads.
 
-        Nothing that is signed under a grant is older than the grant, so the walk ends there, too. Where much is not kept, all that came
-        after the grant is looked through instead: somebody who was removed may sign revocations upon parents as old as it likes.
+        The walk ends at entries that are kept, and at the grant, because nothing signed under a grant is older. If much is not kept, all
+        entries after the grant are scanned instead: a removed admin may sign revocations with parents as old as it likes.
         """
         members, said = self.members, revocation.said
         assert members is not None
@@ -421,15 +422,15 @@ class Membership:
 
 
 def _find_by(dids: Collection[str], floor: bytes, new: Mapping[bytes, Entry]) -> Plan[list[bytes]]:
-    """Find all data by some dids that came after an entry. Reads a page at a time, 1 µs an entry: no parents are followed."""
+    """Find all data by some dids that arrived after an entry, by a scan of 1 µs per entry that follows no parents."""
     found = [key for key, entry in new.items() if entry.author in dids and not access.is_control(entry)]
     known = {did.encode() for did in dids}
     places = yield from ask(ReadLeaves([floor]))
-    # Nothing that is stored comes after what is new itself.
+    # If that entry is new, no stored entry came after it.
     seq = places[floor].seq if floor in places else None
     while seq is not None and (page := (yield from ask(ReadTail(seq, _PAGE)))):
         for _, value in page:
-            # An author who holds a node is named in full near the beginning, whatever the scheme; decoding takes three times as long.
+            # A member's did stands in full near the beginning, in every scheme. Decoding would take three times as long.
             at = value.find(b"did:key:", 0, _DID_AT_MAX)
             if value[at : at + access.DID_CHARS] in known:
                 entry = Entry.stored(value)
@@ -440,7 +441,7 @@ def _find_by(dids: Collection[str], floor: bytes, new: Mapping[bytes, Entry]) ->
 
 
 def read_values(keys: Sequence[bytes]) -> Plan[dict[bytes, bytes]]:
-    """Read VALUEs that must be there, by key.
+    """Read VALUEs that must exist, by key.
 
     Raises:
         DamagedLog: An entry asked for is missing.

@@ -1,4 +1,4 @@
-"""How many bytes of VALUEs a store reads for one request, whatever number of entries was asked for."""
+"""Limits how many bytes of VALUEs a store reads for one request, however many entries were requested."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ PAGE_BYTES_MAX = 8 * 1024 * 1024
 
 
 def cut_page(rows: Iterable[R]) -> list[R]:
-    """Take rows up to the one with which their VALUEs reach `PAGE_BYTES_MAX`, and no more than that.
+    """Return rows up to the one with which their VALUEs reach `PAGE_BYTES_MAX`. Later rows are not read.
 
     Args:
-        rows: VALUE is the second column, and may be anything in a damaged row. They are read as far as they are taken.
+        rows: VALUE is the second column, and may be of any type in a damaged row.
     """
     page: list[R] = []
     room = PAGE_BYTES_MAX
@@ -30,5 +30,5 @@ def cut_page(rows: Iterable[R]) -> list[R]:
 
 
 def is_last_page(rows: Sequence[Sequence[Any]], limit: int) -> bool:
-    """Whether a page of at most `limit` rows is so short because there are no more."""
+    """Tell whether a page of at most `limit` rows is short because there are no more rows."""
     return len(rows) < limit and sum(len(row[1]) for row in rows) < PAGE_BYTES_MAX

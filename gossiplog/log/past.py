@@ -1,4 +1,4 @@
-"""Questions about entries that a transaction has not written yet, and about the ancestors of one: what `authorize` and `apply` may ask."""
+"""Questions that `authorize` and `apply` may ask, also about entries that the transaction has not written yet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def find_entry(key: bytes, new: Mapping[bytes, Entry]) -> Plan[Entry | None]:
-    """Find an entry of the log, or of those that are about to be written; None if it is neither."""
+    """Return an entry of the log, or of those about to be written; None if it is neither."""
     if key in new:
         return new[key]
     values = yield from ask(ReadValues([key]))
@@ -26,15 +26,15 @@ def find_entry(key: bytes, new: Mapping[bytes, Entry]) -> Plan[Entry | None]:
 
 
 def is_ancestor(ancestor: bytes, descendant: bytes, new: Mapping[bytes, Entry]) -> Plan[bool]:
-    """Say whether a path leads from one entry through parents to another, where the first steps may be among new entries.
+    """Say whether a path leads from one entry through parents to another. The first steps may be among new entries.
 
-    What is neither in the log nor new is an ancestor of nothing and has none. Raising there would decide by the order of arrival: the
-    ancestors of an entry are here before it, and of anything else the answer is no, whether it is here yet or not.
+    An entry that is neither in the log nor new is no ancestor, and has none. An error instead would make the result depend on the order of
+    arrival: all ancestors of an entry arrive before it, so for any other entry the answer is no, whether it has arrived or not.
     """
     if descendant in new:
         return (yield from Behind(new[descendant].parent_keys, new).has(ancestor))
     if ancestor in new:
-        # Nothing that is stored has a new entry before it.
+        # No stored entry has a new one as an ancestor.
         return False
     return (yield from _is_stored_ancestor(ancestor, descendant))
 
@@ -47,15 +47,16 @@ def _is_stored_ancestor(ancestor: bytes, *descendants: bytes) -> Plan[bool]:
 
 
 class Behind:
-    """Some entries and all before them: what a revocation keeps, or what was before a message that has these as its parents.
+    """Some entries and all their ancestors, such as those that a revocation keeps, or that came before a message with these parents.
 
     Args:
-        entries: Of the log, or of those that are about to be written.
+        entries: Keys of entries in the log, or of those about to be written.
+        new: The entries about to be written, by key.
     """
 
     def __init__(self, entries: Iterable[bytes], new: Mapping[bytes, Entry]) -> None:
         self._new = new
-        # Those of them that are new; and the last stored ones, ascending.
+        # The given keys and all new ones among their ancestors; and the first stored ones on each path, ascending.
         self._here = set(entries)
         queue, stored = list(self._here), []
         while queue:
@@ -69,7 +70,7 @@ class Behind:
         self._stored = sorted(stored)
 
     def has(self, key: bytes) -> Plan[bool]:
-        """Say whether an entry is one of these, or before one of them."""
+        """Say whether an entry is one of these, or an ancestor of one."""
         if key in self._here or key in self._new:
             return key in self._here
         # Keys sort in causal order.
@@ -78,7 +79,7 @@ class Behind:
 
 
 class Past:
-    """What was before a message: its ancestors, and nothing else, for these are the same on every replica."""
+    """The ancestors of a message. Nothing else can be asked about, because only these are the same on every replica."""
 
     def __init__(self, parents: Iterable[bytes], new: Mapping[bytes, Entry], run: Callable[[Plan[Any]], Any]) -> None:
         self._parents = tuple(parents)
@@ -86,9 +87,9 @@ class Past:
         self._run = run
 
     def is_ancestor(self, a: str, b: str | None = None) -> bool:
-        """Say whether `a` is an ancestor of `b`, which is one of the message's, or, without `b`, of the message itself.
+        """Say whether `a` is an ancestor of `b`, or without `b`, of the message itself.
 
-        What is no ancestor of the message is none of anything here.
+        False unless `a` and `b` are both ancestors of the message.
         """
         key = decode_id(a)
         if self.get(a) is None:
@@ -105,7 +106,7 @@ class Past:
         return entry if entry is not None and self._run(Behind(self._parents, self._new).has(key)) else None
 
     def ancestors(self) -> Iterator[Entry]:
-        """Iterate over the message's ancestors, highest ids first, as far as it is iterated: a read each."""
+        """Iterate over the message's ancestors, highest ids first. Each is read when it is reached."""
         seen = set(self._parents)
         heap: list[tuple[int, bytes]] = []
         for key in seen:

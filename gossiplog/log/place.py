@@ -1,7 +1,7 @@
-"""Where a follower from outside has got to in a log, in a form that it can keep, and that shows when the log has been replaced.
+"""The place up to which an outside follower has read a log, in a form that it can store and that reveals a replaced log.
 
-An insertion number alone does not: a file that was put back to an older state gives the same numbers to other entries, and a follower
-that asks for what comes after the last one it saw would miss them without a word.
+An insertion number alone is not enough. A file that was restored to an older state gives the same numbers to other entries, and a follower
+that continues after its last number would silently miss these.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class LogPlace:
     """A place in the order of insertion: everything up to and including `seq` has been read.
 
     Attributes:
-        generation: Of the log; None where it was not noted.
-        key: Of the entry at `seq`; None where there is none, or it was not noted.
+        generation: The log's; None if it was not noted.
+        key: The key of the entry at `seq`; None if there is no entry, or it was not noted.
     """
 
     seq: int
@@ -30,15 +30,15 @@ class LogPlace:
     key: bytes | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return the place as JSON values."""
         return {"seq": self.seq, "generation": self.generation, "id": None if self.key is None else encode_id(self.key)}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> LogPlace:
-        """Read what `to_json` returned, or `{"seq": N}`, which is what was noted before there were generations.
+        """Read the result of `to_json`, or `{"seq": N}`, which was the form before there were generations.
 
         Raises:
-            DecodeError: It is neither.
+            DecodeError: The record has neither form.
         """
         seq, generation, id = record.get("seq"), record.get("generation"), record.get("id")
         if type(seq) is not int or not isinstance(generation, str | None) or not isinstance(id, str | None):
@@ -47,7 +47,7 @@ class LogPlace:
 
 
 def find_place(seq: int) -> Plan[LogPlace]:
-    """Return the place with this insertion number, or the log's last one if it has not got so far."""
+    """Return the place with this insertion number, or the last place of a log that is shorter."""
     found = yield from ask(ReadPlace(seq))
     if seq > found.last:
         found, seq = (yield from ask(ReadPlace(found.last))), found.last
@@ -55,12 +55,12 @@ def find_place(seq: int) -> Plan[LogPlace]:
 
 
 def check_place(place: LogPlace, location: str) -> Plan[Place]:
-    """Check that a place is in this log, and return what stands there.
+    """Check that a place is in this log, and return what is there now.
 
-    An entry that a repair has taken away since is no reason to doubt: its number is not used again.
+    If a repair has since removed the entry, the place is still good: its number is not used again.
 
     Raises:
-        LogReplaced: The log is another one, has not got so far, or has another entry there.
+        LogReplaced: This is another log, or it is shorter, or it has another entry there.
     """
     found = yield from ask(ReadPlace(place.seq))
     hint = "begin anew, or put the log back to what was followed; entries that were read are known by their ids"

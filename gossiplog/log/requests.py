@@ -1,11 +1,11 @@
-"""The requests by which plans read a log and write to it; every store answers all of them.
+"""The requests by which plans read and write a log. Every store answers all of them.
 
-Keys are 20 bytes. `seq` is the insertion order in this one replica, 1 for the first entry, never reused. A branch numbers a chain
-of entries each of which has the one before it among its parents; `(branch, clock)` names an entry as well as its key does, in
-a few bytes, which is what keeps the graph's index small.
+Keys have 20 bytes. `seq` is the insertion number in this replica, 1 for the first entry, never reused. A branch is a numbered chain of
+entries, each of which has the one before it among its parents. So `(branch, clock)` identifies an entry in a few bytes, which keeps the
+graph's index small.
 
-A page of VALUEs may have fewer rows than its limit although there are more: it ends with the row with which they reach 8 MiB, see
-`page`. It is empty only after the end. VALUEs by key are bounded in the same way.
+A page of VALUEs ends with the row with which they reach 8 MiB (see `page`), so it may have fewer rows than its limit although there are
+more. It is empty only after the end. VALUEs by key are bounded in the same way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..tree.node import TreeChange
 
 
 class Leaf(NamedTuple):
-    """Where an entry stands in this replica: its insertion number and its branch."""
+    """An entry's place in this replica: its insertion number and its branch."""
 
     seq: int
     branch: int
@@ -62,8 +62,8 @@ class Quarantined(NamedTuple):
     Attributes:
         key: 20 bytes.
         value: VALUE, byte for byte.
-        rule: `damaged` (it is no valid entry), `parents` (they are missing) or `ancestor` (it descends from a quarantined entry).
-        since: Unix time in seconds when it was set aside.
+        rule: `damaged` (it is no valid entry), `parents` (parents are missing) or `ancestor` (it descends from a quarantined entry).
+        since: Unix time in seconds when it was quarantined.
     """
 
     key: bytes
@@ -74,7 +74,7 @@ class Quarantined(NamedTuple):
 
 
 class Aside(NamedTuple):
-    """What the quarantine says of an entry, without the entry; see `Quarantined`."""
+    """A record of the quarantine without the entry; see `Quarantined`."""
 
     rule: str
     reason: str
@@ -82,11 +82,11 @@ class Aside(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """How far an application's tables have got.
+    """The state of an application's tables.
 
     Attributes:
-        version: Of the application that made the tables; 0 if they are to be built anew.
-        behind: The insertion number up to which entries were applied; None if none is missing, whatever the last one is.
+        version: The version of the application that made the tables; 0 if they must be rebuilt.
+        behind: The insertion number up to which entries were applied; None if none is missing.
     """
 
     name: str
@@ -95,11 +95,12 @@ class Applied(NamedTuple):
 
 
 class SetAside(NamedTuple):
-    """An entry that is in the log, and that an application could make nothing of.
+    """An entry in the log that an application has set aside.
 
     Attributes:
         key: 20 bytes.
-        since: Unix time in seconds when it was applied.
+        kind: The name of the exception's type.
+        since: Unix time in seconds when it was set aside.
     """
 
     key: bytes
@@ -110,11 +111,12 @@ class SetAside(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What a follower compares with what it remembers of the place it has got to.
+    """The state at an insertion number, for a follower to compare with the place that it remembers.
 
     Attributes:
-        generation: The log's own name, drawn at random when it was made.
-        key: Of the entry at the place that was asked for; None if there is none.
+        generation: A random name that the log got when it was created.
+        last: The last insertion number of the log.
+        key: The key of the entry at the requested number; None if there is no entry.
     """
 
     generation: str
@@ -123,10 +125,11 @@ class Place(NamedTuple):
 
 
 class KeptSketch(NamedTuple):
-    """The sketch of the log's keys as it was kept last; see `gossiplog.sketch`.
+    """The stored sketch of the log's keys; see `gossiplog.sketch`.
 
     Attributes:
-        symbols: As `Sketch.to_bytes` writes them. A damaged row may have anything.
+        seq: The insertion number up to which entries are in it.
+        symbols: As `Sketch.to_bytes` writes them; of any type in a damaged row.
     """
 
     seq: int
@@ -137,10 +140,10 @@ class MemberRow(NamedTuple):
     """A place where the view of a log's members changes along a branch: a control entry, or data that merges such branches.
 
     Attributes:
-        n: 1 for the policy's entry, and so on in the order of insertion.
+        n: 1 for the policy's entry, then ascending in the order of insertion.
         key: 20 bytes.
-        view: Of a control entry, what was before it; of data, what is before its children too. As `encode_view` writes it.
-        kept: What a revocation keeps, as a view; empty for other control entries, None for data.
+        view: As `encode_view` writes it: the view before a control entry, or for data, before its children.
+        kept: The view that a revocation keeps; empty for other control entries, None for data.
     """
 
     n: int
@@ -153,14 +156,14 @@ class MemberRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadHeads(Request[list[bytes]]):
-    """The keys of entries that are nobody's parents, ascending; at most `limit` of them, None for all."""
+    """The keys of entries without children, ascending; at most `limit`, None for all."""
 
     limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLeaves(Request[dict[bytes, Leaf]]):
-    """Which of these keys are in the log, and where."""
+    """Those of these keys that are in the log, with their places."""
 
     keys: Sequence[bytes]
 
@@ -199,16 +202,16 @@ class ReadTail(Request[list[tuple[int, bytes]]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadPlace(Request[Place]):
-    """What stands at this insertion number; see `Place`."""
+    """The state at this insertion number; see `Place`."""
 
     seq: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadCount(Request[tuple[int, int]]):
-    """How many entries there are, and the last `seq` that was given out (0 in a new log), though a repair may have taken its entry away.
+    """The number of entries, and the last `seq` that was given out, 0 in a new log. A repair may have removed that entry.
 
-    Counting may cost O(n) reads of a small index; `counted=False` leaves it out, and the count answers 0.
+    Counting may cost O(n) reads of a small index. `counted=False` omits it; then the number is 0.
     """
 
     counted: bool = True
@@ -230,15 +233,15 @@ class ReadPositions(Request[dict[Position, bytes]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadChildren(Request[list[Position]]):
-    """The children of this entry, in any order: the next one on its own branch, and those on others that are linked to it."""
+    """The children of this entry, in any order: the next entry on its branch, and entries on other branches that link to it."""
 
     at: Position
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLinksDown(Request[Position | None]):
-    """Of the branches numbered above `beyond` that any entry of `at.branch` links down to, the first, with the highest clock that
-    entries of `at.branch` up to `at.clock` reach there by one link: −1 if none of them does, as 0 is a snapshot's.
+    """The lowest branch above `beyond` to which any entry of `at.branch` links down, with the highest clock that entries of
+    `at.branch` up to `at.clock` reach there by one link; −1 if none of them does, because 0 is a snapshot's clock.
     """
 
     at: Position
@@ -247,8 +250,8 @@ class ReadLinksDown(Request[Position | None]):
 
 @dataclass(frozen=True, slots=True)
 class ReadLinksUp(Request[Position | None]):
-    """Of the branches numbered above `beyond` that link down to any entry of `at.branch`, the first, with the lowest clock of a
-    child there whose branch has reached `at.clock` or more by one link: −1 if none has.
+    """The lowest branch above `beyond` that links down to any entry of `at.branch`, with the lowest clock of a child there whose
+    branch has reached `at.clock` or more by one link; −1 if none has.
     """
 
     at: Position
@@ -257,7 +260,7 @@ class ReadLinksUp(Request[Position | None]):
 
 @dataclass(frozen=True, slots=True)
 class ReadQuarantined(Request[dict[bytes, Aside]]):
-    """Which of these keys are in the quarantine, and why."""
+    """Those of these keys that are in the quarantine, with the reasons."""
 
     keys: Sequence[bytes]
 
@@ -272,33 +275,33 @@ class ReadQuarantine(Request[list[Quarantined]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadQuarantineCount(Request[tuple[int, int]]):
-    """How many records are in the quarantine, and how many of them since a Unix time, None for never. O(records), without their values."""
+    """How many records are in the quarantine, and how many of them since a Unix time; None counts 0. O(records), without their VALUEs."""
 
     since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReadCursor(Request[int | None]):
-    """The `seq` up to which the follower of this name has acknowledged; None if nobody has used the name."""
+    """The `seq` up to which the follower of this name has acknowledged; None if the name has no cursor."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSketch(Request[KeptSketch | None]):
-    """The sketch that was kept last; None if none was."""
+    """The stored sketch; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteSketch(Request[None]):
-    """Keep a sketch, unless one that is as new is kept already. `kept` None forgets the one that is kept."""
+    """Store a sketch, unless the stored one is at least as new. `kept` None removes the stored one."""
 
     kept: KeptSketch | None
 
 
 @dataclass(frozen=True, slots=True)
 class WriteCursor(Request[None]):
-    """Move a follower's cursor; it never moves back. `seq` None forgets the cursor."""
+    """Move a follower's cursor; it never moves back. `seq` None removes the cursor."""
 
     name: str
     seq: int | None
@@ -310,8 +313,8 @@ class WriteEntries(Request[None]):
 
     Attributes:
         rows: In order of `seq`, parents before children.
-        heads: Keys that are heads now.
-        merged: Keys that were heads before and are no longer.
+        heads: Those of the new keys that are heads.
+        merged: Keys that got children; not all of them were heads.
     """
 
     rows: Sequence[Row]
@@ -331,19 +334,19 @@ class WriteQuarantine(Request[None]):
 
 @dataclass(frozen=True, slots=True)
 class ReadApplications(Request[list[Applied]]):
-    """All applications that have tables here, in order of their names."""
+    """The state of all applications' tables, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteApplication(Request[None]):
-    """Replace what is stored about an application."""
+    """Store the state of an application's tables."""
 
     applied: Applied
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSetAside(Request[list[SetAside]]):
-    """What applications set aside, in order of key and application, from after `after`; at most `limit` records."""
+    """Entries that applications have set aside, in order of key and application, from after `after`; at most `limit` records."""
 
     after: tuple[bytes, str] | None
     limit: int
@@ -351,10 +354,10 @@ class ReadSetAside(Request[list[SetAside]]):
 
 @dataclass(frozen=True, slots=True)
 class WriteSetAside(Request[None]):
-    """Note what an application set aside, and forget what it no longer does.
+    """Add and remove entries that an application has set aside.
 
     Attributes:
-        remove: Keys; None for all of the application, before `add`.
+        remove: Keys, or None for all of the application; removed before `add`.
     """
 
     application: str
@@ -364,7 +367,7 @@ class WriteSetAside(Request[None]):
 
 @dataclass(frozen=True, slots=True)
 class ReadMembers(Request[list[MemberRow]]):
-    """What is stored of the members' views after row `after`, in order; at most `limit` rows."""
+    """The rows of the members' views after row `after`, in order of `n`; at most `limit` rows."""
 
     after: int
     limit: int
@@ -372,7 +375,7 @@ class ReadMembers(Request[list[MemberRow]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadTouched(Request[dict[bytes, list[int]]]):
-    """For each of these keys the numbers of the revocations that touch it, ascending; keys that none does are missing."""
+    """For each of these keys that revocations touch, their numbers, ascending."""
 
     keys: Sequence[bytes]
 
@@ -386,20 +389,20 @@ class ReadTouchedBy(Request[list[bytes]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadVoid(Request[set[bytes]]):
-    """Which of these keys are void data."""
+    """Those of these keys that are void data."""
 
     keys: Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteMembers(Request[None]):
-    """Add to what is stored of members, and change what is void.
+    """Add rows of the members' views, and change which data is void.
 
     Attributes:
         rows: In order of `n`.
-        touched: Pairs of the key of data and the number of a revocation.
-        void: Keys of data that is void now.
-        counting: Keys of data that was void, and counts again.
+        touched: Pairs of a data entry's key and the number of a revocation.
+        void: Keys of data that became void.
+        counting: Keys of data that was void and counts again.
     """
 
     rows: Sequence[MemberRow]

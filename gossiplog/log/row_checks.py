@@ -1,7 +1,7 @@
-"""What every store's answer must be, whatever the database holds: rows that go on in their order, and parts of the right form.
+"""Checks that every store's answer must pass, whatever the database holds: rows in order, with parts of the right form.
 
-A damaged index gives rows twice, or goes back to where it was, so that reading page after page would never end. Keys, hashes and numbers of
-another form would end the plan that reads them with an error about our code, not about the file.
+A damaged index may return rows twice or go back, so reading page after page would never end. Malformed keys, hashes and numbers would end
+the plan that reads them with an error that blames our code, not the file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 def check_answer(request: Request[Any], answer: Any) -> None:
-    """Check what a database answered, before a plan sees it. O(rows) where there are several, next to nothing elsewhere.
+    """Check an answer of a database before a plan gets it. O(rows).
 
     Raises:
-        DecodeError: It cannot be right.
+        DecodeError: The answer cannot be right.
         TypeError: A part has another type than its column.
     """
     check = _CHECKS.get(type(request))
@@ -118,7 +118,7 @@ def _check_keys(keys: Sequence[Any]) -> None:
 
 
 def _are_all(values: Sequence[Any], size: int) -> bool:
-    """Say whether all are bytes, so many each, without a step of the interpreter for each."""
+    """Tell whether all values are bytes of this size, without a Python loop."""
     return list(map(type, values)).count(bytes) == len(values) == list(map(len, values)).count(size)
 
 
@@ -130,7 +130,7 @@ def _check_numbers(numbers: Iterable[Any]) -> None:
 
 def _check_nodes(nodes: Sequence[Node]) -> None:
     levels, keys, hashes = zip(*nodes, strict=True)
-    # The first of a level has no key, and the parent may be one as well.
+    # The first node of a level has no key. The parent may be a first node, too.
     named = [key for key in keys if key is not None]
     if list(map(type, levels)).count(int) == len(nodes) and _are_all(hashes, HASH_BYTES) and _are_all(named, KEY_BYTES):
         return

@@ -1,4 +1,4 @@
-"""A look at some entries instead of all: whether the tree leads to them, and says of them what they are. `fsck.py` looks at everything.
+"""A check of some entries instead of all: whether the tree leads to them with the right hashes. `fsck.py` checks everything.
 
 Source: docs/spec/tree.md, "Rules".
 """
@@ -18,10 +18,11 @@ from .requests import ReadTail
 
 @dataclass(frozen=True, slots=True)
 class SpotCheck:
-    """What a look at some entries found.
+    """The result of a spot check.
 
     Attributes:
-        faults: What is wrong, one sentence each.
+        looked_at: How many entries were checked.
+        faults: One sentence for each.
     """
 
     looked_at: int
@@ -29,9 +30,9 @@ class SpotCheck:
 
 
 def spot_check(places: Sequence[int]) -> Plan[SpotCheck]:
-    """Look at the first entry after each of these insertion numbers, and at the tree's nodes from there up to the root.
+    """Check the first entry after each of these insertion numbers, and the tree's nodes from there up to the root.
 
-    Costs about one read a place and one a level; nodes with very many children make it dearer.
+    Costs about one read per place and one per level, and more if nodes have very many children.
     """
     faults: list[str] = []
     hashes: dict[bytes, bytes] = {}

@@ -1,4 +1,4 @@
-"""The writing machine: which pieces of work are committed together, and what each caller is told.
+"""The writing machine: which pieces of work are committed together, and what each caller gets.
 
 Theory of operation. Callers submit pieces of work, and one commit is under way at a time. What arrives meanwhile waits, and together it
 becomes the next commit, up to `GROUP_ENTRIES_MAX` entries: 64 callers then share the cost of one durable commit. Before a group is closed,
@@ -9,7 +9,7 @@ wait.
     Write --GroupWritten--> Tell, Answer to each, then Gather if anything waits, else idle
     Write --Unwritten--> by the error:
         OwnFailure      `apply` raised about appends of ours: the same group again, without these
-        ConnectionLost  nothing was stored: the same group again, at most `ATTEMPTS` times in all
+        ConnectionLost  no entry was stored: the same group again, at most `ATTEMPTS` times in all
         StoreError      the store's fault: the error goes to every piece of the group, and of what was split off it
         any other       the fault of one piece (`CommitError`, a signer that raises): the group is halved, and each half committed by
                         itself, until a piece fails alone; only that piece gets the error
@@ -327,7 +327,7 @@ def write_group(
 
 
 def _explain(error: Exception) -> Exception:
-    """Turn what an application raised into what the caller of an append gets."""
+    """Turn an application's error into the one that the caller of an append gets."""
     if not isinstance(error, Reject):
         return error
     rejected = Rejected(f"apply refused the entry: {error.reason}")
