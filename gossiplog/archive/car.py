@@ -18,55 +18,21 @@ from ..codec.varint import encode_varint
 from ..errors import DecodeError
 from .records import BLOCK_BYTES_MAX, BinaryReader, Record
 
-# The library dag-cbor reads other blocks of a CAR and headers of another form, only to describe them.
-_BYTES_MAX = 64 * 1024
-"""The most bytes of a block that are described. The library takes up to a second for a mebibyte."""
-_KEYS_SHOWN = 4
-_KEY_CHARS_MAX = 64
-
-
-def describe_foreign(data: bytes) -> str | None:
-    """Describe bytes that are not an entry, if they are dag-cbor; None if they are not. Never raises."""
-    if len(data) > _BYTES_MAX:
-        return None
-    import dag_cbor
-    from dag_cbor.decoding.err import CBORDecodingError
-
-    try:
-        found: Any = dag_cbor.decode(data)
-    except RecursionError:
-        return "dag-cbor that is nested too deeply to look into"
-    except (CBORDecodingError, ValueError, LookupError, TypeError, OverflowError):
-        # The library's own errors, and some that it does not foresee: of multiformats for a CID, and for a length beyond all memory.
-        return None
-    match found:
-        case dict():
-            keys = ", ".join(f'"{key[:_KEY_CHARS_MAX]}"' for key in list(found)[:_KEYS_SHOWN])
-            more = f" and {len(found) - _KEYS_SHOWN} more" if len(found) > _KEYS_SHOWN else ""
-            return f"a dag-cbor map with the keys {keys}{more}" if found else "an empty dag-cbor map"
-        case list():
-            return f"a dag-cbor list of {len(found)}"
-        case _:
-            return f"dag-cbor of one value, of type {type(found).__name__}"
-
-
-def add_foreign(reason: str, data: bytes) -> str:
-    """Add a description of the bytes to the reason why they are not an entry, if they are dag-cbor."""
-    foreign = describe_foreign(data)
-    return reason if foreign is None else f"{reason}; it is {foreign}"
-
-
 CID_BYTES = 36
 CAR_PREFIX = b"\xa2eroots"
-"""How the dag-cbor of a header with roots begins: a map of two, the key "roots" first, as it is the shorter one."""
+"""The first bytes of a header with roots in dag-cbor: a map of two items, whose shorter key, "roots", comes first."""
 _CID_PREFIX = b"\x01\x71\x12\x20"
 _VERSION_1 = b"\x67version\x01"
 _LINK_BYTES = 5 + CID_BYTES
-"""How a root in the header begins: tag 42, the head of a byte string, a zero, and the CID."""
+"""A root in the header: tag 42, the head of a byte string, a zero (5 bytes), and the CID."""
 _HEADER_BYTES_MAX = 4 * 1024 * 1024
 _SECTION_BYTES_MAX = 256 * 1024 * 1024
-"""If a block claims to be longer than this, its length is taken for garbage, not for a large block of another program."""
+"""A longer length of a block is taken for garbage rather than for a large block of another program."""
 _SKIP_BYTES = 64 * 1024
+_DESCRIBED_BYTES_MAX = 64 * 1024
+"""The most bytes of a block that are described. The library dag-cbor takes up to a second for a mebibyte."""
+_KEYS_SHOWN = 4
+_KEY_CHARS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +116,37 @@ def read_car(file: BinaryReader, header: CarHeader) -> Iterator[Record]:
             return
         yield _block(place, body)
         offset += taken + length
+
+
+def describe_foreign(data: bytes) -> str | None:
+    """Describe bytes that are not an entry, if they are dag-cbor; None if they are not. Never raises."""
+    if len(data) > _DESCRIBED_BYTES_MAX:
+        return None
+    import dag_cbor
+    from dag_cbor.decoding.err import CBORDecodingError
+
+    try:
+        found: Any = dag_cbor.decode(data)
+    except RecursionError:
+        return "dag-cbor that is nested too deeply to look into"
+    except (CBORDecodingError, ValueError, LookupError, TypeError, OverflowError):
+        # The library's own errors, and some that it does not foresee: of multiformats for a CID, and for a length beyond all memory.
+        return None
+    match found:
+        case dict():
+            keys = ", ".join(f'"{key[:_KEY_CHARS_MAX]}"' for key in list(found)[:_KEYS_SHOWN])
+            more = f" and {len(found) - _KEYS_SHOWN} more" if len(found) > _KEYS_SHOWN else ""
+            return f"a dag-cbor map with the keys {keys}{more}" if found else "an empty dag-cbor map"
+        case list():
+            return f"a dag-cbor list of {len(found)}"
+        case _:
+            return f"dag-cbor of one value, of type {type(found).__name__}"
+
+
+def add_foreign(reason: str, data: bytes) -> str:
+    """Add a description of the bytes to the reason why they are not an entry, if they are dag-cbor."""
+    foreign = describe_foreign(data)
+    return reason if foreign is None else f"{reason}; it is {foreign}"
 
 
 def _header_body(roots: Sequence[bytes]) -> bytes:

@@ -119,17 +119,18 @@ def _join(message: dict[str, Any], signature: dict[str, Any], payload: bytes) ->
 
 def read_json_lines(file: BinaryReader) -> Iterator[Record]:
     """Yield a record for each line that is not blank; a line that is not an entry is a fault, and reading continues after it."""
-    for number, line in read_lines(file, LINE_BYTES_MAX):
-        place = f"line {number}"
-        if line is None:
-            yield Record(place, fault=f"longer than {LINE_BYTES_MAX} bytes")
-            continue
-        try:
-            value, entry_id = line_to_value(line)
-        except DecodeError as error:
-            yield Record(place, fault=f"not an entry: {error}")
-        else:
-            yield Record(place, value=value, id=entry_id)
+    return (json_record(f"line {number}", line) for number, line in read_lines(file, LINE_BYTES_MAX))
+
+
+def json_record(place: str, line: bytes | None) -> Record:
+    """Return the record of one line; None stands for a line of more than 25 MiB."""
+    if line is None:
+        return Record(place, fault=f"longer than {LINE_BYTES_MAX} bytes")
+    try:
+        value, entry_id = line_to_value(line)
+    except DecodeError as error:
+        return Record(place, fault=f"not an entry: {error}")
+    return Record(place, value=value, id=entry_id)
 
 
 def _field(record: Any, name: str, kind: type[Any]) -> Any:

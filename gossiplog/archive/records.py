@@ -1,4 +1,4 @@
-"""What each reader of a file yields: one record per entry, and one per place where an entry should be but is not.
+"""The records that readers of files yield: one per entry, and one for each place where an entry should be but is not.
 
 The simplest form is one raw value in hexadecimal per line, which any implementation can write.
 """
@@ -73,17 +73,16 @@ def read_hex_values(file: BinaryReader) -> Iterator[Record]:
 
     The values are not validated. Lines longer than any VALUE, and lines that are not hexadecimal, are faults; reading continues.
     """
-    for number, line in read_lines(file, 2 * BLOCK_BYTES_MAX + 64):
-        place = f"line {number}"
-        if line is None or len(line) > 2 * BLOCK_BYTES_MAX:
-            yield Record(place, fault=f"longer than the {BLOCK_BYTES_MAX} bytes that a VALUE may have")
-            continue
-        try:
-            # bytes.fromhex would accept spaces between digits; a value is one word.
-            value = bytes.fromhex(line.decode("ascii")) if b" " not in line and b"\t" not in line else None
-        except ValueError:
-            value = None
-        if value is None:
-            yield Record(place, fault="not hexadecimal")
-        else:
-            yield Record(place, value=value)
+    return (hex_record(f"line {number}", line) for number, line in read_lines(file, 2 * BLOCK_BYTES_MAX + 64))
+
+
+def hex_record(place: str, line: bytes | None) -> Record:
+    """Return the record of one line; None stands for a line longer than any VALUE."""
+    if line is None or len(line) > 2 * BLOCK_BYTES_MAX:
+        return Record(place, fault=f"longer than the {BLOCK_BYTES_MAX} bytes that a VALUE may have")
+    try:
+        # bytes.fromhex would accept spaces between digits; a value is one word.
+        value = bytes.fromhex(line.decode("ascii")) if b" " not in line and b"\t" not in line else None
+    except ValueError:
+        value = None
+    return Record(place, value=value, fault="not hexadecimal" if value is None else None)

@@ -1,16 +1,15 @@
-"""Entries as Parquet tables that grow: each export adds what has arrived since the last one, in a folder of its own.
+"""Entries as Parquet tables that grow: each export adds the entries that arrived since the last one, in a folder of its own.
 
     OUT/entries/run=000000000001/of_topic=app.example.com/clocks=0/part-….parquet
     OUT/quarantine/run=000000000001/part-….parquet
     OUT/places/run=000000000001/place.txt (at a URL part-….txt)
 
-A run is named by the first insertion number that it may hold. It is finished once its place is there, the place in the log that it ended
-at: so what is there says where the next run begins, and whether the log is still the one that was exported. On a disk a run is renamed
-into place whole. At a URL, where nothing can be renamed, Spark's own committer writes it, and readers take the runs that are finished.
-What is left of a run that was killed is written over by the next export, which begins at the same number.
+A run is named by the first insertion number that it may hold. It is finished once its place is written: the place in the log where it
+ended. From the places an export knows where the next run begins, and whether the log is still the one that was exported. On a disk a run
+is renamed into place as a whole. At a URL, where nothing can be renamed, Spark's own committer writes it, and readers read finished runs
+only. The next export begins at the same number as a run that was killed, and overwrites its files.
 
-The columns that the folders repeat, `of_topic` and `clocks`, let readers pass over files; entries of any topic and clock are found by
-`topic` and `clock`.
+The columns of the folders, `of_topic` and `clocks`, let readers skip files. Query entries by `topic` and `clock`.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ _COUNTED = {"entries": "count_if(fault is null)", "failed": "count(fault)", "fir
 
 
 def last_place(spark: SparkSession, out: str) -> Any:
-    """Return the place in the log or the bucket up to which an export holds it; number 0 if there is none.
+    """Return the place in the log or bucket where an export ends; number 0 if there is none.
 
     Raises:
-        DecodeError: What says so is damaged.
+        DecodeError: A record of a place is damaged.
     """
     return max(finished_runs(spark, out).values(), key=lambda place: place.seq, default=LogPlace(0))
 
 
 def all_rows(spark: SparkSession, export: str, columns: Sequence[str]) -> DataFrame:
-    """Return what an export holds, its quarantine too, in the order of keys and in as few parts as Spark thinks right."""
+    """Return the rows of an export and of its quarantine, in the order of keys, in as few parts as Spark chooses."""
     rows = read_entries(spark, export, columns)
     if exists(spark, f"{export}/quarantine"):
         rows = rows.unionByName(read_entries(spark, f"{export}/quarantine", columns))
@@ -63,12 +62,12 @@ def fields_of(spark: SparkSession, table: str | None, schema: str | None, sample
     """Return the fields of payloads that an export has; see `with_fields`.
 
     Args:
-        table: The export as far as it got, or the one that it is made of, whose fields it has; None if there is neither.
-        schema: The fields that are asked for; `infer` for those of a sample.
-        sample: Reads what there is to infer them from.
+        table: The export so far, or the one that it copies, whose fields it keeps; None if there is neither.
+        schema: The fields asked for; `infer` for those of a sample.
+        sample: Reads the payloads to infer them from.
 
     Raises:
-        LocalProtocolError: The schema is none, or the table has others.
+        LocalProtocolError: The schema is invalid, or the table has other fields.
     """
     wanted = None if schema is None or schema == "infer" else StructType.fromDDL(schema)
     if wanted is not None and not isinstance(wanted, StructType):
@@ -97,10 +96,10 @@ def add_run(
     Args:
         entries: Rows with `topic`, `clock`, `seq` and `fault`, with `key` if the entries are to lie in its order, and with `columns`.
         out: The folder of the export: a URL, or a path on a disk that all tasks and this process share.
-        columns: What the table of entries has.
+        columns: Those of the table of entries.
         clocks_a_folder: How many clocks a folder spans.
-        since: The insertion number that the export has got to.
-        place: Where in a log or a bucket the entries end; None for files, and where it is not known.
+        since: The insertion number where the export ends so far.
+        place: Where in a log or a bucket the entries end; None for files, and if unknown.
 
     Returns:
         `run` (None if there was nothing new), `entries`, `failed`, `first_seq` and `last_seq`.
@@ -123,7 +122,7 @@ def add_run(
         if found["entries"] + found["failed"] == 0:
             return {"run": None, **found}
         if not is_remote(out):
-            # The quarantine first: once the entries are there, the run is over.
+            # The quarantine first: the run is complete once the entries are there.
             for name in places:
                 _publish(draft / name, folder / name / run)
         record = json.dumps({"run": run, **(place or LogPlace(since)).to_json()})
@@ -135,12 +134,12 @@ def add_run(
 
 
 def _write(entries: DataFrame, places: Mapping[str, str], columns: Sequence[str], clocks_a_folder: int) -> dict[str, Any]:
-    """Write the two tables of a run, and count what is in them."""
+    """Write the two tables of a run, and count their rows."""
     seen, counted = Observation(), [F.expr(figure).alias(name) for name, figure in _COUNTED.items()]
     clocks = F.floor(F.coalesce("clock", F.lit(0)) / clocks_a_folder) * clocks_a_folder
     good = entries.observe(seen, *counted).where("fault is null")
     laid_out = good.withColumns({"of_topic": F.coalesce("topic", F.lit("none")), "clocks": clocks})
-    # Within a file the entries are in the order of keys, so that a tree over them needs no sort.
+    # Files have the order of keys, so that building a tree needs no sort.
     laid_out = laid_out.sortWithinPartitions("of_topic", "clocks", *(["key"] if "key" in entries.columns else []))
     laid_out = laid_out.select(*dict.fromkeys([*columns, "topic", "clock", "seq", "of_topic", "clocks"]))
     laid_out.write.mode("overwrite").partitionBy("of_topic", "clocks").parquet(places["entries"])
@@ -173,12 +172,12 @@ def _publish(draft: Path, place: Path) -> None:
 
 
 def write_log(entries: DataFrame, log: str, **options: str) -> None:
-    """Insert entries into a log, each verified as if a stranger had sent it; see `LogWriter` for the options.
+    """Insert entries into a log, each verified like one from a stranger.
 
     Args:
-        entries: Rows with `value`, and `place` and `fault` if there are any.
+        entries: Rows with `value`, and optionally `place` and `fault`.
         log: A path or URL.
-        **options: Of the data source.
+        **options: See `LogWriter`.
     """
     if "://" not in log:
         log = str(Path(log).absolute())

@@ -1,4 +1,4 @@
-"""Following a log into Parquet tables: a stream of micro-batches, each of which is in the table once, whatever is killed in between."""
+"""Following a log into Parquet tables: a stream of micro-batches, each in the table exactly once, also after a kill."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def follow(
     rows_max: int | None = None,
     start_seq: int = 1,
 ) -> StreamingQuery:
-    """Start to copy a log, and whatever is appended to it, to `OUT/entries`; go on where the checkpoint in `OUT/checkpoint` says.
+    """Start to copy a log, and the entries appended to it later, to `OUT/entries`; resume from the checkpoint in `OUT/checkpoint`.
 
-    Every entry is verified on its way but for its parents, which the log has checked. The table is partitioned by `verdict`: `accept`, and
-    `reject` with `rule` and `reason`, which is the quarantine. Read it with Spark, which passes over files of batches that were not
-    finished.
+    Every entry is verified, except for its parents, which the log has checked. The table is partitioned by `verdict`: `accept`, and
+    `reject` with `rule` and `reason`, which is the quarantine. Read it with Spark, which skips the files of unfinished batches.
 
     Args:
         log: A path or URL.
         out: A folder or URL.
-        every: How often to look, `5 seconds` say; None to copy what is there now, and end.
+        every: How often to look for new entries, such as `5 seconds`; None to copy the entries there now, and end.
+        rows_max: The most rows of a batch; None for no limit.
         start_seq: The first insertion number; only for a new stream.
 
     Raises:
-        LocalProtocolError: The folder has a table and no checkpoint. A new stream would number its batches from 0, and the table passes
-            over numbers that it has, so their entries would be lost.
+        LocalProtocolError: The folder has a table and no checkpoint. A new stream would number its batches from 0, and the table would
+            skip batches with numbers that it has, so their entries would be lost.
     """
     if "://" not in log:
         log = str(Path(log).absolute())
@@ -66,7 +66,6 @@ def follow(
 
 
 def _check_resumable(spark: SparkSession, out: str) -> None:
-    """Refuse a table whose checkpoint is gone."""
     if exists(spark, f"{out}/entries/_spark_metadata") and not exists(spark, f"{out}/checkpoint/metadata"):
         raise LocalProtocolError(
             f"{out} has a table and no checkpoint any more, so nobody knows where it ends",
@@ -75,8 +74,7 @@ def _check_resumable(spark: SparkSession, out: str) -> None:
 
 
 def checked(entries: DataFrame, *, topic: str | None = None, value_bytes_max: int = VALUE_BYTES_LIMIT) -> DataFrame:
-    """Add `verdict`, `rule` and `reason` to entries, each judged alone; works on streams. The rows have `value`, `fault`, any other
-    columns."""
+    """Add `verdict`, `rule` and `reason` to rows with `value`, `fault` and any other columns, each judged alone; works on streams."""
     names = tuple(entries.columns)
     schemes = accepted_schemes()
     ddl = ", ".join(f"{name} {COLUMNS[name].simpleString()}" for name in names) + ", verdict string, rule string, reason string"

@@ -1,4 +1,4 @@
-"""The jobs whole: read, work, publish the tables, report. The functions that they are made of work on any DataFrame."""
+"""Whole jobs: read, compute, publish the tables, report. The functions of `tables` that they call work on any DataFrame."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from ...tree.node import Node
 
 _FEW = 5
-"""Fewer keys than these are more likely a mistake in the key than the state that was wanted."""
+"""A state with fewer keys than this is more likely a mistake in the key than what the user wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What every job needs.
+    """The settings that all jobs share.
 
     Attributes:
-        out: The folder of its results, which must not exist; None to keep none but the report.
-        options: Options of the data source, for whatever is read.
-        note: Told what is being done, for the user.
+        out: The folder of the results, which must not exist; None to keep only the report.
+        options: Options of the data source for all reading.
+        note: Called with a sentence about what is being done, for the user.
     """
 
     spark: SparkSession
@@ -71,7 +71,7 @@ def verify_job(
     """Verify all entries of a place; tables `verdicts` and `quarantine`.
 
     Args:
-        location: What `read_entries` takes.
+        location: See `read_entries`.
         topic: See `verify`.
         value_bytes_max: See `verify`.
         known: Another place whose entries count as present.
@@ -90,7 +90,7 @@ def verify_job(
             verdicts = job.spark.read.schema(verdicts.schema).parquet(f"{draft}/verdicts")
             quarantine(verdicts).select(*VERDICT_COLUMNS).coalesce(8).write.parquet(f"{draft}/quarantine")
             report.tables["verdicts"] = "a row for each row that was read: id, key, verdict, rule, reason, place; source where it failed"
-            report.tables["quarantine"] = "the rows of verdicts that were not accepted, with what stands in their place"
+            report.tables["quarantine"] = "the rows of verdicts that were not accepted, with the bytes found in their place"
         counts = count_verdicts(verdicts)
         report.results["entries"] = sum(row["count"] for row in counts)
         report.results["failed"] = sum(row["count"] for row in counts if row["verdict"] != "accept")
@@ -156,12 +156,12 @@ def diff_job(job: Job, a: str, b: str) -> JobReport:
 def export_job(
     job: Job, location: str, *, columns: Sequence[str] | None = None, clocks_a_folder: int | None = None, schema: str | None = None
 ) -> JobReport:
-    """Add what is new at a place to an export; the report lies beside the tables, in a folder of its own for each run.
+    """Add the new entries of a place to an export; the report of each run is in a folder of its own beside the tables.
 
     Args:
-        location: What `read_entries` takes. Of an export the new one holds the same in as few files as there can be, and goes on where
-            the other ends.
-        columns: Of the table of entries; `EXPORT_COLUMNS` unless given.
+        location: See `read_entries`. If it is an export, the new one has the same rows in as few files as possible, and can be continued
+            from where the other ends.
+        columns: Those of the table of entries; by default `EXPORT_COLUMNS`.
         clocks_a_folder: See `add_run`.
         schema: The fields of payloads that get columns, as in `with_fields`; `infer` for those of a sample.
     """
@@ -188,9 +188,9 @@ def export_job(
     report.results = {"since": begin.seq, "run": None, "entries": 0, "failed": 0}
     if end is None or end.seq > begin.seq:
         since = 0 if end is None else begin.seq
-        # What is made of another export has its fields, unless others are asked for.
+        # A copy of another export has the same fields, unless others are asked for.
         kin = location if is_table(location) and schema is None else None
-        # The sample is not limited in Spark alone, which ends a Python process that still reads.
+        # The sample is limited in the reader too: Spark's own limit kills a Python process that is still reading.
         fields = fields_of(job.spark, job.out if begin.seq else kin, schema, lambda: read_entries(job.spark, location, ("payload",), few))
         table = tuple(columns or EXPORT_COLUMNS)
         names = dict.fromkeys([*table, "key", "topic", "clock", "seq", "place", "fault", "source", *(["payload"] if fields else [])])
@@ -213,7 +213,7 @@ def export_job(
 
 
 def import_job(job: Job, location: str, log: str, *, topic: str | None = None, durability: str = "normal") -> JobReport:
-    """Insert the entries of a place into a log; what cannot be inserted is listed in `quarantine.jsonl`."""
+    """Insert the entries of a place into a log; those that cannot be inserted are listed in `quarantine.jsonl`."""
     import json
     import tempfile
     from pathlib import Path
@@ -236,20 +236,19 @@ def import_job(job: Job, location: str, log: str, *, topic: str | None = None, d
             options["quarantine"] = f"{draft}/quarantine.jsonl"
             report.tables["quarantine.jsonl"] = "place, id, rule, reason and VALUE of what was not inserted; missing if there is none"
         write_log(job.read(location, ("value", "place", "fault")), log, **options)
-        # A server with another disk has counted as well, but cannot tell.
+        # A server with another disk has written its counts there.
         if counts.exists():
             report.results |= json.loads(counts.read_text("utf-8"))
     return report
 
 
 def check_key(key: str) -> None:
-    """Look, without Spark, whether a key of a state can be one: a path that can be read, or an expression over columns that there are.
+    """Check the key of a state without Spark: a path must parse; in an expression, brackets and quotes must be closed.
 
-    Of an expression the columns that it begins with or consists of are looked at, and what is opened and not closed; the rest is
-    Spark's to judge.
+    An expression that is one name must be that of a column. Spark judges everything else.
 
     Raises:
-        LocalProtocolError: It cannot.
+        LocalProtocolError: The key is wrong.
     """
     from ..tables.columns import COLUMNS
     from ..tables.state import parse_path
@@ -278,7 +277,7 @@ def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None 
         if is_path and not heads:
             found = last_writers(read_work(job.spark, PICK, location, key, options=job.options))
         else:
-            # All that the expression may name, and what a state is made of.
+            # The columns that the expression may name, and those that a state needs.
             named = [] if is_path else ["id", "author", "payload", *[name for name in COLUMNS if name in key.lower()]]
             columns = tuple(dict.fromkeys([*STATE_COLUMNS, *(["parent_keys"] if heads else []), *named]))
             found = state(job.read(location, columns), key, heads=heads, staging=draft)
@@ -292,15 +291,15 @@ def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None 
             meant = f", which is a column; the payload's is $.{key}" if key.isidentifier() else "; is it written as the payloads have it?"
             job.note(found_by + meant)
         faults = found.faults()
-        # Only where it is certain that there is nothing to be found, nobody needs to look for it.
+        # Reading again for refused rows is spared only if it is certain that there are none.
         refused = found.refused.limit(0) if faults == 0 else found.refused
         if draft is not None:
-            # Not `coalesce`, with which 8 tasks would do all the reading.
+            # With `coalesce`, 8 tasks would do all the reading.
             refused.repartition(8).write.parquet(f"{draft}/quarantine")
             refused = job.spark.read.schema(refused.schema).parquet(f"{draft}/quarantine")
             report.tables["state"] = "name (the key as text), id, author and payload (dag-json) of the last writer"
             report.tables["quarantine"] = "rows that hold no entry, with the reason"
-        # What was counted, if what was refused has been mended before it was listed.
+        # The count of the first reading, if the refused rows were repaired before the second.
         failed = refused.count() or faults or 0
         report.results |= {"key": key, "names": names, "failed": failed + len(found.missing)}
         if heads:
@@ -309,7 +308,7 @@ def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None 
 
 
 def stats_job(job: Job, location: str) -> JobReport:
-    """Look at the shape of a history; a table for each attribute of `Stats`."""
+    """Describe the shape of a history; a table for each attribute of `Stats`."""
     from ..tables.stats import STATS_COLUMNS, stats
 
     with job.publishing("stats", location) as (report, draft):
@@ -337,7 +336,7 @@ def stats_job(job: Job, location: str) -> JobReport:
 
 
 def _kept_root(location: str, options: Mapping[str, str] | None) -> tuple[Node | None, Mapping[str, str] | None]:
-    """Return the root that a log keeps, and options to read it as it is now; None for anything else, and for a part of a log."""
+    """Return a log's own root, and options that read the log up to that state; None for files, and for a part of a log."""
     from ...log.requests import ReadCount
     from ...tree.node import ReadRoot
     from ..source.run_plan import is_log, opened_store
@@ -364,5 +363,5 @@ def _kept_root(location: str, options: Mapping[str, str] | None) -> tuple[Node |
 
 
 def _shown(source: str) -> str:
-    """A location without what may be a password."""
+    """Return a location without a password."""
     return without_secrets(source) if is_postgres_url(source) else source

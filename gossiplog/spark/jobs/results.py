@@ -1,4 +1,4 @@
-"""A job's results: the folder that they are published in, and what the job says about itself: on the terminal, and beside its tables."""
+"""A job's results: the folder that they are published in, and the report on the terminal and beside the tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class JobReport:
     """One job's report.
 
     Attributes:
-        results: What came out: figures, short lists of rows, nothing that grows with the entries.
+        results: Figures and short lists of rows; nothing that grows with the entries.
         tables: The tables written, each name with a sentence about it.
         started: Unix time in seconds.
     """
@@ -83,14 +83,13 @@ class JobReport:
 
 @contextlib.contextmanager
 def published(out: str) -> Iterator[str]:
-    """Give a folder to write to, and publish it as `out` when the body ends: all of it at once, or nothing of it.
+    """Yield a folder to write to, and publish it as `out` when the block ends: all of it at once, or nothing.
 
-    A job that is killed leaves a folder with `.partial-…` in its name, which nobody takes for a result, and which the next job with the
-    same `out` on the same machine removes. Where `out` is a URL of another file system, nothing can be renamed: every table is then
-    published by Spark's own committer, and the report is written last.
+    A killed job leaves a folder with `.partial-…` in its name; the next job with the same `out` on the same machine removes it. At a URL
+    nothing can be renamed: Spark's own committer publishes each table there, and the report is written last.
 
     Raises:
-        LocalProtocolError: There is something at `out` already; or the server that wrote the tables has another disk than this process.
+        LocalProtocolError: There is something at `out` already, or the server that wrote the tables has another disk than this process.
     """
     if is_remote(out):
         yield out
@@ -117,7 +116,7 @@ def published(out: str) -> Iterator[str]:
 
 
 def _is_orphan(name: str) -> bool:
-    """Say whether a draft is of a process of this machine that is gone."""
+    """Return whether a draft is one of a process of this machine that has ended."""
     pid, _, host = name.rpartition(".partial-")[2].partition("-")[2].partition("@")
     if host != socket.gethostname() or not pid.isdigit():
         return False

@@ -1,4 +1,4 @@
-"""The jobs whole that have to do with the simulator: traces and sweeps."""
+"""The simulator's jobs: traces and sweeps."""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
-from ...archive import LINE_BYTES_MAX, ArchiveFormat, ArchiveSource, Record, format_of_name, line_to_value
-from ...archive.records import read_hex_values, skip_line
+from ...archive import LINE_BYTES_MAX, ArchiveFormat, ArchiveSource, Record, format_of_name
+from ...archive.jsonl import json_record
+from ...archive.records import hex_record, skip_line
 from ...archive.source import EXPANDED_BYTES_MAX, sniff
 from ...arrow.columns import Page, SourceRow, paged
 from ...entry.envelope import parse_envelope
@@ -133,17 +134,9 @@ def _cut(file: Path, count: int) -> list[ScanPart]:
     return [FilePart(str(file), found, low, high) for low, high in pairwise(bounds)]
 
 
-def _peek(file: BinaryIO, offset: int) -> bytes:
-    """Return the bytes at an offset, and stay at the current one."""
-    here = file.tell()
-    file.seek(offset)
-    data = file.read(_SOURCE_BYTES_MAX)
-    file.seek(here)
-    return data
-
-
 def _line_rows(file: BinaryIO, part: FilePart) -> Iterator[SourceRow]:
     """Yield a row for each line that begins in the part, with the offset of its first byte."""
+    record_of = hex_record if part.format is ArchiveFormat.HEX else json_record
     file.seek(max(0, part.start - 1))
     if part.start > 0:
         # The line with the byte before this part belongs to an earlier part.
@@ -151,25 +144,10 @@ def _line_rows(file: BinaryIO, part: FilePart) -> Iterator[SourceRow]:
     while (offset := file.tell()) < part.end and (line := file.readline(LINE_BYTES_MAX + 1)):
         if len(line) > LINE_BYTES_MAX and not line.endswith(b"\n"):
             skip_line(file)
-            yield _line_row(part.format, None, file, offset)
+            yield _row(record_of(f"byte {offset}", None))._replace(source=line[:_SOURCE_BYTES_MAX])
         elif line := line.strip():
-            yield _line_row(part.format, line, file, offset)
-
-
-def _line_row(format: ArchiveFormat, line: bytes | None, file: BinaryIO, offset: int) -> SourceRow:
-    place = f"byte {offset}"
-    if line is None:
-        return SourceRow(None, None, place=place, fault=f"longer than {LINE_BYTES_MAX} bytes", source=_peek(file, offset))
-    if format is ArchiveFormat.HEX:
-        import io
-
-        (record,) = read_hex_values(io.BytesIO(line))
-        return _row(record)._replace(place=place, source=line[:_SOURCE_BYTES_MAX] if record.fault else None)
-    try:
-        value, entry_id = line_to_value(line)
-    except DecodeError as error:
-        return SourceRow(None, None, place=place, fault=f"not an entry: {error}", source=line[:_SOURCE_BYTES_MAX])
-    return SourceRow(None if entry_id is None else decode_id(entry_id), value, place=place)
+            row = _row(record_of(f"byte {offset}", line))
+            yield row if row.fault is None else row._replace(source=line[:_SOURCE_BYTES_MAX])
 
 
 def _row(record: Record) -> SourceRow:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from ...bucket.storage import is_published, open_storage
 from ...errors import LocalProtocolError
-from ...store.postgres.url import without_secrets
+from ...store.postgres.url import is_postgres_url, without_secrets
 from ...tlog.note import is_publisher
-from .run_plan import is_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +20,7 @@ _FILES = (".db", ".sqlite", ".sqlite3", ".jsonl", ".car", ".hex", ".gz")
 
 def is_remote(location: str) -> bool:
     """Return whether a location is a URL of a file system that this process cannot open files in."""
-    return "://" in location and not location.startswith("file://") and not is_url(location)
+    return "://" in location and not location.startswith("file://") and not is_postgres_url(location)
 
 
 def is_export(url: str) -> bool:
@@ -66,7 +65,7 @@ def check_local(location: str, what: str) -> None:
     """
     if "://" in location and not location.startswith("file://"):
         hint = "give a path on a disk that this machine and the executors mount, and copy the folder when the job is done"
-        shown = without_secrets(location) if is_url(location) else location
+        shown = without_secrets(location) if is_postgres_url(location) else location
         raise LocalProtocolError(f"{what} cannot be at a URL, but {shown} is one", hint=hint)
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ...arrow.columns import DEFAULT_COLUMNS
 from ...bucket.storage import is_published
 from ...errors import DecodeError, LocalProtocolError
+from ...store.postgres.url import is_postgres_url
 from ..tables.columns import with_columns
 from .locations import check_readable, exists, is_export, is_remote, local_path
 from .places import place_of
-from .run_plan import is_log, is_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +43,7 @@ def read_entries(
     if is_table(location):
         return with_columns(read_table(spark, location), columns)
     reader = spark.read.format("gossiplog").option("columns", ",".join(columns)).options(**(options or {}))
-    return reader.option("url", location).load() if is_url(location) and is_log(location) else reader.load(location)
+    return reader.option("url", location).load() if is_postgres_url(location) else reader.load(location)
 
 
 def finished_runs(spark: SparkSession, out: str) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def is_table(location: str) -> bool:
         return is_export(location)
     if "://" in location and not location.startswith("file://"):
         # It is a folder of a remote file system, unless it is a database.
-        return not is_url(location)
+        return not is_postgres_url(location)
     folder = Path(location.removeprefix("file://"))
     return folder.is_dir() and next(folder.rglob("*.parquet"), None) is not None
 

@@ -23,14 +23,9 @@ class PlanRunner(Protocol):
         """Run a plan to its end."""
 
 
-def is_url(location: str) -> bool:
-    """Say whether a location names a log in a database rather than a file."""
-    return is_postgres_url(location)
-
-
 def is_log(location: str) -> bool:
     """Return whether a location is a log rather than a file of entries, by its first bytes."""
-    if is_url(location):
+    if is_postgres_url(location):
         return True
     path = Path(location.removeprefix("file://"))
     if not path.is_file():
@@ -51,7 +46,7 @@ def opened_store(location: str, topic: str | None = None) -> Iterator[PlanRunner
     Raises:
         StoreError: As `gossiplog.open`.
     """
-    if is_url(location):
+    if is_postgres_url(location):
         from ...blocking import open as open_log
 
         with open_log(location, topic=topic, create=False, read_only=True) as log:

@@ -19,9 +19,9 @@ from ...log.page import is_last_page
 from ...log.place import LogPlace, check_place, find_place
 from ...log.requests import Leaf, ReadCount, ReadLeaves, ReadPage
 from ...plan import Plan, ask
-from ...store.postgres.url import without_secrets
+from ...store.postgres.url import is_postgres_url, without_secrets
 from ...tree.node import ReadRoot, key_before
-from .run_plan import PlanRunner, is_url, opened_store
+from .run_plan import PlanRunner, opened_store
 from .scan import PARTS_MAX, ScanPart, Selection
 
 _FIRST_PAGE = 64
@@ -140,7 +140,7 @@ class LogFollower:
             LogReplaced: The log is not the one that was read up to `since`.
         """
         with opened_store(self._location, self._topic) as run:
-            run(check_place(since, without_secrets(self._location) if is_url(self._location) else self._location))
+            run(check_place(since, without_secrets(self._location) if is_postgres_url(self._location) else self._location))
         return self._place(_SEQ_END)
 
     def within(self, since: LogPlace, latest: LogPlace, target: LogPlace | None = None, rows_max: int | None = None) -> LogPlace:

@@ -22,9 +22,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from ...entry.message import Entry
 from ...entry.schemes import ED25519
 from ...errors import DecodeError, LocalProtocolError
+from ...store.postgres.url import is_postgres_url
 from ...tasks.pages import bounded
 from .locations import check_local
-from .run_plan import is_url
 
 if TYPE_CHECKING:
     from ...entry.validation import Verdict
@@ -63,7 +63,7 @@ class LogWriter(DataSourceArrowWriter):
     def __init__(self, location: str, options: Mapping[str, str], names: Sequence[str]) -> None:
         if "value" not in names:
             raise LocalProtocolError("writing to a log needs a column value with the entries' bytes")
-        if is_url(location) and "staging" not in options:
+        if is_postgres_url(location) and "staging" not in options:
             raise LocalProtocolError("writing to a database needs the option staging", hint="name a folder that all tasks can write to")
         for name in ("staging", "quarantine", "counts"):
             check_local(options.get(name, ""), f"the option {name}")
@@ -71,7 +71,7 @@ class LogWriter(DataSourceArrowWriter):
         self._options = options
         beside = options.get("staging") or str(Path(location).absolute().parent)
         self._staging = str(Path(beside) / f"gossiplog-staging-{uuid.uuid4().hex}")
-        default = "entries" if is_url(location) else Path(location).name
+        default = "entries" if is_postgres_url(location) else Path(location).name
         self._quarantine = options.get("quarantine") or str(
             Path(beside) / f"{default}.quarantine-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.jsonl"
         )
@@ -119,7 +119,7 @@ class LogWriter(DataSourceArrowWriter):
             "durability": Durability(self._options.get("durability", "normal")),
             "schemes": frozenset(self._options.get("schemes", ED25519.name).split(",")),
         }
-        location = self._location if is_url(self._location) else Path(self._location.removeprefix("file://"))
+        location = self._location if is_postgres_url(self._location) else Path(self._location.removeprefix("file://"))
         counts = {"added": 0, "known": 0, "failed": 0}
         with _Quarantine(Path(self._quarantine)) as rejects:
             async with open_log(location, **options) as log:

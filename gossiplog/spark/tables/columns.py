@@ -1,4 +1,4 @@
-"""The columns of entries as Spark's types, and tables that have the columns that are wanted."""
+"""The columns of entries as Spark types, and computing those that a table lacks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ COLUMNS: dict[str, DataType] = {name: from_arrow_type(kind) for name, kind in ar
 """See `gossiplog.arrow.columns`."""
 _OF_VALUE = frozenset(COLUMNS) - {"value", "seq", "place", "fault", "source", "branch"}
 SAMPLE_ROWS = 10_000
-"""So many payloads say which fields there are."""
+"""How many payloads fields are inferred from."""
 _NO_OBJECT = "_corrupt_record"
-"""Spark's name for a payload that is no map."""
+"""Spark's column for a payload that is not a map."""
 
 
 def schema_of(names: Iterable[str]) -> StructType:
@@ -37,7 +37,7 @@ def schema_of(names: Iterable[str]) -> StructType:
 
 
 def with_columns(entries: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Select these columns. What a table lacks is computed from its `value`, in tasks; without one, and of where a row lies, it is null."""
+    """Select columns. Those that a table lacks are computed from `value`, in tasks; without `value`, and for places, they are null."""
     there = set(entries.columns)
     computed = [name for name in columns if name not in there and name in _OF_VALUE] if "value" in there else []
     if computed:
@@ -48,7 +48,7 @@ def with_columns(entries: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 def with_fields(entries: DataFrame, schema: StructType | str) -> DataFrame:
-    """Add `fields`, a struct of what payloads that are maps have under these names; null where there is nothing, or of another type.
+    """Add `fields`, a struct of the values that payloads have under these names; null where there is none, or one of another type.
 
     Args:
         entries: Rows with `payload`.
@@ -58,10 +58,10 @@ def with_fields(entries: DataFrame, schema: StructType | str) -> DataFrame:
 
 
 def infer_fields(entries: DataFrame) -> StructType:
-    """Find the fields that the first 10,000 payloads have, and types that hold all their values.
+    """Return the fields of the first 10,000 payloads, with types that can hold all their values.
 
     Raises:
-        LocalProtocolError: None of them is a map that has any.
+        LocalProtocolError: No payload is a map with fields.
     """
     sample = entries.select("payload").where("payload is not null").limit(SAMPLE_ROWS)
     found = StructType([field for field in entries.sparkSession.read.json(sample).schema.fields if field.name != _NO_OBJECT])

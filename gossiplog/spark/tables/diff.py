@@ -1,4 +1,4 @@
-"""What two tables of entries have that the other lacks."""
+"""The entries in which two tables differ."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def diff(a: DataFrame, b: DataFrame) -> DataFrame:
 
     Args:
         a: Rows as `build_tree` takes them.
-        b: The table to compare it with, with the same columns.
+        b: The other table, with the same columns.
 
     Returns:
-        A row for each key whose leaves differ: `key`; `side`, `a` or `b` for the table that alone has it, `both` where the VALUEs
+        A row for each key whose leaves differ: `key`; `side`: `a` or `b` for the only table that has it, `both` where the VALUEs
         differ (one of them was tampered with), `unread a` or `unread b` where a row of that table has no key or no VALUE to compare
-        (`verify` tells why); `hash_a` and `hash_b`, 16 bytes, null where it is not.
+        (`verify` says why); `hash_a` and `hash_b`, 16 bytes, null where the table lacks the key.
     """
     left, right = _leaves(a, "a"), _leaves(b, "b")
     unread = F.when(~F.col("read_a"), "unread a").when(~F.col("read_b"), "unread b")
@@ -35,7 +35,7 @@ def diff(a: DataFrame, b: DataFrame) -> DataFrame:
 
 
 def count_sides(differing: DataFrame) -> dict[str, int]:
-    """Count the differences of each of `SIDES`; every one is named."""
+    """Count the differences of each of `SIDES`, zeros included."""
     counted = {row["side"]: row["count"] for row in differing.groupBy("side").count().collect()}
     return {side: counted.get(side, 0) for side in SIDES}
 

@@ -1,10 +1,8 @@
-"""The tree, cut into segments: each folds its own leaves through all levels, and what is left over at its two edges is little enough to
-stitch.
+"""The tree in segments: each segment folds its own leaves through all levels, and the small rest at its two edges is stitched afterwards.
 
 A segment is a run of leaves in the order of their keys. On each level its first nodes, up to the first boundary, belong to a run that began
-before the segment; from there on every run but the last is whole, and makes a node of the next level. So what a segment knows of the tree
-is the nodes it made, and for each level the hashes before its first boundary and the run that was still open at its end: 64 hashes a level
-on average.
+before the segment. From there on every run except the last is whole, and makes a node of the next level. So a segment yields the nodes it
+made, and for each level the hashes before its first boundary and the run still open at its end: 64 hashes per level on average.
 
 Source: docs/spec/tree.md, rules 1 to 4.
 """
@@ -23,7 +21,7 @@ _LIMIT = boundary_limit(FANOUT)
 
 @dataclass(slots=True)
 class SegmentEdge:
-    """What a segment leaves over on one level.
+    """The rest of a segment on one level.
 
     Attributes:
         before: The hashes of its nodes before its first boundary.
@@ -41,7 +39,7 @@ class Segment:
     """A run of leaves, folded.
 
     Attributes:
-        edges: One a level from 0 up; a level on which the segment has no node is left out, and all above it.
+        edges: One per level from 0 up, as far as the segment has nodes.
     """
 
     first: bytes
@@ -88,10 +86,10 @@ def _begin(edges: list[SegmentEdge], key: bytes, digest: bytes) -> Iterator[Node
 
 
 def stitch(segments: Iterable[Segment]) -> Iterator[Node]:
-    """Yield the nodes that no segment could make alone, the root last; of no segments the empty tree's root alone.
+    """Yield the nodes that no segment could make alone, the root last; without segments only the empty tree's root.
 
     Args:
-        segments: In the order of their keys, no two of which overlap. One at a time is looked at, and next to nothing is kept.
+        segments: In the order of their keys, without overlaps. They are read one at a time, and next to nothing is kept.
     """
     levels: list[tuple[bytes | None, list[bytes]]] = [(None, [ANCHOR_HASH])]
     leaves = 0
@@ -125,7 +123,7 @@ def _close(levels: list[tuple[bytes | None, list[bytes]]], level: int, opened: t
             levels.append((key, []))
         open_hashes = levels[level][1]
         if not open_hashes:
-            # The first node of a level is its anchor, which is no boundary whatever its hash.
+            # The first node of a level is its anchor, which is never a boundary, whatever its hash.
             assert key is None, key
             levels[level] = (None, [digest])
             return

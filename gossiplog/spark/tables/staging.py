@@ -1,4 +1,4 @@
-"""Results on the way: kept between two steps of a job, and sent to all tasks where they are few."""
+"""Intermediate results: kept between two steps of a job, and sent to all tasks if they are few."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
 
 _BROADCAST_ROWS = 200_000
-"""This many rows of a key and a count are about 20 MB, which every executor can hold."""
+"""So many rows of a key and a count take about 20 MB, which every executor can hold."""
 
 
 def materialise(table: DataFrame, staging: str | None, name: str) -> DataFrame:
     """Compute a table now, so that several steps can read it: in a Parquet folder below `staging`, or else on the executors' disks.
 
-    Below a URL nothing is staged, as this process could not remove it there.
-
-    What lies on the executors is lost with them, and removed when nothing refers to it any more.
+    At a URL nothing is staged, as this process could not remove it. Tables on the executors' disks are lost with the executors, and removed
+    when nothing refers to them.
     """
     if staging is None or "://" in staging:
         return table.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
@@ -30,7 +29,7 @@ def materialise(table: DataFrame, staging: str | None, name: str) -> DataFrame:
 
 
 def small(table: DataFrame) -> tuple[DataFrame, int]:
-    """Compute a table that is probably small, and have joins send it to all tasks if it is; return how many rows it has, too."""
+    """Compute a table that is probably small, marked for joins to broadcast if it is; return its number of rows, too."""
     # Counting computes it.
     kept = table.localCheckpoint(eager=False, storageLevel=StorageLevel.DISK_ONLY)
     count = kept.count()
@@ -38,12 +37,12 @@ def small(table: DataFrame) -> tuple[DataFrame, int]:
 
 
 def observed(observation: Observation) -> dict[str, Any] | None:
-    """Return what was counted when the observed table was read for the first time; waits for that.
+    """Return the counts from the first reading of the observed table; waits for that.
 
-    None where Spark does not tell, which it does not if its optimizer found that nothing was left to do.
+    None if Spark has none, because its optimizer found that there was nothing to do.
     """
     try:
-        # Spark 4.3.0 has no row to give then, and Connect gives an empty one.
+        # Then Spark 4.3.0 raises, and Connect gives an empty row.
         return observation.get or None
     except Py4JJavaError:
         return None

@@ -1,4 +1,4 @@
-"""Sweeps of the simulator on Spark: every point of a grid is a task of its own, which needs nothing but its scenario and its seed."""
+"""Sweeps of the simulator on Spark: every point of a grid is a task, which needs only its scenario and its seed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sweep(spark: SparkSession, points: Sweep, *, tasks: int | None = None) -> Da
         for number, point in enumerate(points.points)
     ]
     table = spark.createDataFrame(runs, "number bigint, keys string, task binary")
-    # Neighbours cost about the same, so they are dealt out one by one.
+    # Neighbours cost about the same, so each is a part of its own.
     spread = table.repartitionByRange(max(1, min(tasks or len(runs), 10_000)), F.col("number"))
     results = spread.mapInArrow(_run, _DDL)
     types = {key: _type_of([point.keys[key] for point in points.points if key in point.keys]) for key in points.keys}
@@ -64,7 +64,7 @@ def _type_of(values: Sequence[object]) -> str:
 
 
 def pareto(results: DataFrame, keys: Sequence[str], x: str, y: str) -> list[dict[str, Any]]:
-    """Average runs over seeds, and mark the points that no other is better than in both figures; less is better. The grid is small."""
+    """Average runs over seeds, and mark the points for which no other is better in both figures; less is better. The grid is small."""
     named = [f"`set.{key}`" for key in keys]
     means = results.where("failed is null").groupBy(*named).agg(F.avg(x).alias(x), F.avg(y).alias(y), F.count("*").alias("runs"))
     rows = sorted((row.asDict() for row in means.collect() if row[x] is not None and row[y] is not None), key=lambda row: (row[x], row[y]))
@@ -117,6 +117,6 @@ def _row(number: int, keys: str, task: bytes) -> dict[str, Any]:
     try:
         row = run_row((scenario, seed))
     except Exception as error:
-        # One bad point, whatever is wrong with it, must not cost the others their figures.
+        # One bad point must not lose the others' figures.
         return {**made, "failed": f"{type(error).__name__}: {error}"}
     return {**made, **row, "counters": json.dumps(row["counters"], sort_keys=True)}

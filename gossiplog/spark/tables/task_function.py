@@ -1,4 +1,4 @@
-"""What tasks do with the entries they read, before anything goes to the JVM: most jobs make little of much."""
+"""Functions that tasks apply to the entries they read before anything goes to the JVM: most jobs reduce much to little."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class TaskWork:
     """A function over the record batches of a task.
 
     Attributes:
-        name: What the source's option `work` calls it.
+        name: Its name in the source's option `work`.
         columns: The columns of `COLUMNS` that it reads.
-        run: The function. Its last argument is the batches, those before it are plain values.
+        run: The function. Its last argument is the batches; the others are plain values.
     """
 
     name: str
