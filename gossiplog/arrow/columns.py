@@ -1,4 +1,4 @@
-"""The columns of entries as tables, and the way from rows of a store or a file to Arrow's record batches."""
+"""The columns of tables of entries, and making Arrow record batches from rows of a store or a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .payload import payload_text
 
 BATCH_ROWS = 2_048
 BATCH_BYTES = 16 * 1024 * 1024
-"""What one record batch may take: a VALUE may have 4 MiB."""
+"""The bounds of a record batch: a VALUE may have 4 MiB."""
 
 COLUMNS: dict[str, pa.DataType] = {
     "id": pa.string(),
@@ -44,25 +44,25 @@ COLUMNS: dict[str, pa.DataType] = {
 }
 """Every column that the source can serve.
 
-`id` and `key` are the entry's name in the store or the file, which `verify` compares with VALUE's own; `parents` are ids, `parent_keys` the
-same as keys of 20 bytes; `payload` is dag-json; `seq` is the insertion number in this replica and `branch` its number of the chain, null in
-files; `hash` is the leaf's in the tree, 16 bytes; `bytes` is the size of VALUE. A row without an entry, or with one that cannot be taken
-apart, has a `fault`; `place` says where it is, and `source` has the bytes there.
+`id` and `key` are those of the store or the file, which `verify` compares with VALUE's own. `parents` are ids, `parent_keys` the same as
+keys of 20 bytes. `payload` is dag-json. `seq` is the insertion number in this replica and `branch` its number of the chain, both null in
+files. `hash` is the leaf's in the tree, 16 bytes. `bytes` is the size of VALUE. A row without an entry, or with one that cannot be parsed,
+has a `fault`; `place` says where it is, and `source` has the bytes there.
 """
 DEFAULT_COLUMNS = tuple(COLUMNS)[:14]
-"""What is served when nobody asks for a schema."""
+"""The columns without a schema."""
 
 
 class SourceRow(NamedTuple):
     """One row as a store or a file has it.
 
     Attributes:
-        key: 20 bytes that it is stored or sent under; None where nothing says so.
-        value: VALUE, not validated; None where there is none.
+        key: The key that it is stored or sent under, 20 bytes; None if there is none.
+        value: VALUE, not validated; None if there is none.
         seq: Insertion number; None in files.
         branch: The replica's number of the chain; None in files.
         fault: Why there is no VALUE.
-        source: The bytes there instead.
+        source: The bytes found in its place.
     """
 
     key: bytes | None
@@ -75,8 +75,10 @@ class SourceRow(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Rows by column, in the order of `SourceRow`; a column None is all null, but that the place of a row with a `seq` is `seq
-    <number>`, after the text that stands for `places` if there is one."""
+    """Rows by column, in the order of `SourceRow`; None for a column of nulls.
+
+    If `places` is None or a text, the place of a row with a `seq` is that text and `seq <number>`.
+    """
 
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
@@ -87,14 +89,14 @@ class Page(NamedTuple):
     sources: Sequence[bytes | None] | None = None
 
     def rows(self) -> Iterator[SourceRow]:
-        """Yield each row by itself."""
+        """Yield the rows one by one."""
         size = len(self.keys)
         columns: list[Sequence[Any]] = [[None] * size if column is None else column for column in self]
         columns[4] = self.all_places()
         return map(SourceRow._make, zip(*columns, strict=True))
 
     def all_places(self) -> Sequence[str | None]:
-        """Return where each row is."""
+        """Return the place of each row."""
         if self.places is not None and not isinstance(self.places, str):
             return self.places
         return [None] * len(self.keys) if self.seqs is None else [f"{self.places or ''}seq {seq}" for seq in self.seqs]
@@ -123,7 +125,7 @@ def arrow_schema(names: Iterable[str]) -> pa.Schema:
 def to_batches(pages: Iterable[Page], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield a record batch for each page with exactly these columns, in this order.
 
-    Only requested columns are computed: an entry is taken apart only for columns that need it.
+    Only these columns are computed: an entry is parsed only for columns that need it.
     """
     schema = arrow_schema(names)
     is_parsed = not _PARSED.isdisjoint(names)
@@ -134,8 +136,7 @@ def to_batches(pages: Iterable[Page], names: Sequence[str]) -> Iterator[pa.Recor
 
 
 class _Taken(NamedTuple):
-    """A page with its entries taken apart as far as that went, and keys computed where it had none; no envelopes where nobody needs
-    them."""
+    """A page with its entries parsed, None where that failed, and keys computed where it had none. Without parsing, no envelopes."""
 
     page: Page
     keys: Sequence[bytes | None]
@@ -171,9 +172,9 @@ def _column(values: Sequence[Any] | None, size: int, kind: pa.DataType) -> pa.Ar
 
 
 def ids_of(keys: Sequence[bytes | None]) -> pa.Array:
-    """Return the ids of keys; of what has another length than a key, null.
+    """Return the ids of keys; null for bytes of another length.
 
-    `encode_id` for 2,048 keys at once: eight characters for every five bytes, a tenth of the time.
+    It does as `encode_id`, eight characters for every five bytes, for 2,048 keys at once in a tenth of the time.
     """
     odd = [at for at, key in enumerate(keys) if key is None or len(key) != KEY_BYTES]
     if odd:
@@ -224,7 +225,7 @@ def _payloads(taken: _Taken) -> pa.Array:
         try:
             found.append(None if envelope is None else payload_text(value or b"", envelope.payload_at))
         except (DecodeError, EncodeError):
-            # `verify` says what is wrong with it.
+            # `verify` reports the fault.
             found.append(None)
     return pa.array(found, pa.string())
 
@@ -259,5 +260,5 @@ _MAKERS: dict[str, Callable[[_Taken], pa.Array]] = {
     "bytes": lambda taken: pa.array([None if value is None else len(value) for value in taken.page.values], pa.int64()),
 }
 _PARSED = frozenset({"topic", "author", "codec", "signature", "parents", "payload", "parent_keys"})
-"""Columns for which an entry must be taken apart; so must one without a key. Only then does `fault` tell of a VALUE that is malformed."""
+"""Columns for which entries must be parsed, as must those without a key. Only then does `fault` report a malformed VALUE."""
 _DIGITS = np.frombuffer(b"0123456789abcdefghijklmnopqrstuv", np.uint8)

@@ -1,4 +1,4 @@
-"""A log's entries as record batches, and those as a Parquet file, in memory that does not grow with the log."""
+"""A log's entries as record batches, and record batches as a Parquet file, in memory that does not grow with the log."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..plan import Plan, ask
 from .columns import BATCH_BYTES, BATCH_ROWS, Page, arrow_schema, to_batches
 
 EXPORT_COLUMNS = ("id", "key", "clock", "topic", "author", "parents", "payload", "value", "seq", "branch")
-"""The default columns: `value` is the entry, byte for byte, and the rest is for queries."""
+"""The default columns: `value` is the entry, byte for byte, and the others are for queries."""
 _GROUP_ROWS = 65_536
 _GROUP_BYTES = 32 * 1024 * 1024
 _FIRST_PAGE = 64
 
 
 class KeyBounds(NamedTuple):
-    """Which entries are wanted: keys between two bounds, both exclusive, and insertion numbers up to one."""
+    """The entries to read: keys between two bounds, both exclusive, and insertion numbers up to `seq_max`."""
 
     after: bytes | None = None
     before: bytes | None = None
@@ -36,7 +36,7 @@ class BatchReader:
         names: Columns, of `COLUMNS`.
 
     Attributes:
-        bounds: What is still to be read.
+        bounds: The entries still to be read.
 
     Raises:
         LocalProtocolError: There is no such column.
@@ -67,13 +67,13 @@ class BatchReader:
         return Page(keys, values, seqs, [leaves[key].branch for key in keys] if leaves else None)
 
     def make(self, page: Page) -> pa.RecordBatch:
-        """Make a record batch of a page. Takes about 15 µs an entry with all columns: do it in a thread."""
+        """Make a record batch of a page. Takes about 15 µs per entry with all columns, so do it in a thread."""
         (batch,) = to_batches([page], self._names)
         return batch
 
 
 class ParquetFile:
-    """A Parquet file in the making; a context manager. What it is given is written in groups of 65,536 rows or 32 MiB."""
+    """A Parquet file being written, in groups of 65,536 rows or 32 MiB; a context manager."""
 
     def __init__(self, file: IO[Any], schema: pa.Schema) -> None:
         self._writer = pq.ParquetWriter(file, schema, compression="zstd")

@@ -1,4 +1,4 @@
-"""Payloads as dag-json, the usual ones without building their values."""
+"""Payloads as dag-json; common ones without building their values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..codec.cid import UnknownLink
 _PLAIN = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 _SIMPLE = {0xF4: "false", 0xF5: "true", 0xF6: "null"}
 _UNUSUAL_KEYS = frozenset({b"\x61/", b"\x69__proto__"})
-"""Of maps that PCF may not have."""
+"""Keys of maps that PCF forbids or restricts."""
 
 
 def payload_text(data: bytes, start: int = 0) -> str:
@@ -28,8 +28,9 @@ def payload_text(data: bytes, start: int = 0) -> str:
 
 
 def value_text(value: Any, data: bytes, start: int) -> str:
-    """Return a payload as dag-json that was decoded from these bytes; quicker where they show that no floats are in it."""
-    # What the standard library writes differs for floats, bytes, links, and keys that are not ASCII; all but the floats show themselves.
+    """Return a decoded payload as dag-json; faster if the bytes it was decoded from show that it has no floats."""
+    # The standard library writes floats, bytes, links and keys that are not ASCII in another way. It fails for bytes and links, and
+    # other keys show in the text, so only floats must be looked for.
     if data.find(b"\xfb", start) < 0:
         try:
             text = _PLAIN(value)
@@ -42,10 +43,10 @@ def value_text(value: Any, data: bytes, start: int) -> str:
 
 
 def flat_items(data: bytes, start: int) -> dict[str, str] | None:
-    """Return each key of a payload in PCF and its value as dag-json, if it is of the usual kind: a map of ASCII texts and integers.
+    """Return each key of a payload in PCF with its value as dag-json, if the payload is a map of ASCII texts and integers.
 
-    About 2 µs for three items, where `pcf.decode` needs 5 and the standard library's encoder 2. None for any other payload, and for all
-    that is not in PCF.
+    Takes about 2 µs for three items, where `pcf.decode` takes 5 and the standard library's encoder 2. None for any other payload, and for
+    bytes that are not in PCF.
     """
     size = len(data)
     items: dict[str, str] = {}
@@ -85,13 +86,13 @@ def flat_items(data: bytes, start: int) -> dict[str, str] | None:
 
 
 def joined(items: dict[str, str]) -> str:
-    """Return what `flat_items` found as one text."""
+    """Return the items of `flat_items` as one text."""
     return "{" + ",".join([_before_value(key) + items[key] for key in sorted(items)]) + "}"
 
 
 @lru_cache(maxsize=1024)
 def _usual_key(key: bytes) -> str | None:
-    """Return a short key of ASCII without its header; the same few come again and again."""
+    """Return a short ASCII key without its header; None for any other."""
     return key[1:].decode() if 0x60 <= key[0] < 0x78 and key.isascii() and key not in _UNUSUAL_KEYS else None
 
 

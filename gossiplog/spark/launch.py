@@ -1,4 +1,4 @@
-"""A Spark session that is ready for logs: local with what this machine has, or the one that spark-submit or a Connect server gives."""
+"""A Spark session with our data source: a local one on this machine, or that of spark-submit or a Connect server."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     # Small batches between the JVM and Python: a VALUE may have 4 MiB.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
     "spark.sql.parquet.compression.codec": "zstd",
-    # What is kept between two steps of a job.
+    # For tables kept between two steps of a job.
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
 }
-"""What a session of ours is started with, unless `config` has it otherwise. Source: docs/spec/spark.md."""
-
+"""The settings of our own sessions, unless `config` has others. Source: docs/spec/spark.md."""
 
 _MEMORY_MIN_MIB = 512
-"""Spark refuses to start with a heap of less than 450 MiB, of which a collector may keep some."""
+"""Spark refuses to start with a heap of less than 450 MiB, and a garbage collector may reserve some of it."""
 
 
 def session(
@@ -42,15 +41,15 @@ def session(
     memory: str | None = None,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Return a Spark session with the data source `gossiplog` registered; one that is active already is used as it is.
+    """Return a Spark session with the data source `gossiplog` registered; an active session is used as it is.
 
     Args:
-        master: `local[2]`, `spark://…` and so on; None for what spark-submit was told, and else for all cores of this machine.
-        remote: A Spark Connect server, `sc://host:15002`, instead of a master; SPARK_REMOTE in the environment counts too.
-        memory: Of the driver, which in local mode is everything: `2g` unless given.
+        master: `local[2]`, `spark://…` and so on; None for that of spark-submit, or else for all cores of this machine.
+        remote: A Spark Connect server, `sc://host:15002`, instead of a master; by default SPARK_REMOTE of the environment.
+        memory: That of the driver, which in local mode runs everything; by default `2g`.
 
     Raises:
-        LocalProtocolError: There is no Java to start Spark with, or `memory` is no size or less than Spark starts with.
+        LocalProtocolError: There is no Java to start Spark with, or `memory` is malformed or too small.
     """
     remote = remote or os.environ.get("SPARK_REMOTE")
     builder: SparkSession.Builder = SparkSession.builder
@@ -74,12 +73,12 @@ def session(
 
 
 def is_active() -> bool:
-    """Say whether this process has a session that `session` would use."""
+    """Return whether this process has a session that `session` would use."""
     return SparkSession.getActiveSession() is not None
 
 
 def is_submitted() -> bool:
-    """Say whether spark-submit started this process."""
+    """Return whether spark-submit started this process."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

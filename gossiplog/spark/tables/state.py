@@ -1,4 +1,4 @@
-"""The state that a log amounts to: the last writer of each key wins, and last means the highest id."""
+"""The state of a log by a key: for each value of the key the last writer wins, which is the entry with the highest id."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 STATE_COLUMNS = ("key", "value", "place", "fault", "source")
-"""What `state` reads; `parent_keys` too if heads are given, and `payload` with all that the expression names if it is no path."""
+"""What `state` reads; with heads also `parent_keys`, and for an expression also `id`, `author`, `payload` and the columns it names."""
 
 _PICKED = pa.schema([*[(name, pa.string()) for name in ("name", "id", "author", "payload", "place", "fault")], ("source", pa.binary())])
 _ANCESTRY = pa.schema([("key", pa.binary()), ("is_missing", pa.bool_())])
 _NAMES_MAX = 50_000
-"""A task remembers the winners of this many keys before it hands them on, 50 MB or so of small payloads."""
+"""A task holds the winners of this many keys before it sends them on, about 50 MB of small payloads."""
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(\d{1,9})\]|\['([^']*)'\]")
 _Step = str | int
 _FAULTS = "faults"
@@ -41,14 +41,14 @@ _FAULTS = "faults"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A state, computed when one of its tables is read. Each reading goes over the entries again, in a log that grew also over new ones.
+    """A state, computed when one of its tables is read. Each reading reads all entries again, also those that are new in the log.
 
     Attributes:
         table: `name`, the key's value as text (dag-json, a string without its quotes); the winner's `id`, `author` and `payload`
             (dag-json).
-        refused: `place`, `fault` and `source` of rows that hold no entry; once `table` was read, `faults` says whether there are any.
-        missing: Ids that were wanted as of the heads and are not there; the first 100.
-        observation: What `faults` reads.
+        refused: `place`, `fault` and `source` of rows without an entry; after `table` was read, `faults` says whether there are any.
+        missing: Ids of the heads' ancestors that are not there; the first 100.
+        observation: The counts that `faults` reads.
     """
 
     table: DataFrame
@@ -57,10 +57,10 @@ class State:
     observation: Observation
 
     def faults(self) -> int | None:
-        """Return how many rows were refused when `table` was read for the first time, without going over the entries again.
+        """Return how many rows were refused in the first reading of `table`, without reading the entries again.
 
-        Waits for that reading, so read `table` before. None where Spark does not tell, which it does not if no row was left to make
-        anything of: only 0 means that `refused` is empty.
+        Waits for that reading, so read `table` before. None if Spark has no count, which happens if no row was left; only 0 means that
+        `refused` is empty.
         """
         found = observed(self.observation)
         return None if found is None else int(found[_FAULTS])
@@ -70,24 +70,24 @@ def state(entries: DataFrame, key: str, *, heads: Sequence[str] | None = None, s
     """Compute the state now.
 
     Args:
-        entries: Rows with `STATE_COLUMNS`, verified if they are a stranger's: nothing is verified here.
-        key: What makes a key of an entry: a path into the payload, `$.key`, `$.path[0]['odd name']`; or any SQL expression over the
-            columns of `entries`, such as `get_json_object(payload, '$.a') || '/' || author`. Entries that have none change nothing.
-        heads: Only these entries and their ancestors count. Rows that hold no entry are refused whether or not they were one of those.
+        entries: Rows with `STATE_COLUMNS`. Nothing is verified here: verify entries from strangers before.
+        key: A path into the payload, `$.key`, `$.path[0]['odd name']`; or any SQL expression over the columns of `entries`, such as
+            `get_json_object(payload, '$.a') || '/' || author`. Entries where it is null change nothing.
+        heads: Only these entries and their ancestors count. Rows without an entry are refused in any case.
         staging: See `verify`; for the ancestors.
 
     Raises:
-        LocalProtocolError: The path makes no sense.
+        LocalProtocolError: The path is malformed.
     """
     missing: list[str] = []
     if heads is not None:
         found = materialise(ancestors(entries, heads), staging, "ancestors")
         missing = [encode_id(bytes(row["key"])) for row in found.where("is_missing").orderBy("key").limit(100).collect()]
         known = found.where("not is_missing").select("key", F.lit(True).alias("is_known"))
-        # A row with a fault may have no key, and nobody can tell what it was an ancestor of.
+        # A row with a fault may have no key, so it cannot be told whose ancestor it was.
         entries = entries.join(known, "key", "left").where("is_known or fault is not null").drop("is_known")
     if key.startswith("$"):
-        # A path that makes no sense is to be refused here, not in a task.
+        # Refuse a malformed path here, not in a task.
         parse_path(key)
         return last_writers(PICK.on(entries, key), missing=missing)
     named = entries.withColumn("name", F.expr(key).cast("string"))
@@ -97,30 +97,25 @@ def state(entries: DataFrame, key: str, *, heads: Sequence[str] | None = None, s
 
 
 def last_writers(picked: DataFrame, *, missing: Sequence[str] = ()) -> State:
-    """Do the rest of `state` with what the tasks have picked, in the processes that read the entries for one.
-
-    Args:
-        picked: What `PICK` returns.
-        missing: See `State`.
-    """
+    """Finish `state` from the rows that `PICK` returned; it may have run in the processes that read the entries."""
     return _state_of(picked, missing, is_reduced=True)
 
 
 def ancestors(entries: DataFrame, heads: Sequence[str]) -> DataFrame:
-    """Find the ancestors of some entries, and these themselves.
+    """Find some entries and their ancestors.
 
-    One task walks over all keys and parents from the highest key down, about 60 bytes an entry and 3 µs, and remembers only those that are
-    wanted and still to come, as many as the history is wide: an entry's parents have lower keys.
+    One task walks over all keys and parents from the highest key down, about 60 bytes and 3 µs per entry. As parents have lower keys than
+    their children, it remembers only the wanted keys still to come, as many as the history is wide.
 
     Args:
         entries: Rows with `key` and `parent_keys`.
         heads: Ids.
 
     Returns:
-        `key`, and `is_missing` for what was wanted and is not there: an unknown head, or the parent of an orphan.
+        `key`, and `is_missing` if there is no such entry: an unknown head, or the missing parent of an orphan.
 
     Raises:
-        DecodeError: A head is no id.
+        DecodeError: A head is not an id.
     """
     wanted = frozenset(decode_id(head) for head in heads)
     graph = entries.select("key", "parent_keys").where("key is not null")
@@ -146,11 +141,7 @@ def _ancestry_batch(keys: list[bytes], is_missing: bool) -> pa.RecordBatch:
 
 
 def parse_path(path: str) -> tuple[_Step, ...]:
-    """Read a path: `$`, then `.name`, `['any name']` or `[index]`, any number of them.
-
-    Raises:
-        LocalProtocolError: It is none.
-    """
+    """Parse a path: `$`, then any number of `.name`, `['any name']` or `[index]`; raise LocalProtocolError if it is malformed."""
     steps: list[_Step] = []
     at = 1
     while at < len(path):
@@ -164,23 +155,23 @@ def parse_path(path: str) -> tuple[_Step, ...]:
 
 
 def _state_of(picked: DataFrame, missing: Sequence[str], *, is_reduced: bool) -> State:
-    """Make the tables; `is_reduced` if a task has a name only once, or a few times."""
+    """Make the tables; `is_reduced` says that a task has each name only once, or a few times."""
     observation = Observation()
     counted = picked.observe(observation, F.count("fault").alias(_FAULTS))
     rows = counted.where("fault is null").select("name", "id", "author", "payload")
     if is_reduced:
-        # Spark aggregates texts by sorting, and would sort on both sides of the shuffle although a task's part cannot become any smaller.
+        # Spark aggregates texts by sorting. It would sort on both sides of the shuffle, although a task's part cannot become smaller.
         rows = rows.repartition("name")
     table = rows.groupBy("name").agg(F.max(F.struct("id", "author", "payload")).alias("winner")).select("name", "winner.*")
     return State(table, picked.where("fault is not null").select("place", "fault", "source"), list(missing), observation)
 
 
 class _Winners(NamedTuple):
-    """The last writer of each name, by column: so many tuples would be gone through by the garbage collector again and again.
+    """The last writer of each name, by column, as the garbage collector would traverse so many tuples again and again.
 
     Attributes:
-        numbers: Where in the lists each name's is.
-        keys: 20 bytes.
+        numbers: The index in the lists, by name.
+        keys: 20 bytes each.
         payloads: dag-json.
     """
 
@@ -191,7 +182,6 @@ class _Winners(NamedTuple):
 
 
 def _pick(key: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Keep the winner of each key of a task, and hand it on."""
     path = parse_path(key)
     numbers, keys, authors, payloads = winners = _Winners({}, [], [], [])
     for batch in batches:
@@ -229,7 +219,7 @@ def _pick(key: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def _name_and_payload(value: bytes, payload_at: int, path: tuple[_Step, ...]) -> tuple[str | None, str]:
-    """Return what a path leads to as text, None where it leads nowhere or to null; and the payload as dag-json."""
+    """Return the value at a path as text, None if there is none or null; and the payload as dag-json."""
     items = flat_items(value, payload_at)
     if items is not None and len(path) == 1:
         text = items.get(path[0], "null") if type(path[0]) is str else "null"
@@ -260,4 +250,4 @@ def _handed_on(winners: _Winners) -> Iterator[pa.RecordBatch]:
 
 
 PICK = TaskWork("pick", STATE_COLUMNS, _PICKED, _pick)
-"""Picks the winners of each task, given a path; `last_writers` does the rest."""
+"""Picks the winners of each task, given a path; `last_writers` finishes the state."""

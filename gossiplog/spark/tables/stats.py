@@ -1,4 +1,4 @@
-"""The shape of a history: who wrote how much, how wide it is at which clock, where it forks, and what is missing from it."""
+"""The shape of a history: entries by author, width by clock, forks, and missing parents."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _BUCKETS = 200
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What `stats` found, as tables.
+    """The results of `stats`, as tables.
 
     Attributes:
-        totals: Few figures: entries, bytes, clock (the highest), heads, roots, forks, orphans, width_max, heads_max.
+        totals: Figures: entries, bytes, clock (the highest), heads, roots, forks, orphans, width_max, heads_max.
         authors: For each `author` and `topic`: entries, bytes, first_clock, last_clock.
         clocks: For each of at most 200 even ranges of clocks, from `clock_from` to `clock_to`: entries; width_max, the most entries of one
             clock, all of which are concurrent; heads_mean and heads_max, of the entries without children as of each clock.
-        branching: How many entries have which numbers of `children` and `parents`.
+        branching: The number of entries for each pair of numbers of `children` and `parents`.
         heads: `key` and `clock` of the entries without children.
         forks: `key`, `children` and `authors` (of the children) of entries with several children.
-        doubles: `author`, `clock`, `entries` and `keys` where one author has several entries of the same clock: as these are concurrent,
+        doubles: `author`, `clock`, `entries` and `keys` where one author has several entries of the same clock. As these are concurrent,
             the key was used in two places, or its owner says different things to different people.
-        orphans: `parent` that is missing, and how many `children` want it.
-        refused: `place`, `fault` and `source` of rows that hold no entry.
+        orphans: `parent` that is missing, and its number of `children`.
+        refused: `place`, `fault` and `source` of rows without an entry.
     """
 
     totals: dict[str, Any]
@@ -49,7 +49,7 @@ class Stats:
 
 
 def stats(entries: DataFrame, *, staging: str | None = None) -> Stats:
-    """Look at the shape of a history, its own or a foreign one with orphans; of several rows with the same key one counts.
+    """Compute the shape of a history, which may have orphans. Of several rows with the same key one counts.
 
     Args:
         entries: Rows with `STATS_COLUMNS`.
@@ -96,7 +96,7 @@ def _over_clock(there: DataFrame, staging: str | None) -> DataFrame:
     """Count heads and width by clock: an entry is a head from its own clock to the one before its first child's."""
     births = there.groupBy("clock").agg(F.count("*").alias("entries"))
     deaths = there.where("child_clock is not null").groupBy(F.col("child_clock").alias("clock")).agg(F.count("*").alias("gone"))
-    # A child's clock is its own, so wherever somebody stops being a head there are entries.
+    # An entry stops being a head at the clock of a child, so every clock with deaths has births.
     by_clock = births.join(deaths, "clock", "left").select(
         "clock", "entries", (F.col("entries") - F.coalesce("gone", F.lit(0))).alias("change")
     )
@@ -104,7 +104,7 @@ def _over_clock(there: DataFrame, staging: str | None) -> DataFrame:
     highest = by_clock.agg(F.max("clock")).collect()[0][0] or 0
     step = max(1, math.ceil(highest / _BUCKETS))
     ranged = by_clock.withColumn("range", F.floor((F.col("clock") - 1) / step))
-    # Heads at the beginning of each range; there are few, so that the sum over them is no work for a cluster.
+    # Heads at the beginning of each range: so few that the driver adds them up.
     changes = sorted((row["range"], row["change"]) for row in ranged.groupBy("range").agg(F.sum("change").alias("change")).collect())
     before, starts = 0, []
     for number, change in changes:

@@ -1,4 +1,4 @@
-"""Traces, of simulations or of live nodes, as figures: how late, how redundant, how far; by message, by run, by router and parameter."""
+"""Figures of traces, of simulations or live nodes: latency, redundancy and reach; by message, by run, by router and parameter."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 RUN = ("scenario", "router", "seed")
-"""What names a run in a trace."""
+"""The columns that identify a run in a trace."""
 QUANTILES = {"p50_s": 0.50, "p90_s": 0.90, "p99_s": 0.99}
 _TYPES = {"string": StringType(), "int64": LongType(), "int32": IntegerType(), "double": DoubleType()}
 _NAMES = ("node", "peer", "message")
-"""Numbers in the simulator, ids of peers and entries live: read as text."""
+"""Read as text: they are numbers in the simulator, and ids in live traces."""
 _SCHEMA = StructType([StructField(name, _TYPES["string" if name in _NAMES else kind]) for name, kind in TRACE_SCHEMA])
 _BEGINS = "(kind = 'publish' or (kind = 'deliver' and way in ('http', 'import')))"
-"""Where an entry's way through the network begins: it was appended, or posted, or imported."""
+"""The events with which an entry's way through the network begins: it was appended, posted or imported."""
 
 
 def read_traces(spark: SparkSession, location: str) -> DataFrame:
     """Read traces: `.jsonl` or `.parquet`, one file, a folder or a pattern, or a URL of one; columns that a trace lacks are null.
 
-    The column `damaged` holds a line that is no record, null otherwise.
+    The column `damaged` has the text of a line that is not a record; null otherwise.
     """
     if "://" not in location:
         location = os.path.abspath(location)  # noqa: PTH100  (it may be a pattern)
@@ -44,7 +44,7 @@ def read_traces(spark: SparkSession, location: str) -> DataFrame:
 
 
 def quarantined(traces: DataFrame) -> DataFrame:
-    """Return the rows that are no records, with the reason and what stands there."""
+    """Return the rows that are not records, with the reason and their text."""
     is_odd = F.col("damaged").isNotNull() | F.col("kind").isNull() | F.col("time_s").isNull() | F.col("node").isNull()
     reason = F.when(F.col("damaged").isNotNull(), "not a record").otherwise("kind, time_s or node is missing")
     return traces.where(is_odd).select(reason.alias("reason"), F.coalesce("damaged", F.to_json(F.struct(*_SCHEMA.names))).alias("source"))
@@ -53,8 +53,8 @@ def quarantined(traces: DataFrame) -> DataFrame:
 def latencies(traces: DataFrame) -> DataFrame:
     """Return a row for each first receipt: the run, `message`, `node`, `latency_s` since the publish, and `hops`.
 
-    As in the simulator's own figures, receipts by nodes beyond the honest ones count for redundancy alone; a trace does not tell them
-    apart, so leave their rows out beforehand if there are any.
+    In the simulator's own figures, receipts by dishonest nodes count for redundancy only. A trace does not tell them apart, so leave out
+    their rows beforehand if there are any.
     """
     published = traces.where(f"{_BEGINS} and message is not null").groupBy(*RUN, "message").agg(F.min("time_s").alias("published_s"))
     received = (
@@ -80,7 +80,7 @@ def by_message(traces: DataFrame) -> DataFrame:
     )
     nodes = nodes.select(*RUN, F.when(F.col("started") > 0, F.col("started")).otherwise(F.col("seen")).alias("nodes"))
     published = traces.where(_BEGINS).groupBy(*RUN, "message").agg(F.min("time_s").alias("published_s"))
-    # What went to many at once has no peer, and says to how many.
+    # A payload sent to many peers at once names no peer, but their number.
     number = F.when(F.col("peer").isNull(), F.coalesce("count", F.lit(1))).otherwise(1)
     copies = traces.where("kind = 'send' and type in ('message', 'push')").groupBy(*RUN, "message").agg(F.sum(number).alias("copies"))
     received = _quantiles(latencies(traces), (*RUN, "message"))
@@ -122,7 +122,7 @@ def by_run(traces: DataFrame, messages: DataFrame | None = None) -> DataFrame:
 
 
 def summed_up(runs: DataFrame, by: tuple[str, ...] = ("scenario", "router")) -> DataFrame:
-    """Average the figures of runs over seeds, or over whatever is not in `by`."""
+    """Average the figures of runs over seeds, or over all columns not in `by`."""
     figures = ("rmr", "reach", *QUANTILES, "max_s")
     return (
         runs.groupBy(*by)
@@ -153,7 +153,7 @@ def plot_latencies(traces: DataFrame, path: str) -> None:
 
 
 def _quantiles(receipts: DataFrame, by: tuple[str, ...]) -> DataFrame:
-    """Return for each group `delivered`, `last_hop`, `max_s` and the quantiles, by nearest rank, which is how the simulator takes them."""
+    """Return for each group `delivered`, `last_hop`, `max_s` and the quantiles, by nearest rank as in the simulator."""
     ordered = Window.partitionBy(*by).orderBy("latency_s")
     ranked = receipts.withColumn("rank", F.row_number().over(ordered) - 1).withColumn("size", F.count("*").over(Window.partitionBy(*by)))
     picks: list[Column] = [
@@ -169,7 +169,7 @@ def _rank(share: float) -> Column:
 
 
 def _same(a: DataFrame, b: DataFrame, names: tuple[str, ...]) -> Column:
-    """The two rows agree in these columns, nulls included: a live trace may have no seed."""
+    """Return whether two rows agree in these columns, nulls included, as a live trace may have no seed."""
     condition = a[names[0]].eqNullSafe(b[names[0]])
     for name in names[1:]:
         condition = condition & a[name].eqNullSafe(b[name])
@@ -177,6 +177,6 @@ def _same(a: DataFrame, b: DataFrame, names: tuple[str, ...]) -> Column:
 
 
 def _left(a: DataFrame, b: DataFrame, names: tuple[str, ...]) -> DataFrame:
-    """Join to the left on columns that may be null, without repeating them."""
+    """Return a left join on columns that may be null, without repeating them."""
     kept = [b[name] for name in b.columns if name not in names]
     return a.join(b, _same(a, b, names), "left").select(*[a[name] for name in a.columns], *kept)

@@ -1,8 +1,7 @@
 """The whole tree over a table of entries, node for node the one that the log itself keeps.
 
-Tasks fold rows while they read them. As long as each reads runs of ascending keys that do not overlap with those of others, which is so
-for a log and for an export of one, nothing is sorted or shuffled; otherwise the leaves are sorted first. Entries and leaves never leave the
-executors.
+Tasks fold rows while they read them. If each reads runs of ascending keys that do not overlap with those of others, as in a log and an
+export of one, nothing is sorted or shuffled. Otherwise the leaves are sorted first. Entries and leaves never leave the executors.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 LEAF_COLUMNS = ("key", "hash", "place", "fault", "source")
-"""What `build_tree` and `diff` read; `key` and `value` will do instead of `key` and `hash`."""
+"""What `build_tree` and `diff` read; `key` and `value` can replace `key` and `hash`."""
 
 _EDGE = pa.struct([("before", pa.binary()), ("key", pa.binary()), ("open", pa.binary())])
 _FOLDED = pa.schema(
@@ -42,7 +41,7 @@ _FOLDED = pa.schema(
     ]
 )
 _SEGMENTS_MAX = 1_000
-"""A task that meets more runs reads leaves in no order worth the name."""
+"""A task that finds more runs gives up, as its leaves are practically unordered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Tree:
     Attributes:
         root: Equal to that of the log with these entries.
         nodes: `level` from 1 up, `key` (empty for an anchor) and `hash` of every node above the leaves.
-        refused: `place`, `fault` and `source` of rows that are no leaves.
+        refused: `place`, `fault` and `source` of rows that are not leaves.
         is_sorted: Whether the leaves had to be sorted first.
     """
 
@@ -64,12 +63,12 @@ class Tree:
 
 
 def build_tree(entries: DataFrame, *, folded: DataFrame | None = None, staging: str | None = None) -> Tree:
-    """Build the tree now; the driver gets about 9 KB a segment, and the nodes that join segments.
+    """Build the tree now. The driver gets about 9 KB per segment, and makes the nodes that join segments.
 
     Args:
         entries: Rows with `key` and `hash`, or `key` and `value`, in any order; fastest in runs of ascending keys. Of rows with the same
-            key and hash one counts; of several hashes under one key the lowest, and the others are refused.
-        folded: What `FOLD` makes of the same entries where they are read, which spares them the way through the JVM.
+            key and hash one counts. Of several hashes under one key the lowest counts, and the others are refused.
+        folded: The rows that `FOLD` made of the same entries where they were read, so that the entries need not go through the JVM.
         staging: See `verify`.
     """
     leaves = with_columns(entries, LEAF_COLUMNS)
@@ -83,7 +82,7 @@ def build_tree(entries: DataFrame, *, folded: DataFrame | None = None, staging: 
         assert segments is not None
     stitched = list(stitch(_segment(row) for row in segments))
     root = stitched[-1]
-    # The anchor of level 0 is no node above the leaves.
+    # The anchor of level 0 is not above the leaves.
     rows = [(node.level, node.key or b"", node.hash) for node in stitched if node.level > 0]
     nodes = folded.where("level > 0").select("level", "key", "hash")
     made = folded.sparkSession.createDataFrame(rows, "level int, key binary, hash binary")
@@ -103,9 +102,9 @@ def _segments(folded: DataFrame) -> list[Row] | None:
 
 
 class _Folding:
-    """What one task has read: the open segment, and rows to send out.
+    """The state of one task: the open segment, and rows to send on.
 
-    Rows are told apart by `level`: 1 and above a node, −1 a segment, −2 a row that is no leaf, −3 a task that gave up.
+    A row's `level` says what it is: 1 and above a node, −1 a segment, −2 a row that is not a leaf, −3 a task that gave up.
     """
 
     def __init__(self) -> None:

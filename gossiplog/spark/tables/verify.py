@@ -1,5 +1,4 @@
-"""Verify every entry: the rules of `validate` in the executors, and the presence of parents by a join of those few that a task has not
-seen."""
+"""Verifying every entry: executors apply the rules of `validate`, and a join looks for the few parents that a task has not seen itself."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 INPUT_COLUMNS = ("key", "value", "place", "fault", "source")
-"""What `verify` reads; only `value` has to be there."""
+"""What `verify` reads; only `value` is required."""
 VERDICT_COLUMNS = ("id", "key", "verdict", "rule", "reason", "place", "source")
 
 _JUDGED = pa.schema(
@@ -40,7 +39,7 @@ _JUDGED = pa.schema(
     ]
 )
 _OF_A_LOG = "seq "
-"""How the places of a log's rows begin."""
+"""The beginning of the places of a log's rows."""
 _SEEN_MAX = 200_000
 """Keys that a task remembers, about 20 MB. Nearly every parent is among those just before its child."""
 
@@ -54,34 +53,28 @@ def verify(
     known: DataFrame | None = None,
     staging: str | None = None,
 ) -> DataFrame:
-    """Give every row a verdict, as `gossiplog verify` does; no row fails the job, and none is left out.
+    """Give every row a verdict, as `gossiplog verify` does. No row fails the job, and none is left out.
 
-    The rules that need one entry alone are decided at once, when this is called; what is returned joins the parents to that.
+    The rules that need only the entry itself are applied in this call. The table returned adds the check of parents when it is read.
 
     Args:
-        entries: Rows with a column `value`, and any others of `INPUT_COLUMNS`: the key that an entry is stored or sent under, where it is,
-            why there is none, and what there is instead. The order does not matter, but in the order of keys less is shuffled.
-        topic: What every entry's topic must be; None for each one's own.
-        schemes: The signature schemes that are accepted; by default those that this process accepts.
+        entries: Rows with `value`, and any others of `INPUT_COLUMNS`: the key that an entry is stored or sent under, its place, and for a
+            row without VALUE the fault and the bytes found. The order does not matter, but in the order of keys less is shuffled.
+        topic: The topic that every entry must have; None for any.
+        schemes: The accepted signature schemes; by default those of this process.
         known: A table with a column `key` of entries that count as present beside these; for a part of a log.
-        staging: A folder to keep the verdicts in meanwhile; without one they stay on the executors' disks.
+        staging: A folder for the verdicts meanwhile; without one they stay on the executors' disks.
 
     Returns:
-        `VERDICT_COLUMNS`, a row for each row: `accept`, `reject` or `ignore` (parents are missing, nobody's fault), the first rule that
-        failed and how. `source` is the VALUE, or what stands there instead, of rows that are not accepted.
+        `VERDICT_COLUMNS`, a row for each row: `accept`, `reject` or `ignore` (parents are missing, which is nobody's fault), the first
+        rule that failed, and the reason. Rows that are not accepted have VALUE, or the bytes found, in `source`.
     """
     names = sorted(accepted_schemes() if schemes is None else schemes)
     return settle(JUDGE.on(entries, topic, value_bytes_max, names), known=known, staging=staging)
 
 
 def settle(judged: DataFrame, *, known: DataFrame | None = None, staging: str | None = None) -> DataFrame:
-    """Do the rest of `verify` with rows that `JUDGE` has judged, in the processes that read them for one; nothing else makes such rows.
-
-    Args:
-        judged: What `JUDGE` returns.
-        known: See `verify`.
-        staging: See `verify`.
-    """
+    """Finish `verify` from the rows that `JUDGE` returned; it may have run in the processes that read the entries."""
     return _settle(materialise(judged, staging, "judged"), known).select(*VERDICT_COLUMNS)
 
 
@@ -97,7 +90,7 @@ def count_verdicts(verdicts: DataFrame) -> list[dict[str, Any]]:
 
 
 def register_extras(schemes: Collection[str]) -> None:
-    """Make a task's process able to verify these schemes; where it lacks an extra, its verdicts say so."""
+    """Register these schemes in a task's process. If it lacks an extra, its verdicts say so."""
     if "eip712" in schemes:
         with contextlib.suppress(ModuleNotFoundError):
             from ...ethereum import register
@@ -106,21 +99,20 @@ def register_extras(schemes: Collection[str]) -> None:
 
 
 def _settle(judged: DataFrame, known: DataFrame | None) -> DataFrame:
-    """Turn down what was accepted and whose parents are not there.
+    """Change accepted entries with missing parents to ignored.
 
-    A parent is there if it was accepted itself, or if a log has a leaf for it, whatever became of its row: as `gossiplog verify` has it,
-    of a file and of a log.
+    As in `gossiplog verify`, a parent is present if it was accepted itself, or if a log has a leaf for it, whatever its verdict.
     """
     edges = judged.where(F.size("unseen") > 0).select(F.col("key").alias("child"), F.explode("unseen").alias("parent"))
     without_orphans = judged.withColumn("source", F.when(F.col("verdict") != _ACCEPT, F.col("source")))
     wanted, wanted_count = small(edges.select("parent").distinct())
     if wanted_count == 0:
-        # Every parent was read by the task that read its child, before it.
+        # Each task had read all parents of its entries before them.
         return without_orphans
     keys = judged.where("present").select(F.col("key").alias("parent"))
     if known is not None:
         keys = keys.unionByName(known.select(F.col("key").alias("parent")))
-    # The many keys stay where they are if the few parents fit into memory.
+    # If the few parents fit into memory, the many keys are not shuffled.
     there = keys.join(wanted, "parent", "left_semi").distinct()
     missing = edges.join(there, "parent", "left_anti").groupBy(F.col("child").alias("key")).agg(F.count("*").alias("missing"))
     orphans, orphan_count = small(missing)
@@ -140,7 +132,7 @@ def _settle(judged: DataFrame, known: DataFrame | None) -> DataFrame:
 def _judge(
     topic: str | None, value_bytes_max: int, schemes: Collection[str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Decide about each row of a task on its own, and name the parents that the task has not seen."""
+    """Judge each row of a task on its own, and list the parents that the task has not seen."""
     register_extras(schemes)
     judge = _Judge(topic, value_bytes_max, frozenset(schemes))
     for batch in batches:
@@ -168,7 +160,7 @@ class _Judge:
         sources: list[bytes | None],
         places: list[str | None],
     ) -> dict[str, list[Any]]:
-        """Return columns of `_JUDGED`, all but id and place; nearly every row is accepted, so these are written as if all were."""
+        """Return columns of `_JUDGED`, all but id and place. As nearly every row is accepted, they begin as if all were."""
         size = len(keys)
         empty: dict[str, list[Any]] = {name: [None] * size for name in ("rule", "reason", "source", "unseen")}
         made: dict[str, list[Any]] = {
@@ -196,7 +188,7 @@ class _Judge:
                 self._remember(key)
                 made["parents"][at] = len(entry.parent_keys)
                 if not self._seen.issuperset(entry.parent_keys):
-                    # An orphan is quarantined with its VALUE, and it is not known yet whether this is one.
+                    # An orphan is quarantined with its VALUE, and this may be one.
                     made["unseen"][at] = [parent for parent in entry.parent_keys if parent not in self._seen]
                     made["source"][at] = value
         return made
@@ -213,4 +205,4 @@ class _Judge:
 _ACCEPT = Outcome.ACCEPT.value
 _REJECT = Outcome.REJECT.value
 JUDGE = TaskWork("judge", INPUT_COLUMNS, _JUDGED, _judge)
-"""Judges each row on its own, given a topic or None, the size that a VALUE may have, and the schemes to accept; `settle` does the rest."""
+"""Judges each row on its own, given a topic or None, the largest size of VALUE, and the accepted schemes; `settle` checks parents."""
