@@ -1,6 +1,6 @@
-"""Whom a server serves, and for whom it works: who may connect, pull, push, post and watch, and how much a writer may bring.
+"""A server's rules for its clients: who may connect, pull, push, post and watch, and how much each writer may bring.
 
-This says nothing of what a log is. What a mesh or an upstream has is synced as ever; these are rules for clients.
+They do not change what a valid log is, and do not apply to entries from a mesh or an upstream.
 
 Source: docs/operations.md, "Access".
 """
@@ -28,10 +28,10 @@ from .toml_file import read_toml
 Rights: TypeAlias = frozenset[str]
 
 ALL: Rights = frozenset({"connect", "pull", "push", "post", "watch"})
-"""Everything that may be allowed with a log that is there: a WebSocket; reading, by sync and HTTP; bringing entries on a connection;
-posting them by HTTP; and the server's figures and its list of peers."""
+"""The rights to an existing log: open a WebSocket; read, by sync and HTTP; bring entries on a connection; post them by HTTP; and see the
+server's figures and its list of peers."""
 KNOWN: Rights = ALL | {"create"}
-"""With the right to create a log, where the server lets clients do so; nobody has it who was not given it by name."""
+"""`ALL` and the right to create a log, where the server allows that. Nobody has it by default."""
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _TOKEN_BYTES = 32
 _DEFAULT = "default"
@@ -46,7 +46,7 @@ class LogAccess:
         anonymous: The rights of clients without a token.
         tokens: The rights of clients with a token, by the token's name.
         dids: The rights of clients that prove a did.
-        allow: Whose entries are taken from clients; None for everybody's.
+        allow: Authors whose entries are accepted from clients; None for all.
     """
 
     anonymous: Rights = ALL
@@ -57,15 +57,15 @@ class LogAccess:
 
 
 class Access:
-    """The rules of a server. A running server may be given others.
+    """The rules of a server, which may be replaced while it runs.
 
     Args:
-        hashes: Of tokens, by name: `sha256:` and hexadecimal digits.
+        hashes: Hashes of tokens by the tokens' names: `sha256:` and hexadecimal digits.
 
     Attributes:
-        proofs: Gives out challenges, and tokens to those who sign one.
-        replaced: Set by the next `replace`, which makes another.
-        full: Why nothing more is taken of any log; empty while there is room.
+        proofs: Makes challenges, and tokens for dids that sign one.
+        replaced: Set by the next `replace`, which puts a new event in its place.
+        full: Why no log accepts anything more; empty while there is room.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class Access:
         self._hashes = dict(hashes or {})
         self._default = default or LogAccess()
         self._logs = dict(logs or {})
-        # What the members of a log may, by topic, where the log itself decides who they are; and set when that changes.
+        # The rights of members by topic and did, for logs that decide themselves who is a member. The event is set when they change.
         self._members: dict[str, Mapping[str, Rights]] = {}
         self._removed: dict[str, Mapping[str, str]] = {}
         self._members_changed = trio.Event()
-        # How many servers serve each of these logs by these rules.
+        # How many servers serve each of these logs under these rules.
         self._deciding: Counter[str] = Counter()
         self.proofs = Proofs()
         self.replaced = trio.Event()
@@ -89,7 +89,7 @@ class Access:
         """Read a file.
 
         Raises:
-            LocalProtocolError: It cannot be read, or says what cannot be meant.
+            LocalProtocolError: It cannot be read, or a rule in it is wrong.
         """
         try:
             return cls.parse(read_toml(file), allow=allow)
@@ -100,10 +100,13 @@ class Access:
 
     @classmethod
     def parse(cls, table: Mapping[str, Any], *, allow: Collection[str] = ()) -> Access:
-        """Take a file's contents; `allow` are dids beside those of the file.
+        """Make rules of a file's contents.
+
+        Args:
+            allow: Dids that every log allows, in addition to the file's.
 
         Raises:
-            LocalProtocolError: It says what cannot be meant; the message names the key.
+            LocalProtocolError: A rule is wrong; the message names its key.
         """
         _only(table, ("tokens", _DEFAULT, "logs"), "")
         hashes = _table(table.get("tokens", {}), "tokens")
@@ -119,7 +122,7 @@ class Access:
         return cls(hashes, default, logs)
 
     def replace(self, other: Access) -> None:
-        """Have other rules from now on. A connected client keeps its rights until it comes again."""
+        """Use other rules from now on. A connected client keeps its rights until it reconnects."""
         self._hashes, self._default, self._logs = other._hashes, other._default, other._logs
         self.replaced.set()
         self.replaced = trio.Event()
@@ -130,7 +133,7 @@ class Access:
 
     @contextmanager
     def deciding_members(self, topic: str) -> Iterator[None]:
-        """Have a log decide what its members may, until the end of the last such block: nobody may anything until `set_members` says so."""
+        """Let a log decide what its members may, until the last such block ends. No member has rights until `set_members` gives some."""
         self._deciding[topic] += 1
         if self._deciding[topic] == 1:
             self.set_members(topic, {})
@@ -143,10 +146,11 @@ class Access:
                 self.set_members(topic, None)
 
     def set_members(self, topic: str, members: Mapping[str, Rights] | None, removed: Mapping[str, str] = _NOBODY) -> None:
-        """Take what the members of a log may, beside what the rules say; None for a log that has none, or is served no longer.
+        """Set the rights that a log's members have in addition to the rules.
 
         Args:
-            removed: Who holds no node any more, each with the id of what removed it.
+            members: Rights by did; None if the log has no members, or is no longer served.
+            removed: Former members, each with the id of the revocation.
         """
         if members is None:
             self._members.pop(topic, None)
@@ -157,16 +161,16 @@ class Access:
         self._members_changed = trio.Event()
 
     def removed(self, topic: str) -> Mapping[str, str]:
-        """Return who was removed from a log, each with the id of what removed it."""
+        """Return a log's former members, each with the id of the revocation."""
         return self._removed.get(topic, _NOBODY)
 
     async def wait_changed(self, topic: str, did: str, rights: Rights) -> None:
-        """Wait until a did that has these rights has others, because its role in the log is another one."""
+        """Wait until a did no longer has these rights, because its role in the log changed."""
         while self.rights_of_did(topic, did) == rights:
             await self._members_changed.wait()
 
     def lets_dids_in(self, topic: str) -> bool:
-        """Whether any did may do with a log what not everybody may."""
+        """Whether any did has rights to a log that not everybody has."""
         return topic in self._members or bool(self.of(topic).dids)
 
     @property
@@ -175,10 +179,10 @@ class Access:
         return any(rules.dids for rules in (self._default, *self._logs.values()))
 
     def rights(self, topic: str, token: str | None) -> Rights | Refusal:
-        """Say what somebody may, by the token that was brought; a refusal if the token is none of ours."""
+        """Return a caller's rights by its token; a refusal if this server does not know the token."""
         rules = self.of(topic)
         if token is None or not (self._hashes or self.lets_dids_in(topic)):
-            # Where there are no tokens, one is brought in vain.
+            # Without rules for tokens, one changes nothing.
             return rules.anonymous
         if token.startswith(PROVEN):
             holder = self.proofs.holder(topic, token)
@@ -189,27 +193,27 @@ class Access:
         return rules.anonymous | rules.tokens.get(name, frozenset())
 
     def rights_of_did(self, topic: str, did: str) -> Rights:
-        """Say what somebody may who holds a did: what everybody may, what the rules give to it, and what its role in the log does."""
+        """Return the rights of a did: those of everybody, of the rules for it, and of its role in the log."""
         rules = self.of(topic)
         return rules.anonymous | rules.dids.get(did, Rights()) | self._members.get(topic, {}).get(did, Rights())
 
     def prove(self, topic: str, proof: DidProof) -> str | Refusal:
-        """Return a token for who proves that a did is its own, if the rules of a log name it."""
+        """Return a token for a did that is proved and let in to a log."""
         refusal = self.proofs.refusal(topic, proof)
         if refusal is not None:
             return refusal
-        # Not before, or anybody could find out who is let in.
+        # Only after the proof: otherwise anybody could find out who is let in.
         if not self.knows(topic, proof.did):
             return Refusal(403, f"{proof.did} is not let in here")
         return self.proofs.token(topic, proof)
 
     def knows(self, topic: str, did: str) -> bool:
-        """Whether a did is let in by its name: by the rules, or by a log with members, where a stranger has the rights of everybody."""
+        """Whether the rules name a did, or the log has members and this is one, or strangers have rights there."""
         rules, members = self.of(topic), self._members.get(topic)
         return did in rules.dids or (members is not None and (did in members or bool(rules.anonymous)))
 
     def _name(self, token: str) -> str | None:
-        """Find a token. All are compared, each in constant time, so that nothing can be learned from how long it takes."""
+        """Find a token's name. All tokens are compared, each in constant time, so the time taken reveals nothing."""
         hashed = hash_token(token)
         found = None
         for name, known in self._hashes.items():
@@ -220,11 +224,12 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks for something, as far as rights go.
+    """The rights of one client.
 
     Attributes:
-        token: That was brought; None for none.
-        known: What the application that the server is a part of says instead: rights, a did that it knows the caller by, or a refusal.
+        token: The token that the client brought, if any.
+        known: Overrides the token: rights, a did that is known to be the client's, or a refusal. It comes from the application that the
+            server is mounted in, or from a proof on the connection.
     """
 
     access: Access
@@ -232,7 +237,7 @@ class Caller:
     known: Rights | Refusal | str | None = None
 
     def rights(self, topic: str) -> Rights | Refusal:
-        """Say what the caller may do with a log."""
+        """Return the caller's rights to a log."""
         if self.known is None:
             return self.access.rights(topic, self.token)
         if isinstance(self.known, str):
@@ -240,7 +245,7 @@ class Caller:
         return self.known
 
     def did(self, topic: str) -> str | None:
-        """Return the did that the caller is known by; None for one that is known by none."""
+        """Return the did that the caller proved, or that the application knows it by; None without one."""
         if isinstance(self.known, str):
             return self.known
         if self.known is not None or self.token is None or not self.token.startswith(PROVEN):
@@ -249,11 +254,11 @@ class Caller:
         return holder if isinstance(holder, str) else None
 
     def entering(self, topic: str) -> Rights | Refusal:
-        """Say what the caller may do on a connection, or why it may have none."""
+        """Return the caller's rights on a connection, or why it may not connect."""
         return self.refusal(topic, "connect") or self.rights(topic)
 
     def refusal(self, topic: str, right: str) -> Refusal | None:
-        """Say why the caller may not do something with a log; None if it may."""
+        """Return why the caller lacks a right to a log; None if it has it."""
         rights = self.rights(topic)
         if isinstance(rights, Refusal):
             return rights
@@ -268,12 +273,12 @@ class Caller:
 
 
 def make_token() -> str:
-    """Make a token: 256 bits of chance, so that it can be kept hashed without salt."""
+    """Make a token of 256 random bits, enough to store its hash without a salt."""
     return secrets.token_urlsafe(_TOKEN_BYTES)
 
 
 def hash_token(token: str) -> str:
-    """Return what is kept of a token."""
+    """Return the hash under which a token is stored."""
     return "sha256:" + hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -1,5 +1,5 @@
-"""Who may connect: how many at once from one address, how many that have not said what they want, from which web pages,
-and how slowly those who may be after harm.
+"""Admission of connections: how many at once per address, how many that are still in the handshake, from which web pages, and how slowly
+clients that may be hostile.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ANY_ORIGIN = "*"
 _BANNED_MAX = 4_096
 _DELIVERED_MAX = 4_096
 _LEAVING_MAX = 64
-"""Connections that were told to go and have not gone: they still cost a socket each."""
+"""Connections that lost their place and are still closing: each still costs a socket."""
 IDLE_S = 10.0
-"""How long a connection may say nothing before others may have its place."""
+"""How long a connection keeps its place before it has to have been of use."""
 _FURTHER_LOGS = 8
-"""Logs that may be used beside the first of each connection, for each connection that an address may have."""
+"""Further logs that an address may use, in all, for each connection that it may have. The first log of a connection is not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +34,20 @@ class HubLimits:
     """What a listener lets in.
 
     Attributes:
-        connections_per_address: At once; of IPv6 each /64 counts as one address. Loopback and `proxies` are exempt. Beside their first log
-            they may use eight times as many further ones.
-        connections_max: At once in all.
-        half_open_max: Connections that have not said what they want; one more takes the place of the oldest.
-        handshake_s: Seconds for that, TLS included.
+        connections_per_address: Open at a time; an IPv6 /64 counts as one address. Loopback and `proxies` are exempt. An address may also
+            use eight times as many logs beside the first of each connection.
+        connections_max: Open at a time, in all.
+        half_open_max: Connections in the handshake; one more takes the place of the oldest.
+        handshake_s: Seconds for the handshake, TLS included.
         head_bytes_max: Bytes of a request before its body.
         proxies: Addresses of proxies, whose `X-Forwarded-For` names the client.
-        origins: Web pages that may connect and read, as browsers name them in `Origin`; `*` for all. None: no page reads answers of
-            plain HTTP but our own, and pages may open WebSockets, on loopback those of this machine alone (`hub/http_names.py`). What is
-            no browser sends no `Origin`, and may.
-        hosts: Names that plain HTTP is answered under, beside addresses, `localhost`, and those of the origins; `*` for any.
-        creatable: Patterns of the topics whose logs clients with the right `create` may create, where there is a shelf.
-        creations_per_minute: Logs that one client may create: one did, or one token.
-        shelf_bytes_max: What all logs of a shelf may take together. Beyond that none is created, and no client's entry taken.
+        origins: Web pages that may connect and read, as browsers name them in `Origin`; `*` for all. None: only our own pages read
+            answers of plain HTTP; all pages may open WebSockets, but on loopback only those of this machine (`hub/http_names.py`). Programs
+            other than browsers send no `Origin` and are let in.
+        hosts: Names under which plain HTTP is answered, beside addresses, `localhost` and the origins' names; `*` for any.
+        creatable: Patterns of the topics that clients with the right `create` may create on a shelf.
+        creations_per_minute: Logs that one did or one token may create.
+        shelf_bytes_max: Bytes of all logs of a shelf. Above it no log is created and no client's entry is accepted.
 
     Source: docs/spec/limits.md, "connections and streams" and "WebSocket".
     """
@@ -71,10 +71,10 @@ class HubLimits:
 
 
 class Refused(Exception):
-    """A connection is one too many, its address is banned, or what it wants is not to be had. The message is for the peer.
+    """A connection is one too many, its address is banned, or the log that it asks for cannot be used. The message is for the peer.
 
     Attributes:
-        is_repeated: The same has been said to this address before, during this ban.
+        is_repeated: This address was refused before during its present ban.
     """
 
     is_repeated = False
@@ -85,28 +85,28 @@ class Refused(Exception):
 
 
 class NotLetIn(Refused):
-    """Somebody may not connect, or may not by what it brought."""
+    """A client lacks the right to connect, or its token is not known."""
 
 
 class Worth(IntEnum):
-    """What a connection was good for so far."""
+    """How useful a connection was so far."""
 
     NOTHING = 0
-    """It said nothing that we could use."""
+    """Nothing useful came from it."""
     TALKS = 1
-    """It told us heads, or asked for entries."""
+    """It announced heads or asked for entries."""
     DELIVERED = 2
-    """New entries came by it."""
+    """It brought new entries."""
 
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """The place of one connection.
+    """One connection's place among those allowed.
 
     Attributes:
-        group: Whom it counts for; None where nobody is counted.
-        scope: Cancelled when the place is given to somebody else.
-        worth: Says what the connection was good for.
+        group: The address group that it counts for; None for exempt addresses.
+        since: `trio.current_time` of its beginning.
+        scope: Cancelled when another connection gets the place.
     """
 
     group: str | None
@@ -116,13 +116,14 @@ class Place:
 
 
 class Admission:
-    """Counts connections, keeps bans, and takes places from the idle for those who come when there are none left.
+    """Counts connections, keeps bans, and gives the places of idle connections to newcomers when none are left.
 
-    Whoever said nothing of use for 10 s gives way to anybody, first those of the address with the most places. Who merely talks gives
-    way to an address with at least two places less, and to one that has delivered before. Who delivered something keeps its place.
+    A connection that was of no use for 10 s gives way to any newcomer, first those of the address with the most places. One that merely
+    talks gives way to an address with at least two places fewer, and to one that delivered entries before. One that delivered entries
+    keeps its place.
 
     Attributes:
-        forgeries: Which addresses posted any, to whichever of the logs.
+        forgeries: Counts forged posts by address, over all logs.
     """
 
     def __init__(self, limits: HubLimits) -> None:
@@ -144,7 +145,7 @@ class Admission:
 
     @property
     def half_open(self) -> int:
-        """Connections without a request so far."""
+        """Connections in the handshake."""
         return len(self._half_open)
 
     def is_exempt(self, address: str) -> bool:
@@ -153,7 +154,7 @@ class Admission:
 
     @contextmanager
     def handshake(self) -> Iterator[trio.CancelScope]:
-        """Limit what a new connection may take until it has said what it wants; cancelled when others need the place."""
+        """Limit a new connection's handshake to `handshake_s`. The block is cancelled earlier when others need the place."""
         while len(self._half_open) >= self.limits.half_open_max:
             oldest, _ = self._half_open.popitem(last=False)
             oldest.cancel()
@@ -166,10 +167,10 @@ class Admission:
 
     @contextmanager
     def connection(self, address: str, *, others: int = 0) -> Iterator[Place]:
-        """Count a connection for the length of a block, which is cancelled when the place is given to somebody else.
+        """Count a connection for the length of a block, which is cancelled when another connection gets the place.
 
         Args:
-            others: Connections that take up places as well, and are not counted here.
+            others: Connections that also occupy places and are counted elsewhere.
 
         Raises:
             Refused: There are too many, or the address is banned.
@@ -208,7 +209,7 @@ class Admission:
 
     @contextmanager
     def further_log(self, address: str) -> Iterator[None]:
-        """Count a log that a connection uses beside its first, for the length of a block.
+        """Count a further log of a connection for the length of a block.
 
         Raises:
             Refused: There are too many.
@@ -233,7 +234,7 @@ class Admission:
                 del self._counts[place.group]
 
     def _find_idle(self, newcomer: str) -> Place | None:
-        """Find who has to give way to an address; None if nobody has. O(places)."""
+        """Find the place that a newcomer gets; None if every connection keeps its own. O(places)."""
         settled = trio.current_time() - IDLE_S
         silent, talking = list[Place](), list[Place]()
         for place in self._places:
@@ -243,7 +244,7 @@ class Admission:
                     silent.append(place)
                 elif worth is Worth.TALKS and place.group is not None and self._is_worse_off(newcomer, place.group):
                     talking.append(place)
-        # The first one of several is the oldest.
+        # Of equally crowded groups, `max` returns the oldest place.
         return max(silent or talking, key=self._crowd, default=None)
 
     def _is_worse_off(self, newcomer: str, group: str) -> bool:
@@ -256,7 +257,7 @@ class Admission:
         keep_newest(self._delivered, group, None, _DELIVERED_MAX)
 
     def ban(self, address: str, until: float) -> None:
-        """Refuse an address or its network until a time of `trio.current_time`. Exempt ones never are: behind them there are others."""
+        """Refuse an address or a network until a time of `trio.current_time`. Exempt addresses are never banned: others share them."""
         if "/" not in address and self.is_exempt(address):
             return
         name = address if "/" in address else address_group(address)
@@ -268,11 +269,11 @@ class Admission:
 
 
 def client_address(remote: str, forwarded: Sequence[str], proxies: Collection[str]) -> str:
-    """Return whom a connection is from: its remote address, or, from a proxy, the last address it forwards for that is no proxy.
+    """Return the client's address: the remote one, or, behind trusted proxies, the last forwarded one that is not a proxy's.
 
     Args:
-        forwarded: What `X-Forwarded-For` lists, in its order.
-        proxies: Whose list is trusted.
+        forwarded: The addresses in `X-Forwarded-For`, in order.
+        proxies: Addresses whose `X-Forwarded-For` is trusted.
     """
     address = remote
     for name in reversed(forwarded):
@@ -285,29 +286,26 @@ def client_address(remote: str, forwarded: Sequence[str], proxies: Collection[st
     return address
 
 
-# Posts that nobody could have signed
+# Forged posts
 _MOST = 5
 _DECAY_S = 60.0
-"""After which one is forgotten."""
+"""After this time a forgery is forgotten."""
 _ADDRESSES_MAX = 4_096
 
 
 class Forgeries:
-    """Counts them by address. Loopback and proxies are let be: behind them there are others.
+    """Counts forged posts by address, and makes an address wait before its next post.
 
-    Only posts wait, as nothing but the address is known of who posts, and honest ones may share it.
-
-    Args:
-        is_exempt: Whether an address is let be.
+    It only has to wait, because honest clients may share the address. Loopback and proxies are exempt.
     """
 
     def __init__(self, is_exempt: Callable[[str], bool]) -> None:
         self._is_exempt = is_exempt
-        # When all that came from an address will be forgotten.
+        # When all forgeries of an address will be forgotten.
         self._until: OrderedDict[str, float] = OrderedDict()
 
     def wait_s(self, address: str) -> int:
-        """How many seconds an address has to wait before it may post again."""
+        """Return how many seconds an address has to wait before it may post again."""
         if self._is_exempt(address):
             return 0
         over = self._until.get(address_group(address), 0.0) - trio.current_time() - (_MOST - 1) * _DECAY_S
@@ -322,17 +320,17 @@ class Forgeries:
 
 # New keys from an address that a banned peer came from
 #
-# A key costs nothing, so a ban of a peer alone is a ban of nobody. A ban of its address would hit all behind a proxy or a translated
-# address. So peers that are known go in and out as before, and strangers from such an address wait their turn.
+# Keys are free, so banning a peer's key alone stops nobody. Banning its address would hit everybody behind the same proxy or NAT. So known
+# peers come and go as before, and strangers from such an address are let in slowly.
 #
 # Source: docs/spec/limits.md, first row.
 _RATE = 0.1
-"""Strangers a second from an address with a banned peer."""
+"""Strangers let in per second from an address with a banned peer."""
 _SIZE_MAX = 4_096
 
 
 class FreshKeys:
-    """Remembers who was here in good standing, and from where banned peers came."""
+    """Remembers peers that left in good standing, and the addresses of banned ones."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[PeerId, None] = OrderedDict()
@@ -343,18 +341,18 @@ class FreshKeys:
         return max(len(self._known), len(self._wary))
 
     def may_enter(self, peer: PeerId, address: str, now: float) -> bool:
-        """Whether a peer may be used now; a stranger from a wary address once in ten seconds."""
+        """Whether a peer may connect now. Of strangers from a banned peer's address, one may every ten seconds."""
         wary = self._wary.get(address_group(address))
         if wary is None or peer in self._known or now >= wary[1]:
             return True
         return wary[0].take(1, now) > 0
 
     def on_left(self, peer: PeerId) -> None:
-        """A peer has gone that was here for long and was not banned; it may come back."""
+        """Remember a peer that was connected for long and was not banned."""
         keep_newest(self._known, peer, None, _SIZE_MAX)
 
     def on_banned(self, peer: PeerId, address: str, until: float, now: float) -> None:
-        """A peer was banned; be wary of strangers from its address for as long."""
+        """Let strangers from a banned peer's address in slowly, for as long as the ban lasts."""
         self._known.pop(peer, None)
         group = address_group(address)
         bucket = self._wary[group][0] if group in self._wary else TokenBucket(_RATE, 1, now)

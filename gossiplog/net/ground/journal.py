@@ -1,6 +1,6 @@
-"""What the network tells those who run it: one record an event, with fields, through the standard library's logging.
+"""The network's log: one record per event, with fields, through the standard library's logging.
 
-A record's message has the fields behind the event, so that any formatter shows them; its attributes `event` and `fields` have them apart.
+A record's message is the event followed by its fields, so any formatter shows both; its attributes `event` and `fields` have them apart.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any
 from ...errors import shortened
 
 _FIELD_CHARS_MAX = 1_024
-"""Of a field in a record's message: it may be what a peer sent."""
+"""Length at which a field is shortened in a record's message, because peers choose the contents of some."""
 
 logger = logging.getLogger("gossiplog.net")
 
 
 def note(event: str, *, level: int = logging.INFO, error: BaseException | None = None, **fields: Any) -> None:
-    """Log an event. Never keys, tokens or payloads.
+    """Log an event. Never pass keys, tokens or payloads.
 
     Args:
-        event: A few words in lower case, the same ones each time.
-        level: As logging has it: INFO what an operator wants to see, WARNING what is wrong, ERROR a fault of ours, DEBUG the rest.
-        error: Logged with its traceback; for what should not have happened.
-        fields: Values by name; None is left out.
+        event: A few words in lower case, always the same for one kind of event.
+        level: INFO for what an operator wants to see, WARNING for what is wrong, ERROR for our own faults, DEBUG for the rest.
+        error: An exception that should not have happened; logged with its traceback.
+        fields: Values by name. A field that is None is left out.
     """
     if logger.isEnabledFor(level):
         kept = {name: value for name, value in fields.items() if value is not None}

@@ -1,10 +1,10 @@
-"""How a did proves itself to a server: it signs a challenge, and gets a token that lets it in for some minutes.
+"""How a client proves its did to a server: it signs a challenge and gets a token that is valid for five minutes.
 
-What is signed names the did, the server as the client knows it, the log, and the challenge, so that it is of no use anywhere else. It
-begins as no entry does, which begins with `{` or with a map of CBOR, and as nothing that libp2p signs.
+The signed text names the did, the server as the client knows it, the log and the challenge, so it is of no use anywhere else. Its first
+bytes are those of no entry (`{` or a CBOR map) and of nothing that libp2p signs.
 
-The server keeps nothing of a challenge before it is answered: it knows its own again by a MAC, and so it does tokens. On a connection a
-challenge is for the stream that it came on, and no token is needed.
+The server recognises its challenges and tokens by a MAC and stores nothing about a challenge until it is answered. On an open connection a
+challenge is valid only on the stream that carried it, and no token is needed.
 
 Source: docs/operations.md, "A did instead of a token"; docs/spec/sync.md, "Several logs on one connection".
 """
@@ -30,10 +30,10 @@ from ...errors import DecodeError
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why somebody is not served.
+    """Why a client is not served.
 
     Attributes:
-        status: Of HTTP: 401 where another token or proof would help, 403 where none was wrong.
+        status: The HTTP status: 401 where another token or proof would help, 403 where the client is known and lacks the right.
     """
 
     status: int
@@ -41,14 +41,14 @@ class Refusal:
 
 
 CHALLENGE_S = 60.0
-"""Within which a challenge has to be answered."""
+"""How long a challenge may be answered."""
 TOKEN_S = 300.0
-"""For which a token lets in. A client that is connected by then stays."""
+"""How long a token is valid for a new connection. Open connections are kept."""
 ANSWERED_MAX = 32
-"""Challenges that one did may answer in `CHALLENGE_S`: of these the server has to remember that they were."""
+"""Challenges that one did may answer in `CHALLENGE_S`: the server remembers these, so that none counts twice."""
 PROOF_BYTES_MAX = 4_096
 PROVEN = "did."
-"""What such a token begins with."""
+"""Prefix of a token that a did got."""
 _DID = "did:key:"
 _NONCE_BYTES = 16
 _MAC_BYTES = 32
@@ -57,11 +57,11 @@ _DEADLINE = struct.Struct(">Q")
 
 @dataclass(frozen=True, slots=True)
 class DidProof:
-    """What a client brings for a token.
+    """A client's answer to a challenge.
 
     Attributes:
-        host: Whom it means to talk to: host and port as in its URL.
-        signature: Over `statement` of all that.
+        host: The server, as host and port in the client's URL.
+        signature: Over `statement` of the other three and the topic.
     """
 
     did: str
@@ -71,12 +71,12 @@ class DidProof:
 
 
 def statement(did: str, host: str, topic: str, challenge: str) -> bytes:
-    """Return what is signed; see `DidProof`. None of these may contain a line's end."""
+    """Return the text to sign. No argument may contain a line break, which separates them."""
     return f"gossiplog-access/1\n{did}\n{host}\n{topic}\n{challenge}\n".encode()
 
 
 def is_own_name(did: str) -> bool:
-    """Whether this is how an Ed25519 key's did is spelled: one key has many names elsewhere, and rights belong to one."""
+    """Whether a did is the canonical spelling of an Ed25519 key. A key has other spellings too, but rights belong to one."""
     try:
         code, key = decode_did(did)
     except DecodeError:
@@ -91,10 +91,10 @@ def make_proof(identity: Signer, host: str, topic: str, challenge: str) -> bytes
 
 
 def read_proof(said: bytes) -> DidProof:
-    """Read a proof from JSON, which has exactly four strings. None may contain a line break, because lines separate them in what is signed.
+    """Read a proof from JSON: exactly four strings, none with a line break.
 
     Raises:
-        DecodeError: It is none.
+        DecodeError: It is not a proof.
     """
     try:
         found: Any = plain_json.decode(said)
@@ -107,7 +107,7 @@ def read_proof(said: bytes) -> DidProof:
 
 
 def flaw(topic: str, proof: DidProof) -> Refusal | None:
-    """Say why a proof for a log is none, whoever made its challenge; None if it is one."""
+    """Return what is wrong with a proof's did or signature; None if they are right. The caller checks challenge and host."""
     if not is_own_name(proof.did):
         return Refusal(401, "this is no did:key of an Ed25519 key")
     _, key = decode_did(proof.did)
@@ -117,26 +117,26 @@ def flaw(topic: str, proof: DidProof) -> Refusal | None:
 
 
 class Proofs:
-    """Gives challenges, and tokens for their answers. No other server knows them again, nor does this one after a restart."""
+    """Makes challenges, and tokens for their answers. Other servers do not recognise them, nor does this one after a restart."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
-        # Answered challenges by did, each with the time until which it would be taken; dids that are let in alone get so far.
+        # Answered challenges and the time of their expiry, by did. Only dids that are let in get here, so strangers cannot fill it.
         self._answered: dict[str, dict[str, float]] = {}
 
     def challenge(self) -> str:
-        """Make a challenge."""
+        """Make a challenge, in hexadecimal."""
         body = _DEADLINE.pack(_ms(trio.current_time() + CHALLENGE_S)) + secrets.token_bytes(_NONCE_BYTES)
         return (body + self._mac("challenge", body)).hex()
 
     def refusal(self, topic: str, proof: DidProof) -> Refusal | None:
-        """Say why a proof is none; None if it is one. Whether it was brought before is asked by `token`."""
+        """Return what is wrong with a proof; None if it is good. `token` checks whether its challenge was answered before."""
         if self._deadline_s(proof.challenge) <= trio.current_time():
             return Refusal(401, "this challenge is not of this server, or more than a minute old: ask for another")
         return flaw(topic, proof)
 
     def token(self, topic: str, proof: DidProof) -> str | Refusal:
-        """Return a token for a proof that is one, of a did that is let in."""
+        """Return a token for a good proof by a did that is let in; a refusal if its challenge was answered before."""
         now = trio.current_time()
         answered = {challenge: until for challenge, until in self._answered.get(proof.did, {}).items() if until > now}
         if proof.challenge in answered:
@@ -148,7 +148,7 @@ class Proofs:
         return f"{PROVEN}{proof.did.removeprefix(_DID)}.{deadline}.{self._mac('token', _about(proof.did, topic, deadline)).hex()}"
 
     def holder(self, topic: str, token: str) -> str | Refusal:
-        """Return the did that a token was given to."""
+        """Return the did that a token was made for, or why the token is not valid for this log."""
         name, _, rest = token.removeprefix(PROVEN).partition(".")
         deadline, _, mac = rest.partition(".")
         did = _DID + name
@@ -160,13 +160,13 @@ class Proofs:
         return did
 
     def _deadline_s(self, challenge: str) -> float:
-        """Return until when a challenge is taken; 0 for what is none of ours."""
+        """Return when a challenge expires; 0 if this server did not make it."""
         try:
             data = bytes.fromhex(challenge)
         except ValueError:
             return 0.0
         body, mac = data[:-_MAC_BYTES], data[-_MAC_BYTES:]
-        # One spelling alone, or what was answered could be brought again in another.
+        # Only the spelling that was sent: an answered challenge would count again in upper case.
         if len(body) != _DEADLINE.size + _NONCE_BYTES or data.hex() != challenge:
             return 0.0
         if not hmac.compare_digest(mac, self._mac("challenge", body)):

@@ -1,4 +1,4 @@
-"""A file of settings, which a server reads when it starts and again while it runs: nothing that lies there may keep it waiting."""
+"""Settings files that a server reads at start and again while it runs, so reading one must never block."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 _BYTES_MAX = 2**20
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
-"""Else opening a FIFO waits for a writer."""
+"""Without it, opening a FIFO would wait for a writer."""
 
 
 def read_toml(file: str | Path) -> dict[str, Any]:
-    """Read a file.
+    """Read a TOML file of at most 1 MiB.
 
     Raises:
-        OSError: It cannot be read, or is none of the regular ones, the only kind that says the same when it is read again.
-        ValueError: It is too long, or no TOML.
+        OSError: It cannot be read, or is not a regular file: a pipe would be empty at the next reading.
+        ValueError: It is too long, or not TOML.
         RecursionError: It is nested too deeply.
     """
     descriptor = os.open(file, os.O_RDONLY | _AT_ONCE)
