@@ -1,5 +1,4 @@
-"""One question to a server over plain HTTP. What answers is the server that was asked: a redirect is an answer, and is not followed, for
-it would take the token to another host, or out of TLS."""
+"""One request to a server over plain HTTP. Redirects are not followed: they would take the token to another host, or out of TLS."""
 
 from __future__ import annotations
 
@@ -19,10 +18,10 @@ _TOPIC_HINT = "what `gossiplog serve` prints: ws://HOST:PORT, or wss:// with TLS
 
 
 def parse_server_url(url: str, *, token: str | None = None) -> HubUrl:
-    """Take a server's URL apart; `http://` and `https://` are as good as `ws://` and `wss://`.
+    """Parse a server's URL: `http://`, `https://`, `ws://` or `wss://`.
 
     Raises:
-        LocalProtocolError: It is none.
+        LocalProtocolError: It is malformed.
     """
     scheme, separator, rest = url.partition("://")
     try:
@@ -35,22 +34,20 @@ def parse_server_url(url: str, *, token: str | None = None) -> HubUrl:
 async def ask(
     server: HubUrl, path: str, body: bytes | None = None, *, tls: ssl.SSLContext | None = None, answer_bytes_max: int
 ) -> HttpAnswer:
-    """Ask: GET, or POST where there is a body of JSON. The caller sets a deadline.
+    """Send a request, POST if there is a body of JSON, else GET. The caller sets a deadline.
 
     Args:
-        server: Whom; its headers, with the token, go to it and to nobody else.
-        path: And query.
-        body: JSON.
-        tls: How its certificate is checked; the system's authorities unless given.
-        answer_bytes_max: How long the answer may be.
+        server: The server; its headers, which have the token, are sent along.
+        path: Path and query.
+        tls: How the certificate is checked; by default by the system's authorities.
 
     Returns:
         The answer, whatever its status.
 
     Raises:
-        OSError: It cannot be reached.
+        OSError: The server cannot be reached.
         ClosedError: The connection broke.
-        RemoteProtocolError: What answers speaks no HTTP, or says more than it may.
+        RemoteProtocolError: The answer is not HTTP, or too long.
         LocalProtocolError: The path cannot be sent.
     """
     stream = await dial_tcp(server.host, server.port, tls_of(server, tls), server.source)
@@ -61,10 +58,10 @@ async def ask(
 
 
 async def certificate(server: HubUrl, tls: ssl.SSLContext) -> Mapping[str, Any]:
-    """Return what the certificate of a server says, as `ssl` has it. The caller sets a deadline.
+    """Return a server's certificate as `ssl` decodes it. The caller sets a deadline.
 
     Raises:
-        OSError: It cannot be reached, or shows none that is trusted; then `reason` says why.
+        OSError: The server cannot be reached, or its certificate is not trusted; then `reason` says why.
     """
     stream = await dial_tcp(server.host, server.port, tls)
     try:

@@ -1,7 +1,7 @@
-"""One client's connection to a hub, and the logs that it uses there: that of its URL, and others for which it opens a stream of refusals.
+"""One client's connection to a hub, and the logs that it uses: the one in its URL, and each for which it opens a stream of refusals.
 
-A log is used until either side ends that stream, and the connection lasts until no log is used. Each log is asked for by the rights that
-the client came with, or those of a did that it has proved for that log; it is opened as for a connection of its own, and goes on by itself.
+A log is used until either side ends that stream, and the connection lasts until no log is used. The client's rights to each log are those
+of the token it connected with, or of a did that it proved for that log. Each log is opened, served and given up independently.
 
 Source: docs/spec/sync.md, "Several logs on one connection".
 """
@@ -34,36 +34,34 @@ from ..transport.stream import ByteStream, Connection, EndKind, Handler, PromptH
 from .proving import take_proof
 
 LOGS_MAX = 256
-"""Logs on one connection."""
+"""Logs that one connection may use, and proofs that it may leave unused."""
 
 
 class ServedLogs(Protocol):
-    """What is used of a hub; see there."""
+    """The part of a `Hub` that connections use; see there."""
 
     admission: Admission
     allowances: dict[str, Allowance]
     flushes: Flushes
 
     def entered(self, topic: str, caller: Caller, address: str) -> AbstractAsyncContextManager[tuple[Service, Rights]]:
-        """Use a log for a client's connection for the length of a block. Raises Refused."""
+        """Use a log for the length of a block. Raises Refused."""
 
     def knowing_members(self, topic: str) -> AbstractAsyncContextManager[None]:
-        """Have a log open for the length of a block, if its own entries say who may do what."""
+        """Keep a log open for the length of a block, if it has members."""
 
     def goes_by(self, host: str, local: tuple[str, int]) -> bool:
-        """Whether a client that dialled this host means us, on a connection to this address of ours."""
+        """Whether a client that dialled this host means this server, on a connection to this address of ours."""
 
 
 class ClientConnection(Mapping[str, Handler]):
-    """What a client's connection serves at the moment, by protocol id.
+    """The handlers of a client's connection by protocol id, as its logs come and go.
 
     Args:
-        hub: The hub that serves it.
-        caller: What the client may.
-        address: Where it comes from.
+        caller: The client's rights by what it connected with.
+        address: The client's address.
         port: The client's port, or that of its proxy.
         local: Our own address and port on the connection.
-        place: The connection's place among those allowed.
     """
 
     def __init__(self, hub: ServedLogs, caller: Caller, address: str, port: int, local: tuple[str, int], place: Place) -> None:
@@ -73,12 +71,12 @@ class ClientConnection(Mapping[str, Handler]):
         self._port = port
         self._local = local
         self._place = place
-        # None while a log is about to be used, and the topics of those that are asked for.
+        # The logs in use, None for one that is not attached yet; and the topics that are being opened.
         self._links: dict[str, PeerConnection | None] = {}
         self._asked: set[str] = set()
         self._handlers: dict[str, Handler] = {}
         self._others = PromptHandler(self._use_another, is_deliberate=True)
-        # Who asks next for a log for which a did was proved, by topic.
+        # The rights by proofs that were not used yet, by topic.
         self._proven: dict[str, Caller] = {}
         self._host: PubsubHost
         self._muxed: MuxedConnection
@@ -87,7 +85,7 @@ class ClientConnection(Mapping[str, Handler]):
     def __getitem__(self, protocol: str) -> Handler:
         if (handler := self._handlers.get(protocol)) is not None:
             return handler
-        # What an application said of a caller, it said of one log.
+        # An application that decided about a caller decided for one log.
         if self._caller.known is None and topic_of_refusals(protocol) is not None:
             return self._others
         if self._caller.known is None and topic_of_proof(protocol) is not None:
@@ -105,16 +103,16 @@ class ClientConnection(Mapping[str, Handler]):
 
         Args:
             stream: The binary messages of its WebSocket.
-            service: Of the log that it was opened for.
-            rights: What the client may there.
-            using: Closed when that log is used no longer.
+            service: The service of the log in its URL.
+            rights: The client's rights to that log.
+            using: Closed when the connection no longer uses that log.
         """
         self._host = service.host
         self._begin(service)
         with service.host.named(f"ws://{show_host(self._address)}:{self._port}") as peer:
             muxing = open_muxed(stream, is_client=False, peer=peer, address=self._address, handlers=self, flushes=self._hub.flushes)
             async with open_service_nursery() as self._nursery:
-                # The nursery outlives all streams, which may ask for one more log.
+                # The nursery has to outlive all streams, because they may start tasks in it.
                 async with muxing as self._muxed:
                     self._place.worth = self._worth
                     self._nursery.start_soon(self._use, service, rights, self._caller, using)
@@ -129,7 +127,7 @@ class ClientConnection(Mapping[str, Handler]):
         self._handlers.update(service.handlers)
 
     async def _take_proof(self, connection: Connection, stream: Stream) -> None:
-        """Have the client prove a did for one log, which it then asks for by the rights of that did."""
+        """Have the client prove a did for one log that it asks for next."""
         topic, access = topic_of_proof(stream.protocol) or "", self._hub.admission.limits.access
         proof = await take_proof(stream, topic)
         if not isinstance(proof, Refusal) and not self._hub.goes_by(proof.host, self._local):
@@ -137,14 +135,14 @@ class ClientConnection(Mapping[str, Handler]):
         if isinstance(proof, Refusal):
             raise StreamReset(proof.reason)
         async with self._hub.knowing_members(topic):
-            # Any number of dids can be made, so one that has no rights of its own is nobody: it is counted by its address.
+            # Dids are free. One without rights of its own is anonymous, so that what it creates is counted by its address.
             caller = Caller(access, known=proof.did) if access.knows(topic, proof.did) else Caller(access)
         if len(self._proven) >= LOGS_MAX:
             raise StreamReset("too many proofs for logs that were not asked for")
         self._proven[topic] = caller
 
     async def _use_another(self, connection: Connection, stream: Stream) -> None:
-        """Use one more log, and then serve the stream as that of the first one."""
+        """Open one more log, then serve the stream as its stream of refusals."""
         topic = topic_of_refusals(stream.protocol) or ""
         if topic in self._asked or len(self._links) + len(self._asked) >= LOGS_MAX:
             raise StreamReset("too many logs at once")
@@ -159,7 +157,7 @@ class ClientConnection(Mapping[str, Handler]):
             await handler(connection, stream)
 
     async def _enter(self, topic: str, caller: Caller, *, task_status: trio.TaskStatus[None]) -> None:
-        """Use one more log until it is given up. Refused, where it is, before it is used."""
+        """Use one more log until it is given up. Raises Refused before it has started."""
         muxer = self._muxed.muxer
         async with AsyncExitStack() as using:
             using.enter_context(self._hub.admission.further_log(self._address))
@@ -182,7 +180,7 @@ class ClientConnection(Mapping[str, Handler]):
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Have a log use the connection until either side gives it up; with the last one the connection is closed."""
+        """Serve a log on the connection until either side gives it up; after the last log close the connection."""
         hub, topic, muxed = self._hub, service.topic, self._muxed
         is_counted = not hub.admission.is_exempt(self._address)
         attaching = service.attached(muxed, PeerKind.CLIENT, is_counted=is_counted, rights=rights, allowance=hub.allowances[topic])
@@ -206,7 +204,7 @@ class ClientConnection(Mapping[str, Handler]):
                 muxed.finish(EndKind.CLOSED, reason)
 
     async def _end_with_role(self, topic: str, did: str, rights: Rights, link: PeerConnection) -> None:
-        """Give up the log for a member whose role in it changes. Nothing is given or taken from then on."""
+        """Give up the log when the member's role changes. From then on nothing goes either way."""
         await self._hub.admission.limits.access.wait_changed(topic, did, rights)
         note("client's role changed", peer=link.peer.id)
         link.peer.rights = Rights()
@@ -214,5 +212,5 @@ class ClientConnection(Mapping[str, Handler]):
 
 
 def show_host(host: str) -> str:
-    """Return a host as URLs have it."""
+    """Return a host as it is written in URLs."""
     return f"[{host}]" if ":" in host else host

@@ -1,8 +1,8 @@
-"""Which names a server answers to, and which web pages it serves: the two questions that a browser's request has to pass.
+"""Which names a server answers to, and which web pages it serves: the two checks that a browser's request has to pass.
 
-A page that has its own name point at this machine (DNS rebinding) reads whatever is served under any name. So plain HTTP is answered only
-under names that such a page cannot have: addresses, `localhost`, and what the operator names. Behind our own certificate every name is
-answered, for a browser goes to none that the certificate is not for.
+A page whose own name points at this machine (DNS rebinding) could read everything that is served under any name. So plain HTTP is answered
+only under names that such a page cannot have: addresses, `localhost`, and those that the operator gives. With a certificate of our own
+every name is answered, because a browser accepts the certificate only for its names.
 
 Source: docs/spec/limits.md, "HTTP"; RFC 9110, 15.5.20.
 """
@@ -23,11 +23,11 @@ class Names:
     """The names that one server answers to.
 
     Args:
-        limits: Name hosts and origins.
-        listens: The host that it was told to listen on, if that is a name.
-        is_tls: Whether it has a certificate.
-        is_mounted: It is a part of an application. Under which names that is reached is the application's business; and as a browser
-            brings along what it knows of the person, only its own pages, and those that are named, may connect.
+        limits: Their hosts and origins count.
+        listens: The host that the server listens on, if that is a name.
+        is_tls: The server has a certificate.
+        is_mounted: The server is part of an application, which decides itself under which names it is reached. Because a browser sends
+            the application's cookies along, only the application's own pages and named origins may connect.
     """
 
     def __init__(self, limits: HubLimits, listens: str | None, *, is_tls: bool = False, is_mounted: bool = False) -> None:
@@ -42,14 +42,14 @@ class Names:
         self._port = 443 if is_tls else 80
 
     def refusal(self, request: HttpRequest, local: str, *, is_proxied: bool) -> tuple[int, str] | None:
-        """Say with what status and why a request is not answered; None if it is.
+        """Return the status and the reason with which a request is refused; None if it is answered.
 
         Args:
-            request: The request's head, with the client's address and the name asked for.
+            request: The request's head.
             local: Our own address on the connection.
-            is_proxied: It came from a proxy that is trusted.
+            is_proxied: The request came from a trusted proxy.
         """
-        # A browser's WebSocket always says where its page is from, and what is no browser cannot be led astray.
+        # WebSockets are exempt: browsers always send an `Origin` with them, and other programs cannot be tricked by a page.
         if not request.is_upgrade and request.host is not None and not self.answers_to(request.host):
             hint = f"use its address, or have it served with --host {_name(request.host)}"
             return _MISDIRECTED, f"this server does not go by the name {request.host}: {hint}"
@@ -60,11 +60,11 @@ class Names:
         return None
 
     def _lets_in(self, origin: str, request: HttpRequest, local: str, *, is_proxied: bool) -> bool:
-        """Whether a page from there may ask for something.
+        """Whether a page of this origin may send requests.
 
-        What listens on loopback is for this machine, and yet any page of the Internet can have the browser connect to it. So where nobody
-        said which pages may, only those of this machine do, unless a proxy, or a name of the operator's, shows that it is reached from
-        elsewhere. An origin that is no place, `null`, is that of a file, and of a frame that any page may make.
+        A server on loopback is meant for this machine, but any page of the Internet can make the browser connect to it. So without named
+        origins only pages of this machine may, unless a proxy or a name that the operator gave shows that the server is reached from
+        elsewhere. The origin `null`, that of files and of frames that any page can make, never counts as this machine.
         """
         if self._limits.names_origin(origin):
             return True
@@ -80,18 +80,18 @@ class Names:
         return is_proxied or is_named or not _is_loopback(local)
 
     def answers_to(self, host: str) -> bool:
-        """Whether plain HTTP is answered under this `Host`."""
+        """Whether plain HTTP is answered under this `Host` header."""
         name = _name(host)
         return self._is_any or name in self._names or _is_loopback(name) or _is_address(name)
 
     def are_ours(self, host: str, local: tuple[str, int]) -> bool:
-        """Whether a client that dialled this host, with its port, means this server and no other, so that what it signed for it counts.
+        """Whether a proof that a client signed for this host and port was meant for this server and no other.
 
-        Stricter than what is answered: a name of the operator's, or the very address and port that the connection came to. Another
-        server that a client signs for could pass on what it signed, and every server is known to somebody as some address.
+        This is stricter than `answers_to`: only names that the operator gave count, and the exact address and port that the connection
+        came to. Otherwise another server could pass on a proof that it was sent.
 
         Args:
-            host: As in the client's URL.
+            host: Host and port in the client's URL.
             local: Our own address and port on the connection.
         """
         name = _name(host)
@@ -109,7 +109,7 @@ def _port(host: str, usual: int) -> int:
 
 
 def _name(host: str) -> str:
-    """A name without its port, its brackets and the dot at its end."""
+    """Return a host without port, brackets and the dot at its end."""
     host = host.lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]
@@ -129,7 +129,7 @@ def _is_address(name: str) -> bool:
 
 
 def _is_loopback(name: str) -> bool:
-    """Whether a name or an address is this machine's for itself; RFC 6761, 6.3, keeps `localhost` and what ends with it for that."""
+    """Whether a name or address is loopback. RFC 6761, 6.3, reserves `localhost` and all names below it."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     return _is_address(name) and ipaddress.ip_address(name.removeprefix("::ffff:")).is_loopback

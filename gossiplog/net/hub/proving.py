@@ -29,26 +29,26 @@ _CHALLENGE_BYTES = 16
 
 
 async def prove(dial: Callable[[], Awaitable[TcpStream]], host: str, target: str, identity: Signer) -> str | None:
-    """Ask a hub for a token. The caller sets a deadline.
+    """Get a token from a hub. The caller sets a deadline.
 
     Args:
         dial: Connects to the hub.
-        host: What the hub is called in the URL, port included.
+        host: The hub's host in the URL, with the port if there is one.
         target: Path and query of the URL.
-        identity: Signs what the hub asks for, for this host and log alone.
+        identity: Signs the hub's challenge, for this host and log alone.
 
     Returns:
-        The token; None where the hub lets in nobody that way.
+        The token; None if the hub gives none to dids.
 
     Raises:
-        RemoteProtocolError: The hub refused, or answers something else.
+        RemoteProtocolError: The hub refused the proof, or its answer is malformed.
         ClosedError: The connection broke.
-        OSError: It cannot be reached.
+        OSError: The hub cannot be reached.
     """
     base = target.partition("?")[0].rstrip("/") + "/api/"
     status, said = await _ask(dial, host, base + "challenge")
     if status != 200:
-        # A hub of the reference, or one that knows no dids, or has no API.
+        # A hub of the reference, or one without rules for dids, or without an API.
         return None
     challenge, topic = (_word(said, name, _CHALLENGE_CHARS_MAX) for name in ("challenge", "topic"))
     if challenge is None or topic is None:
@@ -66,31 +66,31 @@ async def prove(dial: Callable[[], Awaitable[TcpStream]], host: str, target: str
 
 
 async def prove_on(connection: Connection, host: str, topic: str, identity: Signer) -> None:
-    """Prove to a hub on a connection that a did is ours, for one log that is asked for next. The caller sets a deadline.
+    """Prove a did on a connection, for one log that is asked for next. The caller sets a deadline.
 
     Args:
         host: As for `prove`.
 
     Raises:
-        ProtocolNotSupported: The hub takes no proofs on a connection.
-        StreamReset: It did not take this one, or the connection ended.
-        RemoteProtocolError: It answers something else than a challenge.
+        ProtocolNotSupported: The hub accepts no proofs on a connection.
+        StreamReset: It did not accept this one, or the connection ended.
+        RemoteProtocolError: Its challenge is malformed.
     """
     async with opened_stream(connection, [proof_protocol(topic)]) as stream:
         challenge = _word(await _receive_frame(stream), "challenge", _CHALLENGE_CHARS_MAX)
         if challenge is None:
             raise RemoteProtocolError(f"{host} answered something else than a challenge")
         await stream.send_all(encode_frame(make_proof(identity, host, topic, challenge)))
-        # Its end says that the proof is taken.
+        # The stream's end says that the proof is accepted.
         while await stream.receive_some():
             pass
 
 
 async def take_proof(stream: Stream, topic: str) -> DidProof | Refusal:
-    """Have the client that opened a stream prove a did for one log, by a challenge that is of use on this stream alone.
+    """Challenge the client that opened a stream to prove a did for one log.
 
     Returns:
-        The proof, of which the caller has yet to check the host; or why there is none.
+        A proof whose host the caller still has to check; or why there is none.
 
     Raises:
         StreamReset: The client went away.
@@ -109,7 +109,7 @@ async def take_proof(stream: Stream, topic: str) -> DidProof | Refusal:
 
 
 async def _receive_frame(stream: Stream) -> bytes:
-    """Receive one frame, which is all that the other side sends before it is answered."""
+    """Receive one frame. The other side sends nothing more before it has an answer."""
     frames = FrameDecoder(PROOF_BYTES_MAX)
     while data := await stream.receive_some():
         for frame in frames.take(data):
@@ -118,7 +118,7 @@ async def _receive_frame(stream: Stream) -> bytes:
 
 
 def _word(said: bytes, name: str, chars_max: int) -> str | None:
-    """Return what an answer in JSON says under a name, if that is a word; whatever listens there may say anything."""
+    """Return a value of a JSON answer if it is a printable word; None for anything else, because any server may be listening there."""
     try:
         value = plain_json.decode(said)[name]
     except (DecodeError, LookupError, TypeError):
@@ -128,7 +128,7 @@ def _word(said: bytes, name: str, chars_max: int) -> str | None:
 
 
 async def _ask(dial: Callable[[], Awaitable[TcpStream]], host: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-    """Make one request on a connection of its own: GET, or POST with JSON."""
+    """Make one request on a connection of its own: POST if there is a body of JSON, else GET."""
     stream = await dial()
     try:
         answer = await request(stream, host, path, body, answer_bytes_max=_ANSWER_BYTES_MAX)

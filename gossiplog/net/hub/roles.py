@@ -1,4 +1,4 @@
-"""What members may on a server's connections: the role that the log gives to a did becomes rights, for as long as it is held.
+"""The rights of a log's members on a server's connections: a role becomes rights for as long as the member holds it.
 
 Source: docs/operations.md, "Members"; docs/spec/access.md, "Servers".
 """
@@ -21,7 +21,7 @@ _WRITER = _READER | {"push", "post"}
 
 @asynccontextmanager
 async def roles_kept(log: Replica, access: Access) -> AsyncIterator[None]:
-    """Have a server's rules know what the members of a log may, until the end of the block. A log without a policy changes nothing."""
+    """Keep a server's rules up to date with a log's members for the length of a block. Does nothing for a log without members."""
     if not log.has_members:
         yield
         return
