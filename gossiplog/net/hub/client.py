@@ -1,4 +1,4 @@
-"""The WebSocket client: a log's connection to a hub, made again whenever it is lost.
+"""The WebSocket client: keeps a log connected to a hub, and lets logs share connections.
 
 Source: docs/spec/sync.md, "Mode A".
 """
@@ -40,29 +40,28 @@ from .proving import prove, prove_on
 
 DIAL_S = 10.0
 STABLE_S = 10.0
-"""A connection that lasted so long makes the next attempt begin with the shortest wait again."""
+"""After a connection that lasted so long the next attempt waits `RETRY_FIRST_S` again."""
 RETRY_FIRST_S = 0.5
 RETRY_MOST_S = 60.0
 ASKED_AT_ONCE = 32
-"""Logs that are asked for on a connection at a time: streams are allowed only for those that are there."""
+"""Logs that are asked for on a connection at a time: the streams allowed grow only with the logs that are in use."""
 _RULES_MAX = 32
 _PORTS = {"ws": 80, "wss": 443}
 
 
 @dataclass(frozen=True, slots=True)
 class HubUrl:
-    """Where a hub is.
+    """A hub's URL, taken apart.
 
     Attributes:
-        url: As it was given, without a token.
+        url: The URL without a token.
         host: A name or an address.
-        port: Of the server.
-        host_header: What the server is called in the request.
+        host_header: Host and port as the URL spells them.
         target: Path and query.
-        is_tls: `wss`.
-        headers: What to send when connecting, a token among it.
-        source: Which of this machine's addresses to dial from; None lets the system choose.
-        identity: Proves that its did is ours, for a token, where the hub gives any; None for nobody.
+        is_tls: Whether the scheme is `wss`.
+        headers: Sent when connecting; includes a token.
+        source: The local address to dial from; None lets the system choose.
+        identity: Proves its did to the hub to get a token, if the hub gives tokens to dids.
     """
 
     url: str
@@ -76,7 +75,7 @@ class HubUrl:
     identity: Signer | None = field(default=None, repr=False)
 
     def server_of(self, topic: str) -> HubUrl | None:
-        """Return where the server is, if this is a log's place there; None where it is not. No identity is of the server."""
+        """Return the URL without the topic at the end of its path, and without the identity; None if it does not end with the topic."""
         path, mark, query = self.target.partition("?")
         shown, _, _ = self.url.partition("?")
         end = f"/{quote(topic)}"
@@ -86,16 +85,15 @@ class HubUrl:
 
 
 def parse_url(url: str, *, token: str | None = None, headers: Mapping[str, str] | None = None, identity: Signer | None = None) -> HubUrl:
-    """Take a `ws://` or `wss://` URL apart. A `token` in its query goes where no log shows it.
+    """Parse a `ws://` or `wss://` URL. A `token` in its query is moved to the headers, where no record shows it.
 
     Args:
-        url: Of the hub.
-        token: To be let in with, instead of one in the URL.
-        headers: To send as well when connecting.
-        identity: To be let in as, where there is no token.
+        token: Used instead of one in the URL.
+        headers: Further headers to send when connecting.
+        identity: Proves its did where there is no token.
 
     Raises:
-        LocalProtocolError: It is none.
+        LocalProtocolError: The URL or a header is malformed.
     """
     try:
         parts = urlsplit(url)
@@ -121,7 +119,7 @@ def parse_url(url: str, *, token: str | None = None, headers: Mapping[str, str] 
 
 
 def at_topic(url: str, topic: str) -> str:
-    """Return the URL of one log of a server whose own is given."""
+    """Return the URL of a log below a server's URL."""
     place, mark, query = url.partition("?")
     return f"{place.rstrip('/')}/{quote(topic)}{mark}{query}"
 
@@ -130,12 +128,11 @@ async def open_websocket(hub: HubUrl, tls: ssl.SSLContext | None = None, origin:
     """Open a WebSocket to a hub.
 
     Args:
-        hub: The hub's address and path.
-        tls: How the hub's certificate is checked; the system's authorities unless given.
-        origin: What to send as `Origin`.
+        tls: How the hub's certificate is checked; by default by the system's authorities.
+        origin: Sent as `Origin`.
 
     Raises:
-        CannotConnect: The hub cannot be reached, refused, is none, or did not answer within 10 s.
+        CannotConnect: The server cannot be reached, is not a hub, refused, or did not answer within 10 s.
     """
     token = await fetch_token(hub, tls)
     headers = hub.headers if token is None else (*hub.headers, ("Authorization", f"Bearer {token}"))
@@ -150,7 +147,7 @@ async def open_websocket(hub: HubUrl, tls: ssl.SSLContext | None = None, origin:
 
 
 async def fetch_token(hub: HubUrl, tls: ssl.SSLContext | None = None) -> str | None:
-    """Prove to a hub that our identity's did is ours, and return the token that lets us in; None without one, or where none is given.
+    """Prove our identity's did to a hub and return the token; None without an identity, or if the hub gives no tokens to dids.
 
     Raises:
         CannotConnect: As `open_websocket`.
@@ -164,7 +161,7 @@ async def fetch_token(hub: HubUrl, tls: ssl.SSLContext | None = None) -> str | N
 
 @contextmanager
 def _dialling(hub: HubUrl) -> Iterator[None]:
-    """Limit a block, and say in words why the hub was not reached."""
+    """Give a block 10 s, and turn its errors into CannotConnect."""
     with trio.move_on_after(DIAL_S) as timing:
         try:
             yield
@@ -178,11 +175,10 @@ def _dialling(hub: HubUrl) -> Iterator[None]:
 
 
 class _NotReached(CannotConnect):
-    """A server gave no answer, whichever of its logs was asked for.
+    """The server could not be reached, so none of its logs can be.
 
-    Args:
-        hub: The log's place there.
-        reason: What went wrong, without the place.
+    Attributes:
+        reason: What went wrong, without the URL.
     """
 
     def __init__(self, hub: HubUrl, reason: str) -> None:
@@ -191,12 +187,12 @@ class _NotReached(CannotConnect):
 
 
 def tls_of(hub: HubUrl, tls: ssl.SSLContext | None) -> ssl.SSLContext | None:
-    """Return how a hub's certificate is checked: by the system's authorities unless told otherwise; None for one without TLS."""
+    """Return how a hub's certificate is checked, by default by the system's authorities; None for a hub without TLS."""
     return (tls or ssl.create_default_context()) if hub.is_tls else None
 
 
 def in_words(error: Exception) -> str:
-    """Say what trio means by `all attempts to connect to … failed`."""
+    """Return an error's message; of trio's `all attempts to connect to … failed`, that of the first attempt."""
     cause = error.__cause__
     if isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
@@ -212,11 +208,11 @@ class _HubConnection:
     """One connection to a hub.
 
     Attributes:
-        handlers: The streams' handlers by protocol, for all logs on the connection.
-        users: How many logs those are.
-        asking: Taken by each log that asks for a place.
-        unused: Set when it is none any more.
-        is_for_one: The hub lets no other log use it.
+        handlers: The handlers of all logs on the connection, by protocol.
+        users: How many logs use the connection or ask to.
+        asking: Held by each log while it asks.
+        unused: Set when no log uses the connection any more.
+        is_for_one: The hub allows one log on a connection.
     """
 
     muxed: MuxedConnection
@@ -227,7 +223,12 @@ class _HubConnection:
     is_for_one: bool = False
 
     def leave(self, handlers: Mapping[str, Handler], stream: Stream | None, *, is_asked: bool) -> None:
-        """Use it no longer for a log, whose stream of refusals this is, and which the hub was asked for or not."""
+        """Stop using the connection for a log.
+
+        Args:
+            stream: The log's stream of refusals, if it is open.
+            is_asked: Whether the log was asked for, which allowed it further streams; the log of the URL was not.
+        """
         for protocol in handlers:
             self.handlers.pop(protocol, None)
         if is_asked:
@@ -244,9 +245,7 @@ class PlaceAtHub:
     """A log's place on a connection with a hub.
 
     Attributes:
-        muxed: The connection.
-        topic: The log's.
-        stream: Of refusals, with whose end either side gives up the log; None where the hub has none, or it is not open yet.
+        stream: The stream of refusals, whose end gives up the log; None if the hub has none, or it is not open yet.
     """
 
     muxed: MuxedConnection
@@ -254,7 +253,7 @@ class PlaceAtHub:
     stream: Stream | None = None
 
     async def hear(self, on_refused: Callable[[Refused], None]) -> bool:
-        """Hear what the hub does not take, until it says no more; False if it is none that says so."""
+        """Read the hub's refusals until their stream ends; return False if the hub sends none."""
         try:
             self.stream = self.stream or await self.muxed.open_stream([refusals_protocol(self.topic)])
         except GossipLogError:
@@ -268,13 +267,13 @@ class PlaceAtHub:
 
 @dataclass(eq=False, slots=True)
 class _Server:
-    """One hub and our identity there, which a connection is shared by.
+    """A server whose logs may share a connection, if token, certificates and did are the same too.
 
     Attributes:
-        dialling: Held by whoever looks for the connection.
-        connection: The latest one that logs may share.
-        failures: How often it was dialled in vain.
-        reason: Why it was not reached lastly.
+        dialling: Held while a log looks for the connection or dials it.
+        connection: The latest connection that logs may share.
+        failures: How often the server was not reached.
+        reason: Why it was not reached the last time.
     """
 
     dialling: trio.Lock = field(default_factory=trio.Lock)
@@ -284,10 +283,10 @@ class _Server:
 
 
 class HubConnections:
-    """Connections to hubs, which the logs that are kept connected by it share where the hub lets them.
+    """Connections to hubs, shared by logs where the hub allows it.
 
     Args:
-        nursery: Runs the connections; ends after all that use them.
+        nursery: Runs the connections. It has to outlive all that use them.
     """
 
     def __init__(self, nursery: trio.Nursery) -> None:
@@ -298,10 +297,10 @@ class HubConnections:
     async def used(
         self, topic: str, handlers: Mapping[str, Handler], hub: HubUrl, tls: ssl.SSLContext | None = None, origin: str | None = None
     ) -> AsyncIterator[PlaceAtHub]:
-        """Use a connection for a log for the length of a block: one that is there, or one that is dialled now.
+        """Use a connection for a log for the length of a block: an open one if possible, else a new one.
 
         Args:
-            topic: The log's.
+            topic: The log's topic.
             handlers: The log's handlers by protocol.
 
         Raises:
@@ -326,7 +325,7 @@ class HubConnections:
             connection = server.connection
             if connection is None or connection.muxed.is_over or not connection.users:
                 if server.failures != failures:
-                    # It was dialled while this one waited.
+                    # Another log failed to reach it while this one waited.
                     raise _NotReached(hub, server.reason)
                 try:
                     dial = partial(self._hold, hub, place or hub, tls, origin, dict(handlers))
@@ -343,7 +342,7 @@ class HubConnections:
         return await self._nursery.start(self._hold, hub, hub, tls, origin, dict(handlers)), None
 
     async def _ask(self, connection: _HubConnection, topic: str, handlers: Mapping[str, Handler], hub: HubUrl) -> Stream | None:
-        """Ask a hub to have one more log use a connection; None where it does not. Why it does not, it tells one of the log's own."""
+        """Ask a hub to serve one more log on a connection; None if it refuses. It gives the reason on a connection of the log's own."""
         stream, muxed = None, connection.muxed
         try:
             async with connection.asking:
@@ -375,7 +374,7 @@ class HubConnections:
         *,
         task_status: trio.TaskStatus[_HubConnection],
     ) -> None:
-        """Dial a hub, and keep the connection for as long as a log uses it."""
+        """Dial a hub and keep the connection while a log uses it."""
         websocket = await open_websocket(hub, tls, origin)
         async with open_muxed(websocket, is_client=True, peer=PeerId(place.url), handlers=handlers) as muxed:
             connection = _HubConnection(muxed, handlers)
@@ -385,7 +384,7 @@ class HubConnections:
 
 @asynccontextmanager
 async def open_hub_connections() -> AsyncIterator[HubConnections]:
-    """Have logs share connections to hubs for the length of a block."""
+    """Let logs share connections to hubs for the length of a block."""
     async with open_service_nursery() as nursery:
         yield HubConnections(nursery)
         nursery.cancel_scope.cancel()
@@ -395,10 +394,10 @@ class HubLink:
     """A connection to a hub that is kept up; made by `connect`.
 
     Attributes:
-        url: The hub's.
-        attempts: How often it was dialled.
-        error: Why it is not connected, after an attempt or a loss; None before, and while it is.
-        refused: What the hub did not take of ours, and why, by the rule that it breaks. Only hubs of this package say so.
+        url: The hub's URL, without a token.
+        attempts: How many attempts to connect there were.
+        error: Why there is no connection, after an attempt or a loss; None before the first attempt and while connected.
+        refused: Our entries that the hub refused, by the rule that they break. Only hubs of this package report them.
     """
 
     def __init__(self, service: Service, hub: HubUrl, tls: ssl.SSLContext | None, origin: str | None, connections: HubConnections) -> None:
@@ -422,11 +421,11 @@ class HubLink:
 
     @property
     def state(self) -> PeerConnectionState | None:
-        """The connection as values; None while there is none."""
+        """A snapshot of the connection; None while there is none."""
         return None if self._link is None else self._link.peer.states()[0]
 
     async def wait_connected(self) -> None:
-        """Wait until it is connected. Under a deadline of the caller's: an unreachable hub is dialled for ever."""
+        """Wait until it is connected. Use a deadline: an unreachable hub is dialled for ever."""
         await trio.lowlevel.checkpoint()
         while self._link is None:
             await self._changed.wait()
@@ -438,7 +437,7 @@ class HubLink:
             await self._changed.wait()
 
     async def wait_refused(self) -> None:
-        """Wait until the hub has not taken something; at once if that was so before."""
+        """Wait until the hub has refused an entry; return at once if it already has."""
         await trio.lowlevel.checkpoint()
         while not self.refused:
             await self._changed.wait()
@@ -478,13 +477,13 @@ class HubLink:
         note("hub lost", level=logging.WARNING, hub=self.url, reason=reason)
 
     async def _hear(self, place: PlaceAtHub, link: PeerConnection) -> None:
-        """Hear what the hub does not take. One that says so ends that to give up the log; any other one closes the connection."""
+        """Read refusals. A hub that sends them ends their stream to give up the log; any other closes the connection."""
         if not await place.hear(self._on_refused):
             await place.muxed.wait_ended()
         link.given_up.set()
 
     def _on_refused(self, refused: Refused) -> None:
-        """Take what the hub says: in the log once a rule, in facts each time."""
+        """Record refusals: once per rule in the journal, each time as a fact."""
         before = self.refused.get(refused.rule)
         if before is None and len(self.refused) >= _RULES_MAX:
             return
@@ -521,18 +520,19 @@ async def connect(
 ) -> AsyncIterator[HubLink]:
     """Keep a log connected to a hub for the length of a block.
 
-    The first attempt is made at once and in the background, as are all others, with growing pauses, at random up to a quarter longer.
+    All attempts are made in the background, the first at once, the others after growing pauses, each lengthened at random by up to a
+    quarter.
 
     Args:
-        log: The open log.
-        url: `ws://HOST:PORT` or `wss://…`, with `/TOPIC` where the hub serves several logs.
-        tls: How the hub's certificate is checked; the system's authorities unless given.
-        origin: What to send as `Origin`.
-        token: To be let in with.
-        headers: To send as well when connecting.
-        identity: To be let in as, where there is no token: proves each time that its did is ours.
-        source: Which of this machine's addresses to dial from; by default the system chooses.
-        connections: Connections shared with other logs; by default the log has one of its own.
+        log: An open log.
+        url: `ws://HOST:PORT` or `wss://…`, with `/TOPIC` if the hub serves several logs.
+        tls: How the hub's certificate is checked; by default by the system's authorities.
+        origin: Sent as `Origin`.
+        token: The token that lets us in.
+        headers: Further headers to send when connecting.
+        identity: Proves its did to the hub at each attempt, where there is no token.
+        source: The local address to dial from; by default the system chooses.
+        connections: Connections shared with other logs; by default the log has its own.
 
     Raises:
         LocalProtocolError: The URL is malformed, or the log is connected to it already.

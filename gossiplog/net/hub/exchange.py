@@ -1,7 +1,7 @@
-"""One exchange with a hub: take what it has, give it what it lacks, and be done. No broadcast machine, no pubsub.
+"""One exchange with a hub: take what it has, give it what it lacks, and stop. It uses neither broadcast nor pubsub.
 
-Giving is up to the hub: it is told our heads on a push stream, as every client tells it, and pulls what it lacks. It has all of our
-entries when it has all of our heads, for no log holds an entry without its ancestors; that is asked after each of its sessions.
+To give, we announce our heads on a push stream, as every client does, and the hub pulls what it lacks. No log holds an entry without its
+ancestors, so the hub has all of our entries once it has all of our heads. We ask for those after each of its sessions.
 
 Source: docs/spec/sync.md, "The sync session" and "Mode A".
 """
@@ -50,7 +50,7 @@ from ..transport.stream import Connection, Stream
 from .client import HubConnections, HubUrl, PlaceAtHub, open_hub_connections
 
 QUIET_S = 10.0
-"""How long a hub may do nothing about our heads before we give up."""
+"""How long a hub may leave our heads alone before we give up."""
 RESUMPTION = Resumption()
 _SAID_S = 1.0
 _RULES_MAX = 32
@@ -61,23 +61,23 @@ _ASKED_AT_ONCE = 256
 
 @dataclass(slots=True)
 class Exchange:
-    """What an exchange came to.
+    """The result of an exchange.
 
     Attributes:
-        pulled: What we took, over all sessions; None if we were not to take.
+        pulled: What we took, over all sessions; None if we only gave.
         pushed: Entries that the hub took.
         sessions: The hub's sessions that took entries from us.
-        requests: Of the hub's.
-        bytes_sent: All of our bytes, those of the muxer included.
-        bytes_received: All of the hub's.
-        seconds: By the wall.
-        root: The hub's, at the end.
-        is_equal: It is ours, too.
-        is_taken: The hub has all that we have; None if we were not to give.
-        refused: What the hub said that it did not take, and why, by the rule that it breaks.
-        unserved: Why one of the hub's sessions was ended without an answer, if one was.
+        requests: Requests in the hub's sessions.
+        bytes_sent: Our bytes. On a connection of its own they include the muxer's.
+        bytes_received: The hub's bytes, counted in the same way.
+        seconds: Wall time.
+        root: The hub's root at the end.
+        is_equal: The hub's root is ours.
+        is_taken: The hub has all that we have; None if we only took.
+        refused: Our entries that the hub refused, by the rule that they break.
+        unserved: Why we ended one of the hub's sessions without an answer; empty if we did not.
         is_reconciled: One reconciliation moved everything.
-        rehearsal: What one would have done, where it was not to.
+        rehearsal: What a reconciliation would move; only in a rehearsal.
     """
 
     pulled: SyncResult | None = None
@@ -97,12 +97,12 @@ class Exchange:
 
     @property
     def moved(self) -> int:
-        """Entries that went over, either way."""
+        """Entries that were moved, either way."""
         return self.pushed + (0 if self.pulled is None else self.pulled.entries)
 
     @property
     def bytes_per_entry(self) -> float | None:
-        """Bytes both ways for each entry that went over; None if none did."""
+        """Bytes both ways per entry that was moved; None if none was."""
         return (self.bytes_sent + self.bytes_received) / self.moved if self.moved else None
 
 
@@ -118,25 +118,24 @@ async def exchange(
     is_rehearsal: bool = False,
     connections: HubConnections | None = None,
 ) -> Exchange:
-    """Exchange what either side lacks with a hub, once.
+    """Exchange with a hub what either side lacks, once.
 
-    A cancelled call keeps what was inserted, and can be made again.
+    A cancelled call keeps what was inserted, and can be repeated.
 
     Args:
-        log: Open; for writing, if it is to take.
-        hub: The hub, by its URL.
-        pulls: Take.
-        pushes: Give.
+        log: An open log; writable if it is to take.
+        pulls: Whether to take.
+        pushes: Whether to give.
         tls: How the hub's certificate is checked.
-        on_progress: Called with how many entries more have gone over.
+        on_progress: Called with the number of entries that were moved since the last call.
         on_pause: Called before a pause of a second or more, with its seconds.
-        is_rehearsal: Move nothing, and find out what would be moved; only a hub that reconciles can tell.
+        is_rehearsal: Move nothing, and find out what would be moved. This needs a hub that reconciles.
         connections: Connections shared with other exchanges; bytes are then counted by stream.
 
     Raises:
         ProtocolNotSupported: It is a rehearsal, and the hub does not reconcile.
         CannotConnect: The hub cannot be reached, refused, serves another topic, or went away.
-        RemoteProtocolError: It broke the protocol.
+        RemoteProtocolError: The hub broke the protocol.
         StoreError: Our store failed.
     """
     session = _Session(log, hub, on_progress or (lambda moved: None), on_pause or (lambda seconds: None))
@@ -154,7 +153,7 @@ async def exchange(
     except (StreamReset, ClosedError) as error:
         raise CannotConnect(f"{hub.url} went away: {error}", hint="what was taken is kept; run it again to go on") from None
     if session.result.refused:
-        # It knows best: what it was given twice, or has left unread, is not counted.
+        # The hub's count excludes entries that it got twice or never read.
         session.result.pushed = max(refused.taken for refused in session.result.refused.values())
     session.result.seconds = time.monotonic() - started
     return session.result
@@ -202,14 +201,14 @@ class _Session:
                 self.result.bytes_received = counters.bytes_in if connections is None else sum(each.bytes_in for each in own)
 
     def _hear(self) -> None:
-        """Begin to hear what the hub does not take. It keeps that for us, so a session in which nothing is given need not ask."""
+        """Begin to read refusals. The hub keeps them until they are read, so sessions that give nothing never open the stream."""
         if not self._is_hearing:
             self._is_hearing = True
             self._nursery.start_soon(self._hear_refusals)
 
     async def _hear_refusals(self) -> None:
         await self._place.hear(self._on_refused)
-        # It is one that does not say so, or has gone.
+        # The hub sends no refusals, or went away.
         self._heard.set()
 
     def _on_refused(self, refused: Refused) -> None:
@@ -219,20 +218,20 @@ class _Session:
         self._heard.set()
 
     async def _wait_heard(self) -> None:
-        """Give the hub a moment to say why it did not take something."""
+        """Give the hub a second to report why it refused entries."""
         self._hear()
         with trio.move_on_after(_SAID_S):
             await self._heard.wait()
 
     async def pull(self, wishes: Wishes) -> None:
-        """Take what the hub has, and give what it lacks if that is done by a reconciliation.
+        """Take what the hub has; in a reconciliation, also give what it lacks.
 
         Raises:
             ProtocolNotSupported: It is a rehearsal, and the hub does not reconcile.
-            SyncAborted: It is a rehearsal, and what would be moved cannot be told.
+            SyncAborted: It is a rehearsal, and it is unknown what would be moved.
             StoreError: It is a rehearsal, and the log's sketch is not ready.
         """
-        # That it reconciles is found out by asking for nothing else: one trip less where it does.
+        # Proposing only the reconciliation saves a round trip with hubs that speak it.
         pull = Pull(Source(), Speaks(reconciles=True), wishes=wishes, resumption=RESUMPTION)
         connection, open_stream = self._connection, self._open_for_pull
         await run_pull(pull, self._log, connection, open_stream, lambda _: self._insert, close_in_peace, on_pause=self._pause)
@@ -254,7 +253,7 @@ class _Session:
                     await self._wait_heard()
             self._on_progress(self.result.pushed)
         elif outcome.fallback and outcome.given:
-            # It may be over a quota, in which case it says so.
+            # We may be over a quota, and then the hub says so.
             await self._wait_heard()
 
     def _rehearsed(self, pull: Pull) -> Reconciled:
@@ -274,7 +273,7 @@ class _Session:
             self._on_pause(seconds)
 
     async def push(self) -> bool:
-        """Have the hub pull; False if it does not, or not all."""
+        """Have the hub pull; return whether it then has everything."""
         heads = await self._log.run(ask(ReadHeads()))
         lacking = await self._lacking(heads)
         if not lacking:
@@ -293,7 +292,7 @@ class _Session:
         return is_taken
 
     async def _wait_until_taken(self, lacking: Sequence[bytes], moved: trio.Event) -> bool:
-        """Ask now and then, and sooner after each session that ends (`moved` is set by the next one): the hub still inserts then."""
+        """Ask for our heads at growing intervals, and sooner after each session (`moved`): the hub is still inserting then."""
         pause, active_at = _LOOK_FIRST_S, trio.current_time()
         while True:
             with trio.move_on_after(pause) as waiting:
@@ -308,16 +307,16 @@ class _Session:
             if not lacking:
                 return True
             if self.result.refused:
-                # It would come again after a while: whoever waits for that can do so without us.
+                # The hub would try again after a while, but waiting for that is the caller's choice.
                 return False
             if trio.current_time() - active_at > QUIET_S:
                 return False
 
     async def ask(self, requests: Sequence[Request]) -> list[Response]:
-        """Ask the hub's log a few things at once, on a stream of its own.
+        """Send requests to the hub in one sync stream, and return the responses in the same order.
 
         Raises:
-            RemoteProtocolError: What came is no answer, or none came in time.
+            RemoteProtocolError: A response is malformed, or not all came within 10 s.
         """
         stream = await self._open(self._sync_protocols[-1])
         frames, answers = FrameDecoder(), list[Response]()
@@ -339,7 +338,7 @@ class _Session:
         return answers
 
     async def _lacking(self, heads: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the heads from the first on that the hub lacks; it is not asked for more than a few beyond that one."""
+        """Return the heads from the first that the hub lacks on; of those behind it, the hub is asked for at most 255."""
         for start in range(0, len(heads), _ASKED_AT_ONCE):
             asked = heads[start : start + _ASKED_AT_ONCE]
             answers = await self.ask([GetNode(0, key) for key in asked])
@@ -370,7 +369,7 @@ class _Session:
                 try:
                     await ServeSession(self._log, snapshot, stream, server, self._turns).run()
                     if server.is_short and not server.is_aborted and self._heads is not None:
-                        # It thinks that it has all: told again, it comes for the rest.
+                        # The hub thinks that it has everything; announced again, the heads make it fetch the rest.
                         await self._heads[0].send_all(self._heads[1])
                 finally:
                     self.result.unserved = server.fault or self.result.unserved
@@ -385,7 +384,7 @@ class _Session:
 
 
 async def _ignore(stream: Stream) -> None:
-    """Read what the hub pushes, which comes by the sync as well."""
+    """Read and drop the hub's pushes: the same entries come by the sync."""
     try:
         while await stream.receive_some():
             pass

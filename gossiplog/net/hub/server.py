@@ -1,7 +1,6 @@
-"""The WebSocket server: it accepts connections, finds out what each of them wants, and runs those that are WebSockets on a log's service.
+"""The WebSocket server: it accepts connections, reads each request's head, and runs WebSockets on their log's service.
 
-Everything before a connection has said what it wants is bounded here, in one place. What then turns out to be plain HTTP is handed to
-whoever serves that, on the same port.
+The handshake is bounded here, in one place. Plain HTTP on the same port is handed to a function that serves it.
 
 Source: docs/spec/sync.md, "Mode A"; docs/spec/limits.md, "connections and streams".
 """
@@ -44,10 +43,10 @@ from .http_names import Names
 from .roles import roles_kept
 
 ServeHttp: TypeAlias = "Callable[[TcpStream, Head, str], Awaitable[Head | None]]"
-"""Answers one request of plain HTTP: the connection, the request's head, and the client's address. Returns the next head on the
-connection, which is let in as the first was; None if there will be none."""
+"""Answers one request of plain HTTP, given the connection, the request's head and the client's address. Returns the head of the next
+request on the connection, which has to be admitted in its turn; None if there is none."""
 MakeHttp: TypeAlias = "Callable[[Hub], ServeHttp]"
-"""Makes what serves plain HTTP, from the hub whose logs it is about."""
+"""Makes the function that serves plain HTTP for a hub."""
 
 _BACKLOG = 512
 _BUSY_S = 0.1
@@ -56,9 +55,9 @@ _CLOSE_S = 4.0
 _PORT_MAX = 65_535
 _CREATORS_MAX = 4_096
 _SPACE_EVERY_S, _SPACE_SHARE = 10.0, 20
-"""How often the space of all logs is looked at; that takes at most a twentieth of the time."""
+"""How often the size of all logs is measured, in seconds; measuring takes at most a twentieth of the time."""
 WS_CLOSE_CODE = 4_000
-"""What a status of HTTP is added to, among the codes that a WebSocket may be closed with."""
+"""Added to a status of HTTP, this is the code with which a WebSocket is closed."""
 _BUSY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 
@@ -67,17 +66,17 @@ class Hub:
 
     Attributes:
         services: The service of each open log, by topic.
-        logs: Those that it serves: named ones, which are pinned, and the logs of a shelf, which open as clients ask for them.
-        apis: What serves each log by HTTP, by topic.
-        make_api: Makes that of a log that is served from now on.
-        closing: The services of logs that are not served any more, until their connections are closed.
-        on_closed: Called with each of them at its end.
+        logs: The logs that it serves: named ones, which are pinned, and those of a shelf, which open as clients ask for them.
+        apis: The HTTP API of each open log, by topic.
+        make_api: Makes the API of a log when it opens.
+        closing: The services of logs that are no longer served, until their connections are closed.
+        on_closed: Called with the topic and the service when that is done.
         addresses: Host and port of each socket, as bound.
-        admission: Who is let in.
-        allowances: What clients that come by it may bring, by topic.
-        http: Serves plain HTTP, if anything does.
+        admission: Admits connections.
+        allowances: What this hub's clients may bring, by topic.
+        http: Serves plain HTTP; None if nothing does.
         flushes: Writes to all WebSockets.
-        names: The names that HTTP answers to.
+        names: The names under which HTTP is answered.
     """
 
     def __init__(self, admission: Admission, names: Names, tls: ssl.SSLContext | None, make_http: MakeHttp | None, logs: OpenLogs) -> None:
@@ -95,41 +94,41 @@ class Hub:
         self.on_closed: Callable[[str, Service], None] = lambda topic, service: None
         self.http: ServeHttp | None = None if make_http is None else make_http(self)
         self._held: dict[str, AsyncExitStack] = {}
-        # Those who created logs lately.
+        # The rates of clients that created logs lately.
         self._creations: OrderedDict[str, TokenBucket] = OrderedDict()
         self._removed: set[str] = set()
 
     @property
     def is_tls(self) -> bool:
-        """Whether it speaks TLS."""
+        """Whether the server speaks TLS."""
         return self._tls is not None
 
     @property
     def port(self) -> int:
-        """The port that it listens on, the first if there are several."""
+        """The port of the first socket."""
         return self.addresses[0][1]
 
     @property
     def urls(self) -> list[str]:
-        """Where clients connect, a URL an address; with several logs, one for each of them."""
+        """Where clients connect: a URL for each address and open log."""
         return [url for topic in self.services for url in self.urls_of(topic)]
 
     def goes_by(self, host: str, local: tuple[str, int]) -> bool:
-        """Whether a client that dialled this host means us, on a connection to this address of ours. See `Names.are_ours`."""
+        """Whether a client that dialled this host means this server, on a connection to this address of ours. See `Names.are_ours`."""
         return self.names.are_ours(host, local)
 
     def urls_of(self, topic: str) -> list[str]:
-        """Where clients of one of the logs connect."""
+        """Where clients of one log connect."""
         scheme = "wss" if self.is_tls else "ws"
         path = "" if topic == self.alone else f"/{quote(topic)}"
         return [f"{scheme}://{show_host(host)}:{port}{path}" for host, port in self.addresses]
 
     def links(self) -> list[PeerConnectionState]:
-        """Show the connections of all its logs, whatever server or client they came by."""
+        """Return a snapshot of the connections of all its logs, including those that other servers and clients opened."""
         return [state for service in self.services.values() for state in service.links()]
 
     async def add(self, log: Replica) -> None:
-        """Serve a log from now on, which stays open until `remove`.
+        """Serve an open log until `remove`.
 
         Raises:
             LocalProtocolError: Its topic is served already.
@@ -150,7 +149,7 @@ class Hub:
                 self.apis[log.topic] = self.make_api(service)
 
     async def remove(self, topic: str) -> None:
-        """Serve a log no longer: its clients are given up, after what waits for them went out, within a second."""
+        """Stop serving a log: what waits for its clients goes out within a second, then they are given up."""
         service, held = self.services.pop(topic, None), self._held.pop(topic, None)
         self.allowances.pop(topic, None)
         self.apis.pop(topic, None)
@@ -169,27 +168,27 @@ class Hub:
 
     @property
     def alone(self) -> str | None:
-        """The topic of the only log that there is, which needs no name in a path."""
+        """The topic of the only log, which needs no name in a path; None if there are several, or a shelf."""
         return next(iter(self.services)) if len(self.services) == 1 and self.logs.shelf is None else None
 
     def topic_at(self, path: str) -> str:
-        """Return the topic that a path means: `/topic`, or any path if there is but one log, but that of one that was removed.
+        """Return the topic that a path means: `/topic`, or any path if there is only one log.
 
-        Its clients would stay with the other one, and not come back when theirs does.
+        The path of a removed log never means the remaining one: its clients would stay there, and not return when their log does.
         """
         topic = unquote(path.strip("/"))
         return topic if self.alone is None or topic in self._removed else self.alone
 
     @asynccontextmanager
     async def visiting(self, topic: str, *, creator: str | None = None) -> AsyncIterator[Service]:
-        """Use a log for the length of a block, after the caller's rights were asked; it is opened if it is not open.
+        """Use a log for the length of a block, and open it if need be. The client's rights were checked before.
 
         Args:
-            topic: As the client said it.
-            creator: Who creates it if there is none; None if the client may not.
+            topic: As the client sent it, unchecked.
+            creator: Whom a created log is counted for; None if the client may not create logs.
 
         Raises:
-            Refused: There is none, or it cannot be opened now; the error's `status` is that of HTTP.
+            Refused: There is no such log, or it cannot be opened now; `status` is that of HTTP.
         """
         if not is_topic(topic):
             raise Refused(self._none(topic), status=404)
@@ -208,14 +207,14 @@ class Hub:
                 note("log not opened", level=logging.WARNING, topic=topic, reason=str(error))
                 raise Refused("too many logs are in use here; try again later") from None
             except (GossipLogError, OSError) as error:
-                # What is wrong may name private places.
+                # The error's text may name files and databases.
                 note("log not opened", level=logging.ERROR, topic=topic, reason=str(error))
                 raise Refused("this log cannot be opened at the moment, through no fault of yours") from None
             yield service
 
     @asynccontextmanager
     async def knowing_members(self, topic: str) -> AsyncIterator[None]:
-        """Have a log open for the length of a block, if its own entries say who may do what."""
+        """Keep a log open for the length of a block, if it has members: their rights are known only then."""
         async with AsyncExitStack() as stack:
             if has_policy(topic):
                 with contextlib.suppress(Refused):
@@ -227,15 +226,14 @@ class Hub:
         """Use a log for a client's connection for the length of a block.
 
         Args:
-            topic: As the client said it.
-            caller: Who it is.
-            address: Its address.
+            topic: As the client sent it, unchecked.
+            address: The client's address.
 
         Returns:
-            The log's service, and what the client may.
+            The log's service, and the client's rights.
 
         Raises:
-            NotLetIn: It may not connect.
+            NotLetIn: The client may not connect.
             Refused: As `visiting`.
         """
         async with self.knowing_members(topic):
@@ -251,7 +249,7 @@ class Hub:
         return f"no log /{quote(topic[:TOPIC_CHARS_MAX])}{there}"
 
     def creator(self, topic: str, caller: Caller, rights: Rights, client: str) -> str | None:
-        """Name a caller as one who may create a log; None if it may not."""
+        """Return whom a log that a caller creates is counted for: its did, token or address; None if it may not create it."""
         patterns = self.admission.limits.creatable
         if "create" not in rights or not any(fnmatchcase(topic, pattern) for pattern in patterns):
             return None
@@ -261,7 +259,7 @@ class Hub:
         """Count a log that is created.
 
         Raises:
-            Refused: The connection would be one too many.
+            Refused: There is no space left, or the client created too many.
         """
         limits = self.admission.limits
         if limits.access.full:
@@ -275,7 +273,7 @@ class Hub:
             raise Refused(f"you may create {most:,} logs a minute", status=429)
 
     async def watch_space(self, shelf: LogShelf, bytes_max: int) -> None:
-        """Take nothing more while a shelf takes more space than it may, for ever."""
+        """For ever, refuse clients' entries while a shelf takes more space than it may."""
         access = self.admission.limits.access
         while True:
             began = trio.current_time()
@@ -296,7 +294,7 @@ class Hub:
             await self.remove(log.topic)
 
     async def serve(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:
-        """Accept until the listener is closed."""
+        """Accept connections until the listener is closed."""
         while True:
             try:
                 stream = await listener.accept()
@@ -321,7 +319,7 @@ class Hub:
                 head = await self._serve_request(connection, head, client, (remote, port))
             await connection.finish()
         except RemoteProtocolError as error:
-            # It was told, unless it did not listen.
+            # The peer was told why, unless it did not read.
             await connection.finish()
             note("connection ended", level=logging.DEBUG, reason=str(error))
         except (OSError, ClosedError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -332,7 +330,7 @@ class Hub:
             await connection.aclose()
 
     async def _shake_hands(self, connection: TcpStream) -> Head | None:
-        """Read what the connection is for; None if it takes too long to say."""
+        """Read the head of the first request; None if the handshake takes too long."""
         with self.admission.handshake():
             if self._tls is not None:
                 await connection.secure(self._tls)
@@ -340,7 +338,7 @@ class Hub:
         return None
 
     async def _serve_request(self, connection: TcpStream, head: Head, client: str, remote: tuple[str, int]) -> Head | None:
-        """Serve one request; return the head of the next one on the connection, None if that is over."""
+        """Serve one request; return the head of the next one on the connection, None if there is none."""
         topic = self.topic_at(head.path)
         try:
             with self.admission.connection(client) as place:
@@ -370,7 +368,7 @@ class Hub:
         return None
 
     async def _refuse_websocket(self, connection: TcpStream, head: Head, denial: NotLetIn) -> None:
-        """Say why somebody is not let in: to a page by a goodbye, as it is told nothing of errors of HTTP."""
+        """Refuse a WebSocket: by a status of HTTP, or, for a page, by a close code, because browsers hide errors of HTTP from it."""
         if head.first(b"origin") is None:
             await refuse(connection, denial.status, str(denial))
             return
@@ -389,18 +387,17 @@ async def open_hub(
     make_http: MakeHttp | None = None,
     shelf: OpenLogs | None = None,
 ) -> AsyncIterator[tuple[Hub, trio.Nursery]]:
-    """Serve logs to clients, however they come, for the length of a block; at its end what waits for them goes out within a second.
+    """Serve logs to clients for the length of a block, without listening. At its end what waits for clients goes out within a second.
 
     Args:
-        logs: Open, of different topics.
-        limits: Who is let in.
-        names: The names that HTTP answers to.
-        tls: With a certificate, if it has one of its own.
-        make_http: Makes what serves plain HTTP.
-        shelf: Further ones, among which those are pinned.
+        logs: Open logs of different topics.
+        names: The names under which HTTP is answered.
+        tls: Has the certificate, if the server has one of its own.
+        make_http: Makes the function that serves plain HTTP.
+        shelf: Further logs; the named ones are pinned among them.
 
     Returns:
-        The hub, and where connections are served until the end.
+        The hub, and the nursery in which connections are served.
 
     Raises:
         LocalProtocolError: Two logs have one topic.
@@ -436,19 +433,18 @@ async def listen(
 ) -> AsyncIterator[Hub]:
     """Serve logs to WebSocket clients for the length of a block.
 
-    At its end nobody is accepted any more, what waits to be pushed goes out within a second, and the connections are closed.
+    At its end no connection is accepted any more, what waits to be pushed goes out within a second, and the connections are closed.
 
     Args:
-        logs: Open, of different topics; none only where there is HTTP to serve.
+        logs: Open logs of different topics; may be empty with a shelf or with HTTP.
         address: `HOST:PORT`, `[HOST]:PORT`, or `:PORT` for all addresses of the machine; port 0 takes a free one.
-        shelf: Further ones, among which those are pinned.
-        tls: With a certificate, for `wss://`.
-        limits: Who is let in.
-        make_http: Makes what serves plain HTTP on the same port; without it there is none.
+        shelf: Further logs; the named ones are pinned among them.
+        tls: Has a certificate, for `wss://`.
+        make_http: Makes the function that serves plain HTTP on the same port; without it there is none.
 
     Raises:
-        LocalProtocolError: The address is malformed, or two logs have one topic.
-        CannotListen: The address cannot be had.
+        LocalProtocolError: The address is malformed, two logs have one topic, or there is nothing to serve.
+        CannotListen: The address is in use, or not one of this machine's.
     """
     host, port = parse_address(address)
     if not logs and make_http is None and shelf is None:
@@ -473,10 +469,10 @@ async def listen(
 
 
 def parse_address(address: str) -> tuple[str | None, int]:
-    """Return host and port of `HOST:PORT`, `[HOST]:PORT` or `:PORT`; the host of the last is None, for all.
+    """Return host and port of `HOST:PORT`, `[HOST]:PORT` or `:PORT`; the host is None for all addresses.
 
     Raises:
-        LocalProtocolError: It is neither.
+        LocalProtocolError: The address is malformed.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX or (":" in host and not host.startswith("[")):
