@@ -180,10 +180,10 @@ def test_other_end_of_a_crash_hears_of_it_after_the_latency():
 
 def test_only_connections_on_which_something_was_lost_are_made_anew():
     world, a, b = pair(LinkFaults(loss=1.0))
-    world.redial_lossy()
+    world.redial(lambda wire: wire.has_lost)
     assert (a.heard, b.heard) == ([], [])
     world.send_rpc(a.wire, a, Rpc())
-    world.redial_lossy()
+    world.redial(lambda wire: wire.has_lost)
     world.run(9.0)
     assert (a.heard, b.heard) == (["closed", "connected"], ["closed", "connected"])
 

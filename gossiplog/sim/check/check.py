@@ -267,8 +267,8 @@ class _Run:
             self.rooms.check_end()
 
     def _redial_grafted(self, since_s: float) -> None:
-        """Close links that were made since a given time, and do so again every `TELL_AGAIN_S`."""
-        self.world.redial_grafted(since_s)
+        """Close older connections that carried a GRAFT or an UNCHOKE since a given time; again every `TELL_AGAIN_S`."""
+        self.world.redial(lambda wire: wire.opened_at < since_s < wire.grafted_at)
         self.world.after(TELL_AGAIN_S, self._redial_grafted, self.world.now)
 
     def _step(self) -> None:
@@ -473,8 +473,8 @@ class _Run:
         if self.rooms is not None:
             self.rooms.heal()
         if self.plan.router in PROMISING:
-            world.redial_lossy()
+            world.redial(lambda wire: wire.has_lost or wire.has_dropped)
             if self.plan.router in GRAFTING:
                 world.after(GRAFTED_S, self._redial_grafted, self.plan.active_s - HEARTBEAT_S)
         else:
-            world.redial_all()
+            world.redial(lambda _: True)

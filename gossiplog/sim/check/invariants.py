@@ -10,7 +10,8 @@
 | the right peers are told the current heads; announced keys are looked up and synced for (`telling`) | every push; samples |
 | routers keep their obligations to each other (`router_invariants`) | every RPC; samples |
 | queues and caches stay within their limits | samples |
-| at most 4 syncs, one per peer; no push stream to a WebSocket client; no entry goes back to a peer that brought it | every action |
+| no push stream to a WebSocket client; no entry goes back to a peer that brought it | every action |
+| at most 4 syncs, one per peer, and fewer and fewer with a peer that announces entries that do not exist (`pulling`) | every sync |
 | no correct replica is rejected, blamed, caught lying, or banned by another | every verdict, sync and ban, samples |
 | a lie in a sync is noticed; if correct replicas reconcile, symbols find their difference | the end of each sync |
 | new entries are published and pushed at once, to each peer once (`spreading`) | every verdict, acknowledgement and sync; samples |
@@ -18,13 +19,12 @@
 | orphans' parents are looked for, and no orphan waits for a decided parent (`waiting`) | samples |
 | an invalid entry is an offence; five are a ban, which lasts; no correct peer has a bad score (`reputation`) | verdicts; samples |
 | accepted and acknowledged entries are stored; entries refused by a disk are synced for | every verdict and acknowledgement; samples |
-| work is committed in order; each piece is answered once, with an error only if the piece is to blame (`writing`) | every step; samples |
-| clients stay within their quotas, and entries within a quota are taken; stored entries are counted (`quotas`) | every verdict; samples |
-| a peer that announces entries that do not exist is synced with less and less | every sync |
+| work is committed in order and answered once, with an error only if it is to blame (`writing_invariants`) | every step; samples |
+| clients stay within their quotas, and entries within a quota are let in; stored entries are counted (`quotas`) | every verdict; samples |
 | the log does not depend on `apply`: entries it raises on are in the log, set aside, and hinder nothing | every recovery, the end |
 | entries that the access rule refuses are in no log, and no peer is blamed for them | every commit, verdict, sync and ban, samples |
-| what does not belong is not stored, what is void follows from the log alone and is not applied (`cheating`) | every recovery, the end |
-| all have the same root and ids | the end |
+| entries that do not belong are not stored; void entries follow from the log and are not applied (`cheating`) | every recovery, the end |
+| all replicas have the same root and ids | the end |
 
 Source: docs/spec/simulator.md, "The whole log under faults".
 """
@@ -353,7 +353,7 @@ class LawInvariants(Checker):
             self.fail("no entry that apply raises on is quarantined", "the quarantine is not empty")
         applied = run_plan(find_applied(NAME), state.answer)
         if applied is None or (log.application is None and not applied.version):
-            # In the second case the tables are built anew by the next process that has the application: something in them is void.
+            # In the second case an entry in the tables has become void, so the next process with the application rebuilds them.
             return
         keys, did = [Entry.stored(value).key for value in state.values], self.replica.signer.did
         if applied.behind is not None and log.application is not None and not log.is_behind:

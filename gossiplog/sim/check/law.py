@@ -74,9 +74,9 @@ def find_poison(entry: Entry) -> str | None:
     if isinstance(payload, bytes):
         return "bytes"
     if isinstance(payload, dict) and "poison" in payload:
-        return "it says so itself"
+        return "its payload says so"
     if entry.key[-1] % 4 == 0 and role_of(entry.author) is Role.ABSENT:
-        return "its author has no application to try it on"
+        return "its author has no application that could refuse it"
     return None
 
 

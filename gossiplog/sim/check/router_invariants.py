@@ -45,7 +45,7 @@ ASKED_S = 4.0
 UNWANTED_S = 1.5
 """IDONTWANT is heeded for at least this long: three heartbeats, the first of which may be nearly over."""
 LASTS_S = 5.0
-"""A wrong state is a violation after this time: a GRAFT that met a full queue is repeated after 1 s, the next heartbeat mends a mesh."""
+"""A wrong state is a violation after this time: a GRAFT that met a full queue is repeated after 1 s, the next heartbeat repairs a mesh."""
 OVERLAY_LASTS_S = 12.0
 """The same time for an overlay's links; neighbours tell each other about them every 5 heartbeats."""
 REPEATED_S = 2.5
@@ -139,15 +139,15 @@ class RouterInvariants(Checker):
         self.closed_in = self.replica.process.epoch
 
     def on_connected(self, peer: PeerId) -> None:
-        """A connection has opened."""
+        """Start a talk, if the peer has a router."""
         wire = self.replica.wires[peer]
         if wire.kind_for(self.replica) is PeerKind.MESH:
             self.talks[peer] = _Talk(wire, self.now, self.asked.setdefault(peer, {}), self.copied.setdefault(peer, set()))
 
     def on_closed(self, peer: PeerId) -> None:
-        """A connection has closed; the machine does not know yet."""
+        """Forget the talk, and remember the tree if the peer was in it."""
         self.talks.pop(peer, None)
-        # What lasts and what was announced is timed anew on the next connection: a peer that leaves between two samples is seen by neither.
+        # The next connection starts all times again: samples do not see a peer that leaves and returns between two of them.
         self.lasting = {about: since for about, since in self.lasting.items() if about[1] != peer}
         self.wanted = {about: until for about, until in self.wanted.items() if about[1] != peer}
         self.left[peer] = self.now
@@ -156,7 +156,7 @@ class RouterInvariants(Checker):
         self.tree = tree if peer in tree else None
 
     def on_parted(self, peer: PeerId) -> None:
-        """The machine has been told that a connection has closed."""
+        """Without the peer, no link of the tree may remain lazy."""
         if self.tree is not None and peer not in self.replica.process.wires:
             after = self._joined()
             if after.metadata_only:
@@ -167,9 +167,9 @@ class RouterInvariants(Checker):
     # RPCs
 
     def on_rpc(self, peer: PeerId, rpc: Rpc) -> None:
-        """An RPC arrived."""
+        """Note what the RPC obliges the router to do."""
         talk = self.talks.get(peer)
-        if talk is None:  # it has left the log, comes into it, or publishes from outside
+        if talk is None:  # the peer has left the log, is about to join it, or publishes from outside
             self.known.update(message.id for message in rpc.messages)
             for prune in () if rpc.control is None else rpc.control.prune:
                 self._back_off(peer, prune.backoff_s)
@@ -253,7 +253,7 @@ class RouterInvariants(Checker):
         return any(state.peer == peer and (state.score is None or state.score.total >= 0) for state in states)
 
     def on_action(self, action: Action) -> None:
-        """A correct replica's router sends, delivers or publishes."""
+        """Check what the router sends and delivers."""
         if isinstance(action, SendRpc):
             for peer in action.peers:
                 talk = self.talks.get(peer)
@@ -301,7 +301,7 @@ class RouterInvariants(Checker):
                 self.fail("IDONTWANT is heeded", f"{message_id.hex()} to {peer}")
 
     def on_refused(self, peer: PeerId, rpc: Rpc) -> None:
-        """An RPC found the queue full."""
+        """A GRAFT or PRUNE has to be repeated."""
         talk, control = self.talks.get(peer), rpc.control
         if talk is not None and control is not None and (control.graft or control.prune):
             talk.unsaid = bool(control.graft), self.now

@@ -167,36 +167,20 @@ class SimWorld:
         self._dial(a, b)
 
     def linked_with(self, id: PeerId) -> list[PeerId]:
-        """Return who dials a participant, or is dialled by it."""
+        """Return the participants that dial this one, or are dialled by it."""
         return [b if a == id else a for a, b in self._links if id in (a, b)]
 
     def unlink(self, who: Inhabitant) -> None:
-        """Remove a participant for good."""
+        """Remove a participant that is up, for good."""
         for ids in [ids for ids in self._links if who.id in ids]:
             del self._links[ids]
-        self.hang_up(who)
+        self.redial(lambda wire: who in wire.ends)
 
-    def redial_all(self) -> None:
-        """Close every connection; all are dialled again."""
+    def redial(self, is_chosen: Callable[[SimWire], bool]) -> None:
+        """Close some connections. They are dialled again if their link remains."""
         for wire in list(self.wires.values()):
-            self.close(wire)
-
-    def redial_lossy(self) -> None:
-        """Close the connections on which something was lost for good, as time-outs would do. They are dialled again."""
-        for wire in list(self.wires.values()):
-            if wire.has_lost or wire.has_dropped:
+            if is_chosen(wire):
                 self.close(wire)
-
-    def redial_grafted(self, since_s: float) -> None:
-        """Close the connections that opened before a given time and carried a GRAFT or an UNCHOKE since then. They are dialled again."""
-        for wire in list(self.wires.values()):
-            if wire.opened_at < since_s < wire.grafted_at:
-                self.close(wire)
-
-    def hang_up(self, who: Inhabitant) -> None:
-        """Close all connections of a participant that is up."""
-        for wire in [wire for wire in self.wires.values() if who in wire.ends]:
-            self.close(wire)
 
     def drop_all(self, who: Inhabitant) -> None:
         """End all connections of a crashed participant. The other ends notice after the latency of the wire."""

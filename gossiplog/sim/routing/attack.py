@@ -84,7 +84,7 @@ class Malicious:
 
 
 def attack_links(honest: int, attack: Attack, rng: random.Random) -> Links:
-    """Return whom the malicious nodes dial: all victims if there are any, else `connect` random honest nodes each."""
+    """Return the links that malicious nodes dial: to all victims if there are any, else to `connect` random honest nodes each."""
     links: Links = []
     for number in range(honest, honest + attack.nodes):
         if attack.victims:

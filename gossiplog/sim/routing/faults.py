@@ -137,7 +137,7 @@ class Script:
         self._tell("heal", len(network.nodes))
         network.sides = None
         for link in list(network.registry.values()):
-            network.mend(link)
+            network.heal(link)
         for a, b in self._links:
             wait_s = REDIAL_S * self._rng.random()
             network.at(network.now + wait_s, lambda _, a=a, b=b: network.dial(network.nodes[a], network.nodes[b]))  # type: ignore[misc]

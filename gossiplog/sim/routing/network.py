@@ -316,12 +316,12 @@ class Network:
         self._push(self.now + link.latency_s, DIALLED, other, link)
 
     def cut(self, link: SimLink) -> None:
-        """Let nothing more through a link; after the time-out both sides give it up."""
+        """Lose everything on a link from now on; after the time-out both sides give it up."""
         link.is_cut = True
         link.set_plain(False)
         self.at(self.now + self.spec.detect_s, lambda _: self.close(link) if link.is_cut else None)
 
-    def mend(self, link: SimLink) -> None:
+    def heal(self, link: SimLink) -> None:
         """Let a cut link work again."""
         link.is_cut = False
         link.set_plain(self._is_perfect and not link.bandwidth)

@@ -17,7 +17,7 @@ LINKS_MAX = 20_000_000
 
 
 def links_of(scenario: Scenario, nodes: int, rng: random.Random) -> Links:
-    """Return who dials whom at the start among the first nodes of a scenario.
+    """Return the links that the first nodes of a scenario dial at the start.
 
     Raises:
         LocalProtocolError: The scenario's file cannot be read, or there are too many links.
@@ -75,7 +75,7 @@ def ring(nodes: int) -> Links:
 
 
 def star(nodes: int) -> Links:
-    """Everybody dials node 0."""
+    """All other nodes dial node 0."""
     return [(node, 0) for node in range(1, nodes)]
 
 

@@ -172,7 +172,7 @@ class SimsubRun:
         self._buckets[int(time_s * self._per_s)].append((time_s, self._seq, target, source, kind, data))
 
     def _work_off(self, bucket: list[tuple[Any, ...]]) -> None:
-        """Handle one bucket's events in order. Publishes are 19 of 20 events, so they are handled inline."""
+        """Handle the events of one bucket in order. Publishes are 19 of 20 events, so they are handled inline."""
         nodes, seen, buckets, per_s, end_s = self.nodes, self.seen, self._buckets, self._per_s, self.end_s
         jitter, random_unit = self.rules.jitter, self._rng.random
         seq, sent, delivered = self._seq, 0, 0

@@ -242,7 +242,7 @@ def test_short_partition_ends_without_anybody_noticing() -> None:
     (link,) = world.network.registry.values()
     world.network.cut(link)
     world.pass_time(1.0)
-    world.network.mend(link)
+    world.network.heal(link)
     world.pass_time(5.0)
     world.do(0, SendRpc((1,), PLAIN))
     world.pass_time(1.0)
