@@ -30,7 +30,7 @@ from ..broadcast.spreading import PUBLISHED_BYTES_MAX
 from ..entry.validation import validate
 from ..errors import LocalProtocolError
 from ..limits import keep_newest
-from ..pubsub.events import Publish
+from ..pubsub.events import PeerRecordLearned, Publish
 from ..pubsub.params import MESH_PARAMS, EpisubParams, GossipsubParams
 from ..pubsub.registry import make_router
 from ..pubsub.rpc import Message
@@ -141,33 +141,29 @@ class Mesh:
         Raises:
             LocalProtocolError: The log is on the network already, with another host than the mesh's `pubsub`.
         """
-        async with open_service(log, host=self.pubsub) as service, self._joined(service):
-            yield service
-
-    @asynccontextmanager
-    async def _joined(self, service: Service) -> AsyncIterator[None]:
-        topic = service.topic
-        handlers = {**service.handlers, **self.discovery.join(topic)}
-        self.services[topic] = service
-        self.handlers.update(handlers)
-        self.host.on_handlers_changed()
-        for served in self._served.values():
-            served.nursery.start_soon(self._use, served, service)
-        try:
-            yield
-        finally:
-            self.discovery.leave(topic)
-            del self.services[topic]
-            for protocol in handlers:
-                del self.handlers[protocol]
-            if self.services:
-                self.host.on_handlers_changed()
-            uses = [served.uses[topic] for served in self._served.values() if topic in served.uses]
-            for scope, _ in uses:
-                scope.cancel()
-            with trio.move_on_after(_LEAVE_S, shield=True):
-                for _, ended in uses:
-                    await ended.wait()
+        async with open_service(log, host=self.pubsub) as service:
+            topic = service.topic
+            handlers = {**service.handlers, **self.discovery.join(topic)}
+            self.services[topic] = service
+            self.handlers.update(handlers)
+            self.host.on_handlers_changed()
+            for served in self._served.values():
+                served.nursery.start_soon(self._use, served, service)
+            try:
+                yield service
+            finally:
+                self.discovery.leave(topic)
+                del self.services[topic]
+                for protocol in handlers:
+                    del self.handlers[protocol]
+                if self.services:
+                    self.host.on_handlers_changed()
+                uses = [served.uses[topic] for served in self._served.values() if topic in served.uses]
+                for scope, _ in uses:
+                    scope.cancel()
+                with trio.move_on_after(_LEAVE_S, shield=True):
+                    for _, ended in uses:
+                        await ended.wait()
 
     def publish(self, value: bytes) -> int:
         """Send a signed entry to the mesh of a topic that no log here follows, and return how many connected peers follow it.
@@ -209,7 +205,8 @@ class Mesh:
                 served = self._served[connection] = _Served(peering, nursery)
                 for service in list(self.services.values()):
                     await nursery.start(self._use, served, service)
-                self.discovery.on_attached(peering)
+                if peering.identity.record is not None:
+                    self.pubsub.tell(PeerRecordLearned(connection.peer, peering.identity.record))
                 await connection.wait_ended()
                 nursery.cancel_scope.cancel()
         finally:
@@ -326,9 +323,7 @@ async def open_mesh_host(pubsub: PubsubHost, key: PeerKey, config: MeshConfig) -
         CannotListen: We cannot listen on one of the addresses.
     """
     rng = random.Random(secrets.randbits(128))
-    discovery = Discovery(
-        pubsub, config.bootstrap, me=key.id, target=config.target, walk_s=config.walk_s, rng=rng, known_file=config.known_file
-    )
+    discovery = Discovery(pubsub, config.bootstrap, target=config.target, walk_s=config.walk_s, rng=rng, known_file=config.known_file)
     mesh = Mesh(pubsub, discovery)
     host = mesh.host = Host(
         key,

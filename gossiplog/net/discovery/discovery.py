@@ -23,7 +23,7 @@ from random import Random
 import trio
 
 from ...errors import DecodeError, GossipLogError
-from ...pubsub.events import ConnectFailed, PeerRecordLearned, Probed
+from ...pubsub.events import ConnectFailed, Probed
 from ...pubsub.types import PeerId
 from ..ground.journal import note
 from ..ground.protocol_ids import kad_protocol
@@ -69,7 +69,6 @@ class Discovery:
         pubsub: PubsubHost,
         bootstrap: Sequence[Address],
         *,
-        me: PeerId,
         target: int,
         walk_s: float,
         rng: Random,
@@ -89,7 +88,7 @@ class Discovery:
         self._changed = trio.Event()
         self._readers = trio.CapacityLimiter(1)
         self._troubles = pubsub.failed_dials
-        self.table = RoutingTable(me)
+        self.table = RoutingTable(pubsub.me)
         self.book = AddressBook(rng)
         self.walks = 0
         # The protocol ids of Kademlia, one for each topic, and those that each reached peer speaks.
@@ -110,7 +109,11 @@ class Discovery:
         protocol = kad_protocol(topic)
         self._protocols.append(protocol)
         self._changed.set()
-        return {protocol: partial(answer_closer, partial(self._closest, protocol))}
+
+        def closest(key: bytes) -> list[tuple[PeerId, tuple[Address, ...]]]:
+            return [(peer, self.book.of(peer)) for peer in self._known_by(protocol, key)]
+
+        return {protocol: partial(answer_closer, closest)}
 
     def leave(self, topic: str) -> None:
         """Stop looking for peers of a topic."""
@@ -148,15 +151,11 @@ class Discovery:
     def on_identity(self, peering: Peering) -> None:
         """Note where a peer says that it listens, and which protocols it speaks."""
         peer, identity = peering.connection.peer, peering.identity
-        self.book.learn(peer, identity.addresses, teller=_teller(peering), is_own_word=identity.record is not None)
+        teller = Teller.at(peering.connection.address, peer)
+        self.book.learn(peer, identity.addresses, teller=teller, is_own_word=identity.record is not None)
         spoken = [protocol for protocol in self._protocols if protocol in identity.protocols]
         if spoken:
             self._note_spoken(peer, spoken)
-
-    def on_attached(self, peering: Peering) -> None:
-        """Give the router the peer's record, once its logs know the peer."""
-        if peering.identity.record is not None:
-            self._pubsub.tell(PeerRecordLearned(peering.connection.peer, peering.identity.record))
 
     def on_closed(self, peering: Peering) -> None:
         """Note that a connection that was ready has closed."""
@@ -344,9 +343,6 @@ class Discovery:
 
     # Kademlia
 
-    def _closest(self, protocol: str, key: bytes) -> list[tuple[PeerId, tuple[Address, ...]]]:
-        return [(peer, self.book.of(peer)) for peer in self._known_by(protocol, key)]
-
     async def _keep_walking(self) -> None:
         pause_s = _TICK_S
         while True:
@@ -412,10 +408,6 @@ class Discovery:
     def _teller_of(self, peer: PeerId) -> Teller:
         connection = self._host.connection_with(peer)
         return Teller.at(None if connection is None else connection.address, peer)
-
-
-def _teller(peering: Peering) -> Teller:
-    return Teller.at(peering.connection.address, peering.connection.peer)
 
 
 def _reason(error: GossipLogError, address: str) -> str:

@@ -162,17 +162,10 @@ class MuxedConnection:
         return self.end
 
     async def open_stream(self, protocols: Sequence[str], *, is_lazy: bool = False) -> MuxedStream:
-        """Open a stream and agree on the first of these protocols that the peer speaks.
-
-        A call that is cancelled, or raises, leaves no stream behind.
-
-        Args:
-            is_lazy: As `Connection.open_stream`.
+        """See `Connection`. A call that is cancelled, or raises, leaves no stream behind.
 
         Raises:
-            ProtocolNotSupported: The peer speaks none of them.
-            StreamReset: The connection or the stream ended meanwhile, the peer did not answer within 20 s, or 128 streams of ours are open.
-            RemoteProtocolError: The peer broke the negotiation.
+            StreamReset: Also if the peer does not answer within 20 s, or 128 streams of ours are open.
             LocalProtocolError: No protocol was given, or one of them cannot be a name.
         """
         proposal = Proposal(protocols)
