@@ -197,7 +197,7 @@ class Mesh:
             return
         now, address = trio.current_time(), connection.address
         if peering.is_counted and address is not None and not self._fresh_keys.may_enter(connection.peer, address, now):
-            note("refused a connection", level=logging.DEBUG, peer=connection.peer, reason="a new peer from where a banned one came")
+            note("refused a connection", level=logging.DEBUG, peer=connection.peer, reason="a new peer from the address of a banned one")
             return
         self.discovery.on_ready(peering)
         try:

@@ -49,7 +49,7 @@ class DialGuard:
             return
         backoff, until = self._places.get(place, (Backoff(self._rng), now))
         if now < until:
-            raise CannotConnect("it led nowhere a while ago")
+            raise CannotConnect("a dial to it failed a while ago")
         buckets = [_bucket(self._tellers, teller.name, _TELLER_RATE, _TELLER_BURST, now)]
         if not address.is_loopback:
             buckets.append(_bucket(self._hosts, _group(address), _HOST_RATE, _HOST_BURST, now))
@@ -57,7 +57,7 @@ class DialGuard:
             if not bucket.take(1, now):
                 for taken in buckets[:number]:
                     taken.give_back(1)
-                raise CannotConnect("too many dials to this address, or told of by this peer, led nowhere")
+                raise CannotConnect("too many dials to this address, or to those that this peer told us, failed")
         keep_newest(self._places, place, (backoff, now + backoff.next()), _SIZE_MAX)
 
     def reached(self, address: Address) -> None:
@@ -81,7 +81,7 @@ async def check_reach(address: Address) -> None:
         return
     for *_, (host, *_) in await trio.socket.getaddrinfo(address.host, address.port, 0, socket.SOCK_STREAM):
         if reach_of(str(host).partition("%")[0]) < address.teller.reach:
-            raise CannotConnect(f"it leads to {host}, where whoever told of it cannot go")
+            raise CannotConnect(f"it leads to {host}, which the peer that told of it cannot reach")
 
 
 def _group(address: Address) -> str:

@@ -224,7 +224,7 @@ class Host:
                 async with opened_stream(connection, IDENTIFY_PUSH_PROTOCOLS) as stream:
                     await self._answer_identify(connection, stream)
         except GossipLogError as error:
-            note("a peer does not hear what is new", level=logging.DEBUG, peer=connection.peer, reason=str(error))
+            note("identity not pushed", level=logging.DEBUG, peer=connection.peer, reason=str(error))
 
     @asynccontextmanager
     async def listening(self, listen: Sequence[Address]) -> AsyncIterator[Host]:
@@ -295,7 +295,7 @@ class Host:
                     held.worth = partial(self.worth, secured.peer)
                     await self._run(secured, place, None, lambda connection: None)
         except (Refused, GossipLogError) as error:
-            note("a connection came to nothing", level=logging.DEBUG, address=remote, reason=str(error))
+            note("a connection was not established", level=logging.DEBUG, address=remote, reason=str(error))
         except Exception as error:  # the edge of a connection's task
             note("a connection failed", level=logging.ERROR, error=error, address=remote)
 
@@ -331,7 +331,7 @@ class Host:
         self._outbound += 1
         try:
             if self.admission.open + self._outbound > self.connections_max:
-                raise CannotConnect(f"{self.connections_max} connections are open, the most that there may be")
+                raise CannotConnect(f"{self.connections_max} connections are open, no more are allowed")
             await check_reach(address)
             stream = await dial(address, self._tls, self._source)
             try:

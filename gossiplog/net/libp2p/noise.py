@@ -97,7 +97,7 @@ class NoiseStream:
             data = await self._stream.receive_some()
             if not data:
                 if self._cutter.is_within:
-                    raise ClosedError("the stream ended within a message of noise")
+                    raise ClosedError("the stream ended within a noise message")
                 return b""
             if self._cutter.is_whole(data):
                 plain = self._open_one(data[_PREFIX_BYTES:])
@@ -111,7 +111,7 @@ class NoiseStream:
         try:
             return self._open(NONCE.pack(number), sealed, None)
         except InvalidTag:
-            raise ClosedError("a message of noise was forged or damaged") from None
+            raise ClosedError("a noise message was forged or damaged") from None
 
     async def aclose(self) -> None:
         """Close the stream below."""
@@ -178,7 +178,7 @@ class _Reader:
         while (message := self.whole_message()) is None:
             data = await self.stream.receive_some()
             if not data:
-                raise ClosedError("the stream ended within the handshake of noise")
+                raise ClosedError("the stream ended during the noise handshake")
             self._buffer += data
         if len(message) > _HANDSHAKE_BYTES_MAX:
             raise RemoteProtocolError(f"a handshake of {len(message)} bytes, at most {_HANDSHAKE_BYTES_MAX} are allowed")
@@ -214,7 +214,7 @@ def _prove(handshake: NoiseHandshake, data: bytes) -> tuple[PeerId, tuple[str, .
         payload = _PAYLOAD.decode(data)
         public_key = read_public_key(payload["identity_key"])
     except DecodeError as error:
-        raise RemoteProtocolError(f"no payload of noise: {error}") from None
+        raise RemoteProtocolError(f"malformed noise payload: {error}") from None
     if not public_key.is_signature(payload["identity_sig"], _SIGNED_PREFIX + handshake.remote_static):
         raise RemoteProtocolError("the other side did not prove that the key is its own")
     extensions = payload["extensions"]

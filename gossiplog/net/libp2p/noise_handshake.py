@@ -129,7 +129,7 @@ class NoiseHandshake:
         try:
             secret = private.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:
-            raise RemoteProtocolError("a key of noise with which there is no secret") from None
+            raise RemoteProtocolError("a noise key that gives no secret") from None
         self._chain, key = _derive(self._chain, secret)
         self._key, self._number = ChaCha20Poly1305(key), 0
 
@@ -144,7 +144,7 @@ class NoiseHandshake:
             try:
                 plain = self._key.decrypt(self._next_nonce(), sealed, self.hash)
             except InvalidTag:
-                raise RemoteProtocolError("a handshake of noise that was changed, or is none") from None
+                raise RemoteProtocolError("a noise handshake that was changed, or is none") from None
         self._mix_hash(sealed)
         return plain
 
@@ -163,5 +163,5 @@ def _derive(chain: bytes, secret: bytes) -> tuple[bytes, bytes]:
 
 def _cut(message: bytes, size: int) -> tuple[bytes, bytes]:
     if len(message) < size:
-        raise RemoteProtocolError("a message of the handshake of noise is cut short")
+        raise RemoteProtocolError("a message of the noise handshake is cut short")
     return message[:size], message[size:]

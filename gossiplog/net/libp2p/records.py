@@ -77,7 +77,7 @@ def open_record(data: bytes) -> AddressRecord:
         raise DecodeError(f"a peer record of {len(data)} bytes, at most {RECORD_BYTES_MAX} are allowed")
     envelope = _ENVELOPE.decode(data)
     if envelope["payload_type"] != _PAYLOAD_TYPE:
-        raise DecodeError("an envelope of something else than a peer record")
+        raise DecodeError("an envelope that holds no peer record")
     public_key = read_public_key(envelope["public_key"])
     if not public_key.is_signature(envelope["signature"], _signed(envelope["payload"])):
         raise DecodeError("a peer record with a bad signature")

@@ -51,11 +51,11 @@ async def upgrade_outbound(stream: ByteStream, key: PeerKey, peer: PeerId | None
     try:
         rest = await _propose(stream, _SECURITY)
     except ProtocolNotSupported:
-        raise RemoteProtocolError("the other side does not speak noise; libp2p's TLS, if it has that, is not spoken here") from None
+        raise RemoteProtocolError("the other side does not speak noise, and libp2p's TLS is not spoken here") from None
     except RemoteProtocolError as error:
-        raise RemoteProtocolError(f"what listens there is no libp2p, or one of another transport: {error}") from None
+        raise RemoteProtocolError(f"the other side is no libp2p peer, or speaks another transport: {error}") from None
     except ClosedError as error:
-        raise ClosedError(f"what listens there hung up on libp2p, which may be of another transport there: {error}") from None
+        raise ClosedError(f"the other side hung up; it may be libp2p with another transport: {error}") from None
     secured = await secure(stream, key, _MUXERS, is_initiator=True, peer=peer, begun=rest)
     if not _is_early(secured):
         secured.beginning = await _propose(secured, _MUXERS)
@@ -88,5 +88,5 @@ async def _agree(stream: ByteStream, negotiation: Offer | Proposal, begun: bytes
 async def _receive(stream: ByteStream) -> bytes:
     data = await stream.receive_some()
     if not data:
-        raise ClosedError("the stream ended within the negotiation")
+        raise ClosedError("the stream ended during the negotiation")
     return data

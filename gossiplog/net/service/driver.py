@@ -92,7 +92,7 @@ class LogDriver:
             entries, ready_at = self.machine.shared.take_turn(peer.id, entries, self.now())
             if entries <= 0:
                 break
-            peer.note_once("slowed", "a stranger is slowed", address=peer.origin, reason="others from there sent what is invalid")
+            peer.note_once("slowed", "a stranger is slowed", address=peer.origin, reason="others from this address sent invalid messages")
             await trio.sleep_until(ready_at)
         while under_way_max is not None and peer.inserting >= under_way_max:
             await peer.settled.park()

@@ -406,4 +406,4 @@ class ServeSession:
             await self._stream.send_all(data)
         if scope.cancelled_caught:
             self._stream.reset()
-            raise StreamReset("the peer does not read what it asked for")
+            raise StreamReset("the peer does not read the answers that it asked for")

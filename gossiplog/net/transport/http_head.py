@@ -111,7 +111,7 @@ async def read_head(stream: ByteStream, bytes_max: int, begun: bytes = b"") -> H
         return _parse(*await _receive(stream, bytes_max, begun), bytes_max)
     except h11.RemoteProtocolError as error:
         await refuse(stream, error.error_status_hint, f"this is no request that can be served: {error}")
-        raise RemoteProtocolError(f"no request of HTTP: {error}") from None
+        raise RemoteProtocolError(f"no HTTP request: {error}") from None
 
 
 async def _receive(stream: ByteStream, bytes_max: int, begun: bytes) -> tuple[bytes, int]:

@@ -61,7 +61,7 @@ async def request(
     try:
         parts = [connection.send(h11.Request(method="GET" if body is None else "POST", target=target, headers=sent))]
     except (h11.LocalProtocolError, UnicodeError) as error:
-        raise LocalProtocolError(f"this cannot be asked of {host}: {error}") from None
+        raise LocalProtocolError(f"cannot send this request to {host}: {error}") from None
     parts += [] if body is None else [connection.send(h11.Data(data=body))]
     parts.append(connection.send(h11.EndOfMessage()))
     await stream.send_all(b"".join(part for part in parts if part))

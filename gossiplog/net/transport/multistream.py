@@ -30,7 +30,7 @@ def encode_line(text: str) -> bytes:
     """
     line = text.encode() + b"\n"
     if len(line) > LINE_BYTES_MAX or "\n" in text:
-        raise LocalProtocolError(f"{text[:80]!r} is no name of a protocol")
+        raise LocalProtocolError(f"{text[:80]!r} cannot be the name of a protocol")
     return encode_frame(line)
 
 

@@ -203,7 +203,7 @@ class MuxedStream:
                 while offer.protocol is None:
                     data = await self._receive(4096)
                     if not data:
-                        raise RemoteProtocolError("the stream ended in its negotiation", peer=self._connection.peer)
+                        raise RemoteProtocolError("the stream ended during its negotiation", peer=self._connection.peer)
                     answer = offer.receive(data)
                     if offer.protocol is not None:
                         rest = offer.take_rest()
@@ -217,7 +217,7 @@ class MuxedStream:
                     raise
                 raise ProtocolNotSupported(f"the peer asked for {offer.refused[:160]!r}, which is not served here") from None
         if scope.cancelled_caught or offer.protocol is None:
-            raise RemoteProtocolError("no protocol was agreed upon in time", peer=self._connection.peer)
+            raise RemoteProtocolError("no protocol was agreed on in time", peer=self._connection.peer)
         self._agree(offer.protocol, rest)
         return offer.protocol
 
@@ -231,7 +231,7 @@ class MuxedStream:
             while proposal.protocol is None:
                 data = await self._receive(4096)
                 if not data:
-                    raise RemoteProtocolError("the stream ended in its negotiation", peer=self._connection.peer)
+                    raise RemoteProtocolError("the stream ended during its negotiation", peer=self._connection.peer)
                 try:
                     answer = proposal.receive(data)
                 except (ProtocolNotSupported, RemoteProtocolError):
@@ -241,7 +241,7 @@ class MuxedStream:
                     await self.send_all(answer)
         if scope.cancelled_caught:
             self.reset()
-            raise StreamReset("the peer did not answer to a protocol in time")
+            raise StreamReset("the peer did not answer the proposal of a protocol in time")
         self._proposal = None
         self._agree(proposal.protocol or "", proposal.take_rest())
 

@@ -171,9 +171,9 @@ async def accept_websocket(stream: ByteStream, head: Head, subprotocol: str | No
     except ProtocolError as error:
         hint = getattr(error, "event_hint", None) or RejectConnection(status_code=400)
         await stream.send_all(protocol.send(hint))
-        raise RemoteProtocolError(f"no handshake of a WebSocket: {error}") from None
+        raise RemoteProtocolError(f"no WebSocket handshake: {error}") from None
     if not isinstance(event, Request):
-        raise RemoteProtocolError("no handshake of a WebSocket")
+        raise RemoteProtocolError("no WebSocket handshake")
     await stream.send_all(protocol.send(AcceptConnection(subprotocol=subprotocol)))
     return WebSocketStream(stream, is_client=False, beginning=head.beyond)
 
@@ -200,7 +200,7 @@ async def connect_websocket(
     while True:
         data = await stream.receive_some()
         if not data and refusal is None:
-            raise ClosedError("the server closed the connection within the handshake")
+            raise ClosedError("the server closed the connection during the handshake")
         if refusal is None:
             head += data
         try:

@@ -105,13 +105,13 @@ class FrameReader:
         first, second = data[at], data[at + 1]
         opcode, length, at = first & _OPCODE, second & _LENGTH, at + 2
         if first & _RESERVED:
-            raise DecodeError("a frame with a bit of an extension, of which none was agreed on")
+            raise DecodeError("a frame with an extension bit, but no extension was agreed on")
         if bool(second & _MASKED) is not self._is_masked:
             raise DecodeError("a frame without a mask" if self._is_masked else "a frame with a mask")
         is_control = opcode >= CLOSE
         if is_control:
             if opcode > PONG or not first & _FINAL or length > _CONTROL_BYTES_MAX:
-                raise DecodeError(f"a control frame with opcode {opcode} and length {length}, in parts or too long or of no known kind")
+                raise DecodeError(f"a control frame with opcode {opcode} and length {length}: fragmented, too long or of an unknown kind")
         elif opcode > BINARY or bool(opcode) is bool(self._message):
             raise DecodeError(f"a frame with opcode {opcode} " + ("within a message" if self._message else "and no message before"))
         if length >= _SHORT:
@@ -178,9 +178,9 @@ def decode_close(payload: bytes) -> int | None:
     try:
         payload[2:].decode()
     except UnicodeDecodeError:
-        raise DecodeError("a goodbye with a reason that is no text") from None
+        raise DecodeError("a close frame whose reason is no text") from None
     if len(payload) < 2 or code not in _CODES:
-        raise DecodeError(f"a goodbye with code {code}")
+        raise DecodeError(f"a close frame with code {code}")
     return code
 
 

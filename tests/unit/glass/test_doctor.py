@@ -130,7 +130,7 @@ def test_findings_survive_json_and_an_answer_that_is_none_gives_none() -> None:
         ("TLS failed: certificate verify failed: IP address mismatch, certificate is not valid for '127.0.0.1'.", "another name"),
         ("TLS failed: certificate verify failed: certificate has expired", "renew"),
         ("TLS failed: wrong version number", "ws:// without"),
-        ("the server closed the connection within the handshake", "wss://"),
+        ("the server closed the connection during the handshake", "wss://"),
         ("the server does not speak WebSocket: bad", "wss://"),
         ("the server refused with HTTP status 400", "wss://"),
     ],

@@ -172,7 +172,7 @@ class Yamux:
             StreamReset: The connection is ending, or has 128 streams of ours.
         """
         if self.is_leaving or self._is_ended:
-            raise StreamReset("the connection is at its end")
+            raise StreamReset("the connection is ending")
         if self._outbound >= self.streams_max or self._next_id > _ID_MAX:
             raise StreamReset(f"{self._outbound} streams of ours are open, at most {self.streams_max} are allowed")
         stream = self._streams[self._next_id] = StreamState(self._next_id, False, now)
@@ -189,10 +189,10 @@ class Yamux:
 
         Raises:
             ClosedError: We closed our side.
-            StreamReset: The stream was reset, or the connection is at its end.
+            StreamReset: The stream was reset, or the connection is ending.
         """
         if stream.is_reset or self.is_leaving:
-            raise StreamReset(f"stream {stream.id} was reset" if stream.is_reset else "the connection is at its end")
+            raise StreamReset(f"stream {stream.id} was reset" if stream.is_reset else "the connection is ending")
         if stream.is_finished_sending:
             raise ClosedError(f"our side of stream {stream.id} is closed")
         size = min(len(data), stream.send_window, max(QUEUE_BYTES - self.queued_bytes, 0))

@@ -54,7 +54,7 @@ TLS_ONLY = encode_line(MULTISTREAM) + encode_line("na")
     ("answer", "reason"),
     [
         (TLS_ONLY, "does not speak noise"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n" + b" " * 100, "no libp2p, or one of another transport"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n" + b" " * 100, "no libp2p peer, or speaks another transport"),
         (b"", "hung up"),
         (None, "no answer within"),
     ],

@@ -198,7 +198,7 @@ async def test_a_message_that_is_cut_short_is_not_taken_for_the_end():
     dialler, listener = await secured_pair()
     await dialler._stream.send_all(b"\x00\x20" + b"x" * 5)
     await dialler.aclose()
-    with pytest.raises(ClosedError, match="within a message"):
+    with pytest.raises(ClosedError, match="within a noise message"):
         await listener.receive_some()
 
 

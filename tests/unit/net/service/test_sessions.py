@@ -94,7 +94,7 @@ async def test_a_stream_that_was_never_taken_is_closed_in_peace() -> None:
         was_reset = False
 
         async def receive_some(self) -> bytes:
-            raise RemoteProtocolError("the stream ended in its negotiation")
+            raise RemoteProtocolError("the stream ended during its negotiation")
 
         def reset(self) -> None:
             self.was_reset = True
