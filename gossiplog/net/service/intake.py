@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
+from math import inf
 
 import trio
 
@@ -53,10 +54,8 @@ class IntakeWork:
         self._waiting: dict[int, trio.Event] = {}
         self._decided: dict[int, Sequence[Verdict]] = {}
         self._tickets = 0
-        # Batches that wait for the log's turn, and whether `_be_patient` runs.
+        # Batches that wait for the log's turn; while there are any, the deadline is when the log looks whether it is its turn.
         self._held: deque[VerifyBatch] = deque()
-        self._is_waiting = False
-        # Its deadline is when the log looks whether it is its turn.
         self._patience = trio.CancelScope()
         self._turns = _turns()
 
@@ -119,21 +118,17 @@ class IntakeWork:
             self._begin(action)
             return
         self._held.append(action)
-        if not self._is_waiting:
-            self._is_waiting = True
-            self._nursery.start_soon(self._be_patient)
-        else:
-            self._patience.deadline = self._turns.logs.look_at(now)
+        self._patience.deadline = turns.logs.look_at(now)
         # This batch may have been all that the log had at work.
         self._end_turn()
 
     async def _be_patient(self) -> None:
         """See that no batch waits too long. Usually a log that ends its turn starts the next log's."""
-        while self._held:
-            with trio.CancelScope(deadline=self._turns.logs.look_at(self._driver.now())) as self._patience:
+        turns, now = self._turns, self._driver.now
+        while True:
+            with trio.CancelScope(deadline=turns.logs.look_at(now()) if self._held else inf) as self._patience:
                 await trio.sleep_forever()
-            self._turns.give(self._driver.now())
-        self._is_waiting = False
+            turns.give(now())
 
     def take_turn(self) -> None:
         """Begin the batches that wait, up to a turn's worth."""
@@ -154,8 +149,9 @@ class IntakeWork:
             now, turns = self._driver.now(), self._turns
             turns.logs.end(self, now)
             turns.ended.unpark_all()
-            # Nobody else looks when this log's rest is over.
-            self._patience.deadline = min(self._patience.deadline, turns.logs.look_at(now))
+            if self._held:
+                # Nobody else looks when this log's rest is over.
+                self._patience.deadline = min(self._patience.deadline, turns.logs.look_at(now))
             turns.give(now)
 
     def _begin(self, action: VerifyBatch) -> None:
@@ -266,6 +262,7 @@ class IntakeWork:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 try:
+                    nursery.start_soon(self._be_patient)
                     await nursery.start(self._follow_shared if self._log.is_shared else self._follow)
                     task_status.started()
                     await trio.sleep_forever()
