@@ -1,4 +1,4 @@
-"""Finding peers and staying connected with enough of them: bootstrap lists, what peers tell of each other, and Kademlia."""
+"""Finding peers and staying connected with enough of them: bootstrap lists, what peers say about each other, and Kademlia."""
 
 from .book import AddressBook
 from .discovery import Discovery

@@ -90,8 +90,7 @@ class PubsubPeer:
     Attributes:
         protocol: The protocol id of its pubsub streams; None without pubsub.
         rpcs: Writes to our pubsub stream.
-        links: Its connections, the oldest first; new streams are opened on the first.
-        rpcs_on: The connection that carries the stream.
+        links: Its connections, the oldest first; our pubsub stream is on the first.
         writing: Cancelled when that connection is given up, or the peer stops speaking pubsub.
         is_introduced: Whether it had a pubsub stream of ours before, on which the router introduced us.
     """
@@ -100,7 +99,6 @@ class PubsubPeer:
     protocol: str | None
     rpcs: RpcSender
     links: list[_PubsubLink] = field(default_factory=list)
-    rpcs_on: _PubsubLink | None = None
     writing: trio.CancelScope = field(default_factory=trio.CancelScope)
     is_introduced: bool = False
 
@@ -348,10 +346,11 @@ class PubsubHost:
             return
         self._links.remove(connection)
         peer = link.peer
+        is_first = peer.links[0] is link
         peer.links.remove(link)
         if not peer.links:
             del self.peers[peer.id]
-        if peer.rpcs_on is link:
+        if is_first:
             peer.writing.cancel()
             if peer.links:
                 self._keep_writing(peer)
@@ -448,7 +447,7 @@ class PubsubHost:
         if peer.protocol is None:
             peer.writing.cancel()
         else:
-            peer.writing, peer.rpcs_on = trio.CancelScope(), peer.links[0]
+            peer.writing = trio.CancelScope()
             self._nursery.start_soon(self._write, peer.links[0], peer.writing)
 
     async def _write(self, link: _PubsubLink, writing: trio.CancelScope) -> None:

@@ -361,7 +361,7 @@ class Service(LogDriver):
         try:
             await push.run()
         except DecodeError as error:
-            # The machine judges messages: it is told of one without meaning, which costs the peer as much.
+            # The machine only judges messages, so it is given an empty one, which costs the peer the same.
             note("malformed push stream", level=logging.WARNING, peer=peer.id, reason=str(error))
             self.tell(events.PushReceived(peer.id, b""))
             raise
