@@ -1,4 +1,4 @@
-"""`gossiplog.asgi`: logs as a part of an application that an ASGI server runs.
+"""`gossiplog.asgi`: logs as part of an application that an ASGI server runs.
 
     app = FastAPI()
     app.mount("/log", gossiplog.asgi(log))
@@ -28,7 +28,7 @@ from .web.mounted import Known, Mounted, known_from, refuse_as_closed
 __all__ = ["Who", "asgi"]
 
 Who: TypeAlias = "Callable[[Scope], Collection[str] | Awaitable[Collection[str] | None] | None]"
-"""Says from an ASGI scope what a caller may: see `asgi`."""
+"""Decides a caller's rights from an ASGI scope: see `asgi`."""
 
 
 def asgi(
@@ -38,21 +38,23 @@ def asgi(
     who: Who | None = None,
     page: bool = False,
 ) -> ASGIApp:
-    """Make an ASGI application that serves open logs: WebSocket clients, the HTTP API, its events, and the page if asked for.
+    """Make an ASGI application that serves open logs to WebSocket clients and over HTTP.
 
-    It serves the routes of `log.listen`, below its mount point. It begins with the first request and ends with the log's own block, and
-    has no lifespan of its own. The application may read and append to the log in its own handlers.
+    It serves the routes of `log.listen` below its mount point. It begins with the first request, ends with the log's own block, and has no
+    lifespan. Your application may read the log and append to it in its own handlers.
 
     Args:
-        log: A log that is open, or a shelf: from `gossiplog.aio` under a server of asyncio's, from `gossiplog.open` under one of trio's.
-        limits: How many connections are let in, from which pages, and what clients may. The pages of the application's own origin
-            always may connect; others are named in `origins`.
-        who: Decides in the server's event loop what a caller may, from the ASGI scope with its cookies and headers: it returns rights
-            (a collection of `connect`, `pull`, `push`, `post`, `watch`), or a did, which has the rights that `limits` give to that, or
-            None for nobody who is let in. Without it `limits` decide by token, as everywhere.
+        log: An open log or a shelf: from `gossiplog.aio` under a server of asyncio, from `gossiplog.open` or `gossiplog.shelf` under trio.
+        logs: Further open logs.
+        limits: How many connections are let in, from which pages, and the rights of clients. Pages of the application's own origin may
+            always connect; others are named in `origins`.
+        who: Decides a caller's rights in the server's event loop, from the ASGI scope with its cookies and headers. It returns a
+            collection of rights (`connect`, `pull`, `push`, `post`, `watch`); or a did, which has the rights that `limits` give it; or
+            None to refuse. Without it `limits` decide by token.
+        page: Whether to serve the page.
 
     Raises:
-        LocalProtocolError: Two logs have one topic, or some are of `gossiplog.aio` and some are not.
+        LocalProtocolError: Two logs have one topic, or some are from `gossiplog.aio` and some are not.
     """
     every = (log, *logs)
     facades = [each for each in every if isinstance(each, Facade)]
@@ -72,7 +74,7 @@ def asgi(
 
 
 class _Application:
-    """Serves each connection where the logs are: in this task of trio's, or in the thread that has trio."""
+    """Serves each connection where the logs live: in the server's own trio task, or in the thread that runs trio."""
 
     def __init__(self, mounted: Mounted, who: Who | None, facade: Facade[Any] | None) -> None:
         self._mounted = mounted
@@ -88,7 +90,7 @@ class _Application:
             raise LocalProtocolError(f"there is no ASGI connection of type {scope['type']!r} here")
         self._check_loop()
         if scope["type"] == "websocket":
-            # The server's word that one is asked for, before which nothing may be sent.
+            # The `websocket.connect` message; nothing may be sent before it is received.
             await receive()
         known = await self._ask(scope)
         if self._facade is None:
@@ -108,7 +110,7 @@ class _Application:
         try:
             await serve_across(self._facade, serve, receive, forward, SEND_S)
         except ClosedError:
-            # What has begun ends here, which the server tells the client.
+            # An answer that has begun is cut off, and the server tells the client.
             if not has_begun:
                 await refuse_as_closed(scope, receive, send)
 

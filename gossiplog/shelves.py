@@ -48,13 +48,13 @@ async def shelf(
     most_open: int = MOST_OPEN,
     most_logs: int = MOST_LOGS,
 ) -> AsyncIterator[Shelf]:
-    """Have the logs of a folder or a database for the length of an `async with` block. Its end commits submitted appends and closes them.
+    """Open a shelf, the logs of a folder or a database, for the length of an `async with` block. Its end commits submitted appends.
 
     Args:
         location: A folder, made if missing, or `postgresql://…` without a log's name.
-        signer, app, authorize, durability: As for `open`, of each log.
+        signer, app, authorize, durability: As for `open`; they apply to each log.
         most_open: How many logs may be open at a time.
-        most_logs: How many may be there; more are not created.
+        most_logs: How many logs may exist; no more are created.
 
     Raises:
         LocalProtocolError: An argument is wrong.
@@ -82,7 +82,8 @@ class Shelf:
     """The logs of a folder or a database. Made by `gossiplog.shelf`; any number of tasks may use it.
 
     Attributes:
-        tasks: Runs them.
+        logs: Those that are open.
+        tasks: The nursery in which they run.
     """
 
     def __init__(
@@ -93,20 +94,19 @@ class Shelf:
         most_open: int,
         most_logs: int,
     ) -> None:
-        """Take the folder, what opens logs and runs them, and how many may be open and may be there."""
         self.logs = OpenLogs(self, tasks, most_open=most_open)
         self.tasks = tasks
         self._place = place
         self._open_one = open_one
         self._most_logs = most_logs
-        # As far as this process knows; None before the first is created.
+        # How many logs exist, as far as this process knows; None until it creates one.
         self._number: int | None = None
-        # No other is created while they are counted.
+        # Held while logs are counted, so that no two tasks create the last one.
         self._counting = trio.Lock()
 
     @property
     def location(self) -> str:
-        """The shelf's place, without a password."""
+        """The folder, or the database's URL without its password."""
         return self._place.location
 
     def __repr__(self) -> str:
@@ -114,11 +114,11 @@ class Shelf:
 
     @block("shelf.open")
     async def open(self, topic: str, *, create: bool = False) -> AsyncIterator[GossipLog]:
-        """Use a log for the length of a block. All who do at a time have the same; it is closed when nobody has for a minute.
+        """Use a log for the length of a block. Simultaneous users get the same log; it is closed when it has been unused for a minute.
 
         Raises:
             LocalProtocolError: The topic is malformed.
-            ShelfFull: As many logs as may be are open, and all are in use; or so many are there.
+            ShelfFull: `most_open` logs are open and in use, or `most_logs` exist.
             StoreError: It cannot be opened; LogNotFound if there is none.
         """
         check_topic(topic)
@@ -135,7 +135,7 @@ class Shelf:
         return await self._place.has(topic)
 
     async def size_bytes(self) -> int:
-        """Return what all logs take, open or not."""
+        """Return the size of all logs, open or not."""
         return await self._place.size_bytes()
 
     @block("shelf.listen")
@@ -165,13 +165,13 @@ class Shelf:
 
     @asynccontextmanager
     async def opening(self, topic: str, *, create: bool) -> AsyncIterator[Replica]:
-        """Open a log for `logs`, which everybody else uses."""
+        """Open a log for `self.logs`. Everybody else calls `open`."""
         found = await self._find(topic, create=create)
         async with AsyncExitStack() as stack:
             try:
                 log = await stack.enter_async_context(self._open_one(found, topic=topic, create=create))
             except BaseException:
-                self._number = None  # it may or may not be there now
+                self._number = None  # it may or may not have been created
                 raise
             yield log
 
@@ -185,13 +185,13 @@ class Shelf:
         token: str | None = None,
         identity: Signer | None = None,
     ) -> AsyncIterator[None]:
-        """Keep logs connected to a hub for the length of a block, each at its topic below a URL, while they are open.
+        """Keep the open logs connected to a hub for the length of a block, each at `url/TOPIC`.
 
-        They share a connection, if the hub is one of this package.
+        They share a connection if the hub is one of this package.
 
         Args:
             url: `ws://HOST:PORT` or `wss://…`, without a topic.
-            topics: Those that are kept open for it, and created if need be; others are connected while somebody has them open.
+            topics: Logs that are kept open, and created if need be; all others are connected while somebody has them open.
             tls, token, identity: As for `log.connect`.
 
         Raises:
@@ -212,7 +212,12 @@ class Shelf:
             yield
 
     async def _find(self, topic: str, *, create: bool) -> str | os.PathLike[str]:
-        """Return where a log lies, after looking at what is there."""
+        """Return a log's location.
+
+        Raises:
+            LogNotFound: There is none, and none is to be created.
+            ShelfFull: One more may not be created.
+        """
         if not await self._place.has(topic):
             if not create:
                 raise LogNotFound(f"there is no log of topic {topic} in {self.location}")

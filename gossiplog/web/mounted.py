@@ -1,5 +1,4 @@
-"""Logs as a part of somebody else's ASGI application: what `serve` does for the connections that it accepted, done for those that another
-server accepted.
+"""Logs as part of another ASGI application: serves connections that another server accepted.
 
 It opens no socket. The hub begins with the first request, and ends with the log that was named first.
 
@@ -37,16 +36,16 @@ from .http.client_memory import Memory
 from .http.doors import AWAY, refusal_answer
 
 Known: TypeAlias = "Rights | Refusal | str | None"
-"""What an application says of a caller: rights, a refusal, a did that it knows the caller by; None if it leaves that to the limits."""
+"""What an application knows of a caller: its rights, a refusal, or its did; None to decide by token and `HubLimits`."""
 _LOOPBACK = "127.0.0.1"
-"""Whoever comes by a Unix socket comes from this machine."""
+"""The client's address on a Unix socket."""
 
 
 def known_from(answer: Collection[str] | None) -> Rights | Refusal | str:
-    """Return what the answer of an application's function about a caller means: rights, a did, or None for nobody that it lets in.
+    """Check what an application's `who` returned: rights, a did, or None to refuse.
 
     Raises:
-        LocalProtocolError: It is none of these.
+        LocalProtocolError: It returned something else.
     """
     if answer is None:
         return Refusal(401, "this application does not let you in")
@@ -82,12 +81,12 @@ class _Visit:
         await self.send({"type": "websocket.accept", "subprotocol": self.request.subprotocol})
 
     async def refuse(self, refusal: Refusal) -> None:
-        """Say why it is not served."""
+        """Refuse it with a status and a reason."""
         answer = refusal_answer(refusal)
         if not self.request.is_upgrade:
             await answer(self.scope, self.receive, self.send)
         elif self.request.first(b"origin") is not None:
-            # A page is told nothing of errors of HTTP.
+            # Browsers hide errors of HTTP from pages.
             await self.accept()
             await self.send({"type": "websocket.close", "code": WS_CLOSE_CODE + refusal.status, "reason": refusal.reason})
         elif "websocket.http.response" in self.scope.get("extensions", {}):
@@ -100,10 +99,10 @@ class Mounted:
     """An ASGI application in trio that serves open logs.
 
     Args:
-        tasks: Of the log or the shelf with whose end it ends.
-        logs: Open, of different topics.
-        limits: Who is let in. `half_open_max`, `handshake_s` and `head_bytes_max` are the ASGI server's business.
-        shelf: Further ones, which open as clients ask for them.
+        tasks: The nursery of the log or shelf with which it ends.
+        logs: Open logs of different topics.
+        limits: `half_open_max`, `handshake_s` and `head_bytes_max` have no effect: those are the ASGI server's business.
+        shelf: Further logs, which open as clients ask for them.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class Mounted:
         self._opening = trio.Lock()
         self._hub: Hub | None = None
         self._app: ASGIApp
-        # What is under way, each in a task of the server's.
+        # Requests under way, each in a task of the server.
         self._scopes: set[trio.CancelScope] = set()
         self._ended = trio.lowlevel.ParkingLot()
 
@@ -126,7 +125,7 @@ class Mounted:
         """Serve one request or WebSocket until it is over.
 
         Args:
-            receive: Of the ASGI connection; that a WebSocket is asked for was received already.
+            receive: The connection's `receive`, from which `websocket.connect` was already received.
         """
         visit = _visit(scope, receive, send)
         remote, port = scope.get("client") or (_LOOPBACK, 0)
@@ -187,7 +186,7 @@ class Mounted:
                 await visit.refuse(AWAY)
 
     async def _send(self, send: Send, message: Message) -> None:
-        """Send a part of an answer, in pieces for each of which the client has 20 s, and which count as held meanwhile.
+        """Send a part of an answer in pieces. The client has 20 s for each; meanwhile the part counts towards the clients' memory.
 
         Raises:
             ClosedError: The client does not read, or others needed the memory.
@@ -241,7 +240,7 @@ class Mounted:
                 self._ended.unpark_all()
 
     async def _end_visits(self) -> None:
-        """End what is under way when the hub ends, after what waited for clients went out."""
+        """Cancel requests under way when the hub ends, after its clients got what waited for them."""
         try:
             await trio.sleep_forever()
         finally:
@@ -259,23 +258,23 @@ async def _watched(log: Replica) -> AsyncIterator[None]:
 
 
 async def refuse_as_closed(scope: Scope, receive: Receive, send: Send) -> None:
-    """Say that the log is closed, in whichever event loop."""
+    """Answer that the log is closed. Runs in any event loop."""
     await _visit(scope, receive, send).refuse(_CLOSED)
 
 
 _CLOSED = Refusal(503, "the log is closed")
 _KEPT = ("type", "asgi", "http_version", "method", "scheme", "raw_path", "headers")
-"""Of a scope. What the application around put there is none of ours."""
+"""Keys that are copied from a scope. The rest belongs to the application around."""
 
 
 def _local(scope: Scope) -> tuple[str, int]:
-    """Return the address and port that a connection came to; of a Unix socket, nothing that a client can mean."""
+    """Return the address and port that a connection came to; empty for a Unix socket, which no proof can name."""
     host, port = scope.get("server") or ("", 0)
     return host, port or 0
 
 
 def _split(scope: Scope) -> tuple[str, str]:
-    """Return where this application is mounted, a proxy's prefix included, and the path below that.
+    """Return where this application is mounted, including a proxy's prefix, and the path below that.
 
     By the specification `path` begins with `root_path`. Under hypercorn and below `FastAPI(root_path=…)` it lacks the proxy's prefix, which
     Starlette's mounts repeat in `app_root_path`. Channels of Django gives what is left of the path.

@@ -1,4 +1,4 @@
-"""How the owner of a did gets a token: ask for a challenge, sign it, and post the signature.
+"""The HTTP API by which the owner of a did gets a token: fetch a challenge, sign it, and post the signature.
 
 GET  challenge       {"challenge": "…", "topic": "…", "seconds": 60}
 POST token           {"did": "did:key:z6Mk…", "host": "hub.example.com", "challenge": "…", "signature": "…"} in hexadecimal
@@ -47,7 +47,7 @@ class ProvingApi:
                 proof = read_proof(body)
             except DecodeError as error:
                 raise HTTPException(400, str(error)) from None
-        # Our names are the connection's own address and those that the operator gives; a header never counts.
+        # Our names are the connection's own address and those that the operator gave; never a header.
         is_for_us = self._hub.goes_by(proof.host, request.scope["server"])
         answer = self._access.prove(self._topic, proof) if is_for_us else _not_ours(proof.host)
         if isinstance(answer, Refusal):

@@ -1,8 +1,7 @@
-"""Requests of HTTP/1.1 and their answers, as an ASGI application sees them, one after the other on a connection that a hub accepted.
+"""Serves an ASGI application over HTTP/1.1, one request after the other, on a connection that a hub accepted.
 
-The hub listens, because it tells WebSockets from plain HTTP on one port, and looks at every request before it comes here: who it is from,
-whom it is for, and which page asks. Nothing waits in a queue: a body is received while the application reads it, and an answer is produced
-while the client reads it.
+The hub listens, because WebSockets and plain HTTP share a port. It has already checked each request's client, host and origin. Nothing is
+queued: a body is received while the application reads it, and an answer is produced while the client reads it.
 
 Source: RFC 9112 (6 and 7.1 for bodies); the ASGI specification, "HTTP & WebSocket".
 """
@@ -31,9 +30,9 @@ from .client_memory import Memory
 SEND_S = 20.0
 """How long a client may take to read a piece of an answer."""
 PIECE_BYTES = 65_536
-"""Of an answer that a client has `SEND_S` for."""
+"""The size of such a piece."""
 OWN_BYTES = 4_096
-"""Of a piece of an answer that are what a connection costs anyhow."""
+"""A piece of at most this size does not count towards the clients' memory: a connection costs as much anyway."""
 _ALWAYS = [(b"x-content-type-options", b"nosniff")]
 _FAULT = (500, b"a fault of this server\n")
 
@@ -42,8 +41,8 @@ class HttpExchange:
     """Serves one request.
 
     Args:
-        caller: Whom it is from, as far as rights go.
-        memory: What it may hold together with all others.
+        caller: The client's rights.
+        memory: The memory that all clients share.
     """
 
     def __init__(self, stream: TcpStream, head: Head, client: str, caller: Caller, memory: Memory) -> None:
@@ -129,7 +128,7 @@ class HttpExchange:
         if message["type"] == "http.response.start":
             headers = [*message.get("headers", ()), *_ALWAYS, (b"date", formatdate(usegmt=True).encode())]
             if not self._body.is_complete:
-                # What is left of it is not read, and what lies after it not found.
+                # The rest of the body is not read, so the next request cannot be found.
                 headers.append((b"connection", b"close"))
             self._answer = h11.Response(status_code=message["status"], headers=headers)
             return
@@ -145,7 +144,7 @@ class HttpExchange:
         if len(message.get("body") or b"") <= OWN_BYTES:
             await self._write(parts)
         else:
-            # As what is sent here may be sent to others too, it is counted by what it is, and never copied as a whole.
+            # Several clients may be sent the same bytes, so they are counted by identity and never copied as a whole.
             with self._answers.hold(message["body"]):
                 await self._write(parts)
         self._is_whole = not message.get("more_body", False)
@@ -171,8 +170,8 @@ async def in_time(send: Callable[[Any], Awaitable[None]], piece: object) -> None
         raise ClosedError("the client does not read")
 
 
-# Chunks of a body are read to the letter: h11 would read them too, but takes a bare LF where their trailer ends, and so could be made to
-# see another end than a proxy did.
+# Chunked bodies are parsed strictly here. h11 accepts a bare LF at the end of a trailer, so a request could end elsewhere for it than for a
+# proxy in front.
 _LINE_BYTES_MAX = 256
 _TRAILERS_MAX = 32
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(;[^\r\n]*)?")
@@ -180,20 +179,20 @@ _TRAILER = re.compile(rb"[-!#$%&'*+.^_`|~0-9A-Za-z]+:[^\r\n\0]*")
 
 
 class ChunkedDecoder:
-    """Takes the bytes of a chunked body apart. No input or output."""
+    """Parses a chunked body. No input or output."""
 
     def __init__(self) -> None:
         self.is_complete = False
         self._line = bytearray()
-        # Bytes of the chunk that are still to come, with the CRLF after them; 0 where a line is read.
+        # Bytes of the chunk that are still to come, including the CRLF after it; 0 while a line is read.
         self._left = 0
         self._trailers: int | None = None
 
     def take(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return what the data adds to the body, and what lies after the body's end.
+        """Return what the data adds to the body, and the bytes after the body's end.
 
         Raises:
-            RemoteProtocolError: It is not chunked to the letter.
+            RemoteProtocolError: The chunks are malformed.
         """
         pieces: list[bytes] = []
         at = 0
@@ -235,7 +234,7 @@ class ChunkedDecoder:
         elif not line:
             self.is_complete = True
         else:
-            # Read over, for nothing here would use them.
+            # A trailer; nothing here uses any.
             self._trailers += 1
             if self._trailers > _TRAILERS_MAX or not _TRAILER.fullmatch(line):
                 raise RemoteProtocolError("the trailer is malformed or too long")
@@ -245,8 +244,8 @@ class RequestBody:
     """The body of one request on a connection.
 
     Args:
-        stream: Where it comes from; what lies after the body is left there.
-        length: Its bytes; None if it comes in chunks.
+        stream: The connection. Bytes after the body are left there.
+        length: The body's bytes; None if it is chunked.
 
     Attributes:
         is_complete: It was read to its end, so another request may follow.
@@ -286,11 +285,11 @@ class RequestBody:
 
 
 KEEP_ALIVE_S = 15.0
-"""Within which the head of the next request on a connection arrives."""
+"""How long a connection waits for the head of the next request."""
 
 
 def serve_app(app: ASGIApp, hub: Hub) -> ServeHttp:
-    """Make what serves an application on a hub's port."""
+    """Return the function that serves an application on a hub's port."""
     head_bytes_max, memory = hub.admission.limits.head_bytes_max, Memory()
 
     async def serve(connection: TcpStream, head: Head, client: str) -> Head | None:

@@ -1,7 +1,8 @@
-"""What stands before an endpoint: who is let in, what the server's own page alone may do, and an answer while the log is away.
+"""Checks in front of endpoints: the caller's right, requests that only the server's own page may make, and a quick answer while the log's
+store is away.
 
-Whoever asks is known by the token of the request, or by what the application says that the server is a part of. Which right an answer takes
-is said where the route is made, so that whatever path leads to an answer leads by its door.
+A caller is known by its token, or by what the surrounding application says. The right that an answer requires is stated where its route is
+made, so every path to the answer is checked.
 
 Source: docs/operations.md, "Access".
 """
@@ -28,10 +29,11 @@ from ...tasks.nursery import open_service_nursery
 
 
 class Door(Route):
-    """A route, and the right that each of its methods takes.
+    """A route, and the right that each of its methods requires.
 
     Args:
-        rights: By method, which are all that there are; None for what takes no right.
+        topics: The logs for all of which the caller needs the right.
+        rights: The right by method; None for a method that requires none. Other methods are refused.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class Door(Route):
 
 
 MakeDoor = Callable[..., Door]
-"""`Door` of some logs: takes path, endpoint and rights."""
+"""`Door` with its topics given: takes path, endpoint and rights."""
 
 
 class _Doorkeeper:
@@ -69,7 +71,7 @@ class _Doorkeeper:
                 await refusal_answer(refusal)(scope, receive, send)
                 return
             if scope["method"] == "GET":
-                # An answer may go on for ever, and does not outlast its right.
+                # An answer may be endless, and must end with the caller's right.
                 async with open_service_nursery() as nursery:
                     with trio.CancelScope() as answering:
                         for topic in self._topics:
@@ -81,7 +83,7 @@ class _Doorkeeper:
 
 
 async def _end_without(caller: Caller, topic: str, right: str, answering: trio.CancelScope) -> None:
-    """Cancel an answer to a did that loses the right to it."""
+    """Cancel an answer when the caller's did loses the right to it. Returns at once for a caller without a did."""
     did = caller.did(topic)
     while did is not None:
         rights = caller.access.rights_of_did(topic, did)
@@ -92,7 +94,7 @@ async def _end_without(caller: Caller, topic: str, right: str, answering: trio.C
 
 
 def refusal_answer(refusal: Refusal) -> Response:
-    """Say why a request is not answered."""
+    """Make the answer to a refused request."""
     answer = PlainTextResponse(refusal.reason + "\n", refusal.status)
     if refusal.status == 401:
         answer.headers["WWW-Authenticate"] = "Bearer"
@@ -102,20 +104,20 @@ def refusal_answer(refusal: Refusal) -> Response:
 
 
 def check_own_page(request: Request) -> None:
-    """Refuse what a page of another origin had a browser send: appending with the server's key, breaking a test network.
+    """Accept only requests of the server's own page, where they act for the operator: append with the server's key, break a test network.
 
-    Such a page could have a browser send a form, with the person's own access to the server; hence only requests of this origin are taken,
-    and only JSON, which no form sends. Source: Fetch Metadata Request Headers, 2.3.
+    A page of another origin could make the operator's browser send a form. So the request must have this origin and be JSON, which no form
+    sends. Source: Fetch Metadata Request Headers, 2.3.
 
     Raises:
-        HTTPException: It did, or the body may be a form's.
+        HTTPException: The request has another origin, or is not JSON.
     """
     headers = request.headers
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, "the content type is application/json")
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-    # What is no browser sends neither. A proxy may have another scheme than its page.
+    # Programs other than browsers send neither header. A proxy may use another scheme than its page.
     if (origin is not None and origin.partition("://")[2] != headers.get("host")) or site not in (None, "same-origin"):
         raise HTTPException(403, "only the page of this server may ask for this")
 
@@ -125,7 +127,7 @@ RETRY_S = 2
 
 
 class Guard:
-    """Middleware in front of one log: while its store is away, 503 within a second, instead of waiting for as long as the store would."""
+    """Middleware in front of one log: answers 503 within a second while its store is away, instead of waiting for the store."""
 
     def __init__(self, app: ASGIApp, health: Health) -> None:
         self._app = app
@@ -141,7 +143,7 @@ class Guard:
                 async def forward(message: Message) -> None:
                     nonlocal start, has_begun
                     if message["type"] == "http.response.start":
-                        # It waits for what it announces, of which the first part may never be read.
+                        # Held back until the first part of the body is there: reading that may fail, and become a 503.
                         start = message
                         return
                     if not has_begun:
