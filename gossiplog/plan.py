@@ -1,13 +1,13 @@
 """Plans: code that needs stored data, written as generators that yield requests and receive the answers.
 
 A plan knows nothing of files, sockets or tasks. Its driver (the memory store, a SQLite thread, a Postgres connection, a test) answers all
-its requests from one snapshot, or inside one transaction:
+requests from one snapshot or inside one transaction:
 
     def has(key: bytes) -> Plan[bool]:
         leaves = yield from ask(ReadLeaves([key]))
         return key in leaves
 
-So every query, and the whole commit, is written once, is tested without a database, and costs one hop into a database's thread.
+So each query, and the whole commit, is written once, can be tested without a database, and costs one hop into a database's thread.
 """
 
 from collections.abc import Awaitable, Callable, Generator
@@ -26,10 +26,10 @@ class Request(Generic[T]):
 
 
 class Call(Request[T]):
-    """A function to be called between two answers of a transaction, in whichever thread that is; what it returns is the answer.
+    """A function to call between two answers of a transaction, in the transaction's thread. Its result is the answer.
 
-    So a function of somebody else's, which is no plan, can ask and write within the transaction: it gets a `SyncTransaction`. Only a
-    transaction answers it; what it raises is raised to the driver of the plan.
+    It lets an application's function, which is no plan, ask and write within the transaction: the function gets a `SyncTransaction`. Only
+    transactions answer it. An exception of the function is raised to the driver of the plan.
     """
 
     __slots__ = ("function",)
@@ -48,16 +48,16 @@ def ask(request: Request[T]) -> Plan[T]:
 
 
 def is_single(plan: Plan[Any]) -> bool:
-    """Tell whether a plan that has not begun is one `ask` and no more, so that any snapshot will do for it."""
+    """Return whether a plan that has not begun is a single `ask`, so that any snapshot will do for it."""
     return getattr(plan, "gi_code", None) is ask.__code__
 
 
 class Resumable(Generic[T]):
-    """A plan that can be run again where a request of it was not answered; a plan itself is a generator, and runs once.
+    """A plan that can be run again from a request that was not answered. A plan itself is a generator, and runs once.
 
     Attributes:
-        has_answer: Whether it has had an answer. From then on it goes with the state of the log that the answer came from, unless any part
-            of it may see a later state than the part before it.
+        has_answer: Whether a request was answered. From then on the plan depends on the state of the log that the answer came from, unless
+            each of its parts may see a later state than the one before.
     """
 
     def __init__(self, plan: Plan[T]) -> None:
@@ -67,9 +67,9 @@ class Resumable(Generic[T]):
         self._outcome: Callable[[], T] | None = None
 
     def run(self) -> Plan[T]:
-        """Return a plan that goes on from the request that was not answered, at first from the beginning.
+        """Return a plan that goes on from the unanswered request, or at first from the beginning.
 
-        One that has come to its end, be it a result or an error of its own, comes to the same end again.
+        After the end of the plan, it returns the same result or raises the same error again.
         """
         while self._outcome is None:
             if self._request is None:
@@ -95,7 +95,7 @@ def _fail(error: Exception) -> NoReturn:
 
 
 def run_plan(plan: Plan[T], answer: Callable[[Request[Any]], Any]) -> T:
-    """Run a plan to its end against `answer`, which answers one request at a time; what `answer` raises is raised here."""
+    """Run a plan to its end against `answer`, which answers one request at a time. An exception of `answer` is raised here."""
     try:
         request = next(plan)
         while True:
@@ -108,7 +108,7 @@ def run_plan(plan: Plan[T], answer: Callable[[Request[Any]], Any]) -> T:
 
 
 async def run_plan_async(plan: Plan[T], answer: Callable[[Request[Any]], Awaitable[Any]]) -> T:
-    """Run a plan as `run_plan` does, against an `answer` that awaits, in whichever event loop."""
+    """Run a plan as `run_plan` does, against an asynchronous `answer`, in any event loop."""
     try:
         request = next(plan)
         while True:

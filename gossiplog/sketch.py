@@ -1,4 +1,4 @@
-"""The sketch of a set of keys: sums over pseudo-random parts of it, of which any number from the first on name a difference that small.
+"""The sketch of a set of keys: sums over pseudo-random subsets. Its first symbols find a difference, the more symbols the larger it is.
 
 Source: docs/spec/reconcile.md, "Sketch"; Yang, Gilad and Alizadeh, "Practical Rateless Set Reconciliation", SIGCOMM 2024, sections 4 and 5.
 """
@@ -28,12 +28,12 @@ __all__ = [
 ]
 
 SYMBOLS_MAX: Final = 16_384
-"""Symbols that a sketch has (M): enough for some 12,000 differences."""
+"""The number of symbols of a sketch (M), enough for some 12,000 differences."""
 CHECK_BITS: Final = 64
 ELEMENT_BYTES: Final = KEY_BYTES + CHECK_BITS // 8
-"""A key and its check, as one big-endian number."""
+"""Bytes of a key and its check, which are one big-endian number."""
 SYMBOL_BYTES: Final = ELEMENT_BYTES + 8
-"""A symbol as it is kept: the sum, and the count."""
+"""Bytes of a stored symbol: the sum and the count."""
 STEP_FACTOR: Final = 6_364_136_223_846_793_005
 STEP_SUMMAND: Final = 1_442_695_040_888_963_407
 STATE_MASK: Final = 2**64 - 1
@@ -41,18 +41,18 @@ _DOMAIN: Final = b"gossiplog/sketch/1"
 
 
 def element_of(key: bytes) -> int:
-    """Return a key with its check after it, as a number of 224 bits: what is summed up."""
+    """Return a key followed by its check, as a number of 224 bits. Symbols are sums of these."""
     return int.from_bytes(key + sha256(_DOMAIN + key).digest()[:8])
 
 
 def key_of(element: int) -> bytes | None:
-    """Return the key of what may be an element; None if its check is not that of its key."""
+    """Return the key of a possible element; None if its check is wrong."""
     key = (element >> CHECK_BITS).to_bytes(KEY_BYTES)
     return key if element_of(key) == element else None
 
 
 def expected_count(index: int, count: int) -> int:
-    """Return how many of so many elements may be expected in a symbol: counts are told as differences from this."""
+    """Return how many of `count` elements to expect in a symbol. Counts are sent as differences from this."""
     return 2 * count // (index + 2)
 
 
@@ -60,7 +60,7 @@ class Sketch:
     """The first symbols of a set, kept up to date.
 
     Attributes:
-        counts: How many they are; `counts[0]` is the size of the set.
+        counts: The number of elements in each symbol; `counts[0]` is the size of the set.
     """
 
     __slots__ = ("counts", "sums")
@@ -70,7 +70,7 @@ class Sketch:
         self.counts = counts or [0] * SYMBOLS_MAX
 
     def add(self, keys: Iterable[bytes]) -> None:
-        """Add keys that are not in the set yet; one of them changes about 19 symbols."""
+        """Add keys that are not in the set yet. Each changes about 19 symbols."""
         # In place: a generator of the indices takes half as long again.
         sums, counts, end = self.sums, self.counts, len(self.sums)
         for key in keys:
@@ -83,11 +83,11 @@ class Sketch:
                 index += int((index + 1.5) * (67108864.0 / sqrt((state >> 12) + 1) - 1.0)) + 1
 
     def copy(self) -> Sketch:
-        """Return an immutable copy."""
+        """Return a copy that later additions do not change."""
         return Sketch(self.sums.copy(), self.counts.copy())
 
     def to_bytes(self) -> bytes:
-        """Return the symbols as they are kept on a disk, 36 bytes each, with their SHA-256 before them."""
+        """Return the symbols as they are stored, 36 bytes each, after their SHA-256."""
         parts = [
             part for sum_, count in zip(self.sums, self.counts, strict=True) for part in (sum_.to_bytes(ELEMENT_BYTES), count.to_bytes(8))
         ]
@@ -96,7 +96,7 @@ class Sketch:
 
     @staticmethod
     def from_bytes(data: bytes) -> Sketch:
-        """Read what `to_bytes` wrote.
+        """Read a sketch that `to_bytes` wrote.
 
         Raises:
             DecodeError: The bytes are no sketch.
@@ -110,24 +110,24 @@ class Sketch:
 
 
 class Contradiction(Exception):
-    """The symbols are no sketch of any set: an element was found where it does not belong, or twice.
+    """The symbols are no sketch of a set: an element was found twice, or in a symbol where it does not belong.
 
     Source: docs/spec/reconcile.md, "Decoding".
     """
 
 
 class Difference(NamedTuple):
-    """Keys, ascending, which is a causal order."""
+    """The keys that only one side has, ascending, which is a causal order."""
 
     theirs: list[bytes]
     ours: list[bytes]
 
 
 class Decoder:
-    """Subtracts our sketch from the symbols of another, and peels.
+    """Subtracts our sketch from the symbols of another one, and peels.
 
-    However the symbols were made, it ends: each element found must be in the symbol where it was found, and is found once, so there
-    are no more of them than symbols.
+    It ends whatever the symbols are: each element must belong in the symbol where it was found, and is found only once, so there are no
+    more elements than symbols.
 
     Args:
         ours: A sketch that does not change meanwhile.
@@ -137,23 +137,23 @@ class Decoder:
         self._ours = ours
         self._sums: list[int] = []
         self._counts: list[int] = []
-        # What the counts were before anything was peeled.
+        # The counts before anything was peeled.
         self._claimed: list[int] = []
-        # Each element that was found: its sign, and where its walk over the symbols stands.
+        # The found elements, each with its sign and the state of its walk over the symbols.
         self._found: dict[int, tuple[int, int, int]] = {}
 
     @property
     def symbols(self) -> int:
-        """How many symbols were taken."""
+        """Return how many symbols were added."""
         return len(self._sums)
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything is found: nothing is left in any symbol. Every element is in the first one."""
+        """Return whether the whole difference is found, so all symbols are empty. The first one, which has all elements, is tried first."""
         return bool(self._sums) and not self._sums[0] and not self._counts[0] and not any(self._sums) and not any(self._counts)
 
     def add(self, window: Sequence[tuple[int, int]]) -> None:
-        """Take the next `(sum, count)` of the other side, at most as many as our sketch has left, and peel.
+        """Add the next `(sum, count)` pairs of the other side, at most as many as our sketch has left, and peel.
 
         Raises:
             Contradiction: The symbols cannot be of two sets of keys.
@@ -180,7 +180,7 @@ class Decoder:
             raise Contradiction(f"an element in symbol {at} that does not belong there")
 
     def _take_out(self, element: int, sign: int, index: int, state: int, pure: list[int]) -> tuple[int, int]:
-        """Subtract an element from the symbols from `index` on, note those that may be pure now; return where its walk stands."""
+        """Subtract an element from the symbols from `index` on, note those that may now be pure, and return the state of the walk."""
         sums, counts = self._sums, self._counts
         end = len(sums)
         while index < end:
@@ -193,10 +193,10 @@ class Decoder:
         return index, state
 
     def estimate(self) -> int:
-        """Guess how many elements differ, at least as many as are known to; `sqrt(2 / symbols)` is its relative standard deviation.
+        """Estimate how many elements differ, with a relative standard deviation of `sqrt(2 / symbols)`; at least as many as were found.
 
-        The count c of symbol i is a sum of signs, each there with probability p = 2 / (i + 2). With d of them that add up to D, the mean of
-        c² is d (p - p²) + D² p², and its relative variance 2 + 1 / (d p), by which the symbols are weighed.
+        The count c of symbol i is a sum of signs, each included with probability p = 2 / (i + 2). For d signs that add up to D, the mean of
+        c² is d (p - p²) + D² p², and its relative variance 2 + 1 / (d p), whose inverse weighs the symbols.
         """
         if not self._claimed:
             return 0
@@ -213,7 +213,7 @@ class Decoder:
         return max(int(guessed), len(self._found))
 
     def difference(self) -> Difference:
-        """Return what was found."""
+        """Return the keys found so far."""
         found = sorted(self._found.items())
         keys = [((element >> CHECK_BITS).to_bytes(KEY_BYTES), sign) for element, (sign, _, _) in found]
         return Difference([key for key, sign in keys if sign > 0], [key for key, sign in keys if sign < 0])

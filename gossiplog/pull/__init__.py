@@ -1,1 +1,1 @@
-"""How a pull is made: one machine over reconciliation and the sync by trees, for streams, simulated ones and two logs of a process."""
+"""How a pull is made: one machine over reconciliation and sync by trees, for streams, simulated streams and two logs of a process."""

@@ -1,4 +1,4 @@
-"""A pull between two logs of one process: both sides' machines, and the bytes between them, without a network, a task or a clock."""
+"""A pull between two logs of one process: the machines of both sides and the bytes between them, without network, tasks or clock."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ _RESUMPTION = machine.Resumption(stuck_max=0)
 
 
 class RunOnTarget(NamedTuple):
-    """Run this plan on the log that pulls; send back what it returns."""
+    """Run a plan on the log that pulls, and send back its answer."""
 
     plan: Plan[Any]
 
 
 class RunOnSource(NamedTuple):
-    """Run this plan on the one snapshot of the log that is pulled from; send back what it returns."""
+    """Run a plan on the one snapshot of the log that is pulled from, and send back its answer."""
 
     plan: Plan[Any]
 
 
 class InsertIntoTarget(NamedTuple):
-    """Insert these `(key, VALUE)` into the log that pulls, in this order; send back a verdict each."""
+    """Insert `(key, VALUE)` pairs into the log that pulls, in order, and send back a verdict for each."""
 
     entries: list[tuple[bytes, bytes]]
 
 
 class ViewBoth(NamedTuple):
-    """Send back the sketches of the log that pulls and of the other, if both are at hand, else None.
+    """Send back the sketches of the log that pulls and of the other one, if both are at hand, else None.
 
-    The second one is of the snapshot of `RunOnSource` or of an earlier state.
+    The second sketch is of the snapshot of `RunOnSource` or of an earlier state.
     """
 
 
 class Work(NamedTuple):
-    """Call this, which may take more than a few milliseconds; send back what it returns."""
+    """Call a function that may take more than a few milliseconds, and send back its result."""
 
     call: Callable[[], Any]
 
@@ -57,7 +57,7 @@ SyncStep: TypeAlias = RunOnTarget | RunOnSource | InsertIntoTarget | ViewBoth | 
 
 
 def sync_steps(source: Source | None = None, *, server_limits: ServerLimits | None = None) -> Generator[SyncStep, Any, SyncResult]:
-    """Pull what one log has and another lacks, as a generator of the steps that touch a log:
+    """Pull the entries that one log has and another lacks, as a generator of the steps that touch a log:
 
         steps = sync_steps()
         step = next(steps)
@@ -71,12 +71,12 @@ def sync_steps(source: Source | None = None, *, server_limits: ServerLimits | No
                 case Work(call): answer = call()
             step = steps.send(answer)
 
-    Sessions follow each other as long as they get on. All `RunOnSource` must see one state of the source, at least until the
-    generator is done: opening one snapshot for the whole is right.
+    Sessions follow each other while they make progress. All `RunOnSource` must see the same state of the source until the generator is
+    done, so open one snapshot for all of them.
 
     Args:
-        source: What earlier syncs from this log have taught us.
-        server_limits: Bounds of the serving side; by default none of time or rate.
+        source: The knowledge from earlier syncs with this log.
+        server_limits: The limits of the serving side; by default none on time or rate.
     """
     pull = machine.Pull(
         source or Source(),
@@ -84,7 +84,7 @@ def sync_steps(source: Source | None = None, *, server_limits: ServerLimits | No
         wishes=Wishes(gives=False),
         resumption=_RESUMPTION,
     )
-    # The other log's sketch, and who answers on the stream that was opened last.
+    # The other log's sketch, and the serving side of the stream opened last.
     theirs: LogView | None = None
     server: events.Session | None = None
     step = pull.start(0.0)
@@ -108,14 +108,14 @@ def sync_steps(source: Source | None = None, *, server_limits: ServerLimits | No
             case machine.ForgetSketch():
                 yield step
             case machine.AwaitServed() | machine.Rest():
-                pass  # Nobody else is there, and nobody is waited for in here.
+                pass  # No other peer exists, and no time passes.
             case _:
                 assert_never(step)
         step = pull.handle(answer, 0.0)
 
 
 class _Pipe:
-    """One session: whatever either side sends, the other receives, and has it written when the other has taken it."""
+    """One session: bytes that one side sends count as written once the other side has received them."""
 
     def __init__(self, client: events.Session, server: events.Session) -> None:
         self._client = client
@@ -166,7 +166,7 @@ class _Pipe:
                 assert side is self._client, "nothing is given to the log that is pulled from"
                 yield from self._give(side, events.EntriesStored((yield InsertIntoTarget(entries))))
             case events.Pause(until):
-                # Nobody waits in here: time is what the limits say it is.
+                # Nobody waits: the time simply advances.
                 self._now = max(self._now, until)
                 yield from self._give(side, events.Resumed())
             case events.Done():

@@ -1,18 +1,18 @@
-"""How a pull is made: by a reconciliation where that is possible, else by trees, in as many sessions as it takes.
+"""How a pull is made: by a reconciliation if possible, else by trees, in as many sessions as it takes.
 
-Theory of operation. A pull is a sequence: at any time it has asked its driver for one step, and waits for the answer to it. Within
-`RunSession` the driver runs a session on the stream that was opened last, by the vocabulary of `sync.events`; what happens in there is the
-session's business, and what follows from its outcome is decided here. A pull reads no clock, opens no stream and touches no log.
+Theory of operation. A pull is a sequence of steps: it asks its driver for one step at a time, and waits for the answer. In `RunSession` the
+driver runs a session on the stream opened last, as `sync.events` describes. The session decides what happens in it; the pull decides what
+follows from its outcome. A pull reads no clock, opens no stream and touches no log.
 
 Invariants:
-- Nothing that was inserted is forgotten: `result` has all sessions, the one that runs included, at any moment, as a pull may be cancelled.
-- A reconciliation that did not work out is followed by a sync by trees in the same pull, and by no other reconciliation with this peer
-  for a while, longer each time (`Source.on_fallback`). Exceptions: a rehearsal, and a pull that only gives.
-- A pull ends as COMPLETE only if its last session did: where no stream could be opened after a fallback, it ends as CLOSED.
-- A sketch that led to claims which our own log refutes is forgotten before anything else is done, so it misleads once.
-- Two sides that begin to reconcile at once leave it to the side that dialled; the other waits for that session and has not failed.
-- Nothing that was not heard is believed: a peer of which not a byte came on its first such stream does not speak the protocol.
-- Every pull ends: sessions follow each other only while they get on, or `Resumption.stuck_max` times after pauses.
+- Every inserted entry is counted: at any moment `result` includes all sessions and the running one, as a pull may be cancelled.
+- A failed reconciliation is followed by a sync by trees in the same pull, and by no other reconciliation with this peer for a while, longer
+  each time (`Source.on_fallback`). Exceptions: a rehearsal, and a pull that only gives.
+- A pull ends as COMPLETE only if its last session did. If no stream could be opened after a fallback, it ends as CLOSED.
+- A sketch that led to claims which our own log refutes is forgotten before the next step, so it misleads once.
+- If two sides begin to reconcile at once, the session of the side that dialled goes on; the other side waits for it and has not failed.
+- A peer that sent not a byte on its first stream for reconciliation counts as not speaking the protocol.
+- Every pull ends: sessions follow each other only while they make progress, or `Resumption.stuck_max` times after pauses.
 
 Source: docs/spec/sync.md, "A pull"; docs/spec/reconcile.md, "Falling back".
 """
@@ -36,22 +36,22 @@ from .serving import CROSSING, Dealings
 
 
 class Way(Enum):
-    """What a stream is opened for; a driver has a protocol id for each."""
+    """The protocol of a stream; a driver has a protocol id for each."""
 
     RECONCILE = "reconcile"
     PARTS = "parts"
-    """By trees, by our own protocol, in which a node's children may be told in parts."""
+    """By trees, with our own protocol, in which an answer may have only a part of a node's children."""
     TREE = "tree"
-    """By trees, as the reference does it."""
+    """By trees, with the reference's protocol."""
 
 
 @dataclass(slots=True)
 class Speaks:
-    """What the other side of one connection speaks, as far as it is known. It outlives pulls.
+    """The protocols that the other side of a connection speaks, as far as known. It outlives pulls.
 
     Attributes:
-        reconciles: Our reconciliation; None while we do not know.
-        in_parts: Syncs by trees by our own protocol.
+        reconciles: It speaks our reconciliation; None while unknown.
+        in_parts: It speaks our own protocol for syncs by trees.
     """
 
     reconciles: bool | None = None
@@ -60,12 +60,12 @@ class Speaks:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """How a pull goes on by itself when a session ended early. Without one, the caller does that by another pull.
+    """How a pull goes on after a session that ended early. Without one, the caller has to begin another pull.
 
     Attributes:
-        fruitless_max: Sessions in a row that bring nothing, and yet narrow down which keys the source fails on.
-        stuck_max: Sessions in a row that change nothing; each but the first follows after twice the pause.
-        pause_s_max: The longest pause that is made; a peer that wants more is left, with what was taken.
+        fruitless_max: The most sessions in a row that bring no entry, but narrow down the keys that the source fails on.
+        stuck_max: The most sessions in a row that change nothing. The pause before each is twice the one before.
+        pause_s_max: The longest pause, in seconds. If a peer asks for a longer one, the pull ends.
     """
 
     fruitless_max: int = 200
@@ -73,20 +73,20 @@ class Resumption:
     pause_s_max: float = 10.0
 
 
-# Steps, each with what the driver answers to it
+# Steps, with the answers of the driver
 
 
 class ViewSketch(NamedTuple):
-    """Give our log's sketch, a `LogView`; None if it is not at hand in the time that the driver has for it."""
+    """Answer with a `LogView` of our log; None if its sketch is not at hand in time."""
 
 
 class OpenStream(NamedTuple):
-    """Open a stream, which the next `RunSession` is on, and tell its `Way`; None if none could be opened.
+    """Open a stream for the next `RunSession`, and answer with its `Way`; None if none could be opened.
 
     Attributes:
-        ways: For one of these, the first that the peer speaks.
-        is_lazy: There is one, and the peer speaks it for all we know: the stream need not be agreed upon first.
-        wait_s: How long it may take; None for no less than any other.
+        ways: The ways to try; the first that the peer speaks is used.
+        is_lazy: There is one way, and we think that the peer speaks it, so the stream need not be negotiated first.
+        wait_s: Seconds that it may take; None for the usual limit.
     """
 
     ways: Sequence[Way]
@@ -95,27 +95,27 @@ class OpenStream(NamedTuple):
 
 
 class RunSession(NamedTuple):
-    """Run a session on the stream that was opened, until it is done, and close that. Tell whether the whole connection is lost."""
+    """Run a session on the opened stream until it is done, and close the stream. Answer whether the whole connection is lost."""
 
     session: Session
 
 
 class ForgetSketch(NamedTuple):
-    """Forget our log's sketch. Any answer will do."""
+    """Forget our log's sketch. The answer is ignored."""
 
 
 class AwaitServed(NamedTuple):
-    """Wait for the session that the peer began, if one runs. Any answer will do."""
+    """Wait for the session that the peer began, if one runs. The answer is ignored."""
 
 
 class Rest(NamedTuple):
-    """Wait for so many seconds. Any answer will do."""
+    """Wait. The answer is ignored."""
 
     pause_s: float
 
 
 class Pulled(NamedTuple):
-    """The pull is over; `Pull` says what it came to."""
+    """The pull is over; see `Pull.result`."""
 
 
 PullStep: TypeAlias = ViewSketch | OpenStream | RunSession | ForgetSketch | AwaitServed | Rest | Pulled
@@ -128,16 +128,16 @@ class Pull:
     """One pull from one peer.
 
     Args:
-        speaks: The protocols known of its connection; the pull adds what it finds.
-        wishes: The entries wanted. Where a stream of everything resumes is said by `source`.
-        may_reconcile: Whether to try reconciliation, which also gives entries to the peer.
-        first_answer_s: Seconds that the peer has for its first answer, if less than usual.
-        resumption: How to go on after a session that ended early.
+        speaks: The protocols known for the connection; the pull adds its findings.
+        wishes: The purpose of a reconciliation. `source` says where a stream of all entries resumes.
+        may_reconcile: Try reconciliation, which may also give entries to the peer.
+        first_answer_s: Seconds for the peer's first answer, if less than usual.
+        resumption: How to go on after a session that ended early; None: the pull ends.
 
     Attributes:
-        outcome: The reconciliation's; None if there was none.
+        outcome: The outcome of the reconciliation; None if there was none.
         is_reconciled: Reconciliation moved everything that this pull had to move.
-        is_unheard: Nothing came on the stream for a reconciliation.
+        is_unheard: Not a byte came on the stream for reconciliation.
     """
 
     def __init__(
@@ -164,12 +164,12 @@ class Pull:
         self._first_answer_s = first_answer_s
         self._resumption = resumption
         self._limits = limits
-        # The sessions that run, at most one of them.
+        # The running session, at most one of the two.
         self._reconciliation: Reconciliation[Reconciled] | None = None
         self._client: SyncClient | None = None
-        # Of the sessions that are over, in their order.
+        # The results of finished sessions, in order.
         self._results: list[SyncResult] = []
-        # Sessions in a row that brought nothing, and that changed nothing.
+        # Sessions in a row that brought no entry, and that changed nothing.
         self._fruitless = 0
         self._stuck = 0
         self._steps = self._run()
@@ -177,7 +177,7 @@ class Pull:
 
     @property
     def result(self) -> SyncResult:
-        """What all sessions have come to so far; it can be asked for at any time."""
+        """Return the combined result of all sessions so far, at any time."""
         results = [*self._results, *([] if self._running is None else [self._running])]
         return reduce(SyncResult.then, results) if results else SyncResult(reason="no stream could be opened")
 
@@ -188,11 +188,11 @@ class Pull:
         return None if self.outcome is None or self._reconciliation is None else self._counted(self.outcome)
 
     def start(self, now: float) -> PullStep:
-        """Begin."""
+        """Begin the pull and return the first step."""
         return self.handle(None, now)
 
     def handle(self, answer: PullAnswer, now: float) -> PullStep:
-        """Take the answer to the last step, and say which is next."""
+        """Handle the answer to the last step and return the next one."""
         self._now = now
         try:
             return self._steps.send(answer)
@@ -201,14 +201,14 @@ class Pull:
             return Pulled()
 
     def close(self) -> None:
-        """Note that the pull is over, or was given up."""
+        """End the pull, whether it is over or given up."""
         self._steps.close()
         self._dealings.is_reconciling = False
 
     def _run(self) -> _Steps[None]:
         way: Way | None = None
         if self._may_reconcile and self._speaks.reconciles is not False and self._source.may_reconcile(self._now):
-            # From now on, for what the other side begins meanwhile crosses this.
+            # A session that the other side begins from now on crosses ours.
             self._dealings.is_reconciling = True
             is_over, way = yield from self._by_symbols()
             if is_over:
@@ -220,11 +220,11 @@ class Pull:
     # By a reconciliation
 
     def _by_symbols(self) -> _Steps[tuple[bool, Way | None]]:
-        """Reconcile, if that can be done; return whether it was the whole pull, and for what a stream is open if it was not."""
+        """Reconcile if possible. Return whether the pull is over, and if not, the way of the open stream, if there is one."""
         view: LogView | None = yield ViewSketch()
         if view is None:
             return False, None
-        # A peer that is known to speak it need not be asked; of others one question finds what they speak.
+        # With a peer known to speak it, no negotiation is needed; with any other, one negotiation tries all ways.
         is_known = self._speaks.reconciles is True
         ways = (Way.RECONCILE,) if is_known else (Way.RECONCILE, *self._tree_ways)
         way: Way | None = yield OpenStream(ways, is_known, self._first_answer_s)
@@ -235,7 +235,7 @@ class Pull:
         return False, way
 
     def _reconcile(self, view: LogView) -> _Steps[bool]:
-        """Run a reconciliation; return whether it was the whole pull."""
+        """Run a reconciliation; return whether the pull is over."""
         self.is_begun = True
         self.outcome = outcome = Reconciled()
         wishes = replace(self._wishes, after=self._source.resume_after)
@@ -245,7 +245,7 @@ class Pull:
         self._counted(outcome)
         self._reconciliation = None
         if not session.bytes_received:
-            # A peer that does not speak the protocol may reset the stream before its refusal is on its way.
+            # A peer that does not speak the protocol may reset the stream before it sends its refusal.
             self.is_unheard, self.is_begun, self.outcome = True, False, None
             if self._speaks.reconciles is None:
                 self._speaks.reconciles = False
@@ -273,7 +273,7 @@ class Pull:
         result = outcome.result
         if outcome.fallback:
             self._source.on_fallback(self._now)
-            # Until a sync by trees says otherwise.
+            # The ending unless a sync by trees follows.
             result.ending, result.reason = Ending.CLOSED, outcome.fallback
             return False
         if result.ending is Ending.COMPLETE:
@@ -287,11 +287,11 @@ class Pull:
 
     @property
     def _tree_ways(self) -> tuple[Way, ...]:
-        # Who lacks our protocol would be asked for it in vain each time, which takes a round trip.
+        # Asking a peer in vain for our own protocol costs a round trip each time.
         return (Way.PARTS, Way.TREE) if self._speaks.in_parts else (Way.TREE,)
 
     def _by_trees(self, way: Way | None) -> _Steps[None]:
-        """Run sessions while they get on, the first on a stream that is open if there is one."""
+        """Run sessions while they make progress, the first one on the open stream if there is one."""
         while True:
             way = way or (yield OpenStream(self._tree_ways, False, self._first_answer_s))
             if way is None:
@@ -310,7 +310,7 @@ class Pull:
             way = None
 
     def _pause_after(self, result: SyncResult) -> float | None:
-        """Return how long to wait before the next session; None if none follows."""
+        """Return the seconds to wait before the next session; None if none follows."""
         resumption = self._resumption
         if resumption is None or not result.is_resumable:
             return None

@@ -1,4 +1,4 @@
-"""Reconciliation at the limit: replicas find what either lacks by sketches, at a cost that follows the difference alone."""
+"""Reconciliation: replicas find by sketches which entries either lacks, at a cost that depends only on the difference."""
 
 from .client import Reconciled, Wishes, reconcile
 from .machine import Reconciliation

@@ -1,15 +1,15 @@
-"""The side that opens the stream: it takes the other's symbols until it knows the difference, and then takes and gives what that says.
+"""The side that opens the stream. It asks for the other side's symbols until it knows the difference, then takes and gives these entries.
 
-At the end the roots of both logs are compared. They are equal if the whole difference has gone over and neither log has changed meanwhile.
-If they are not equal, the session has to know why:
+At the end the roots of both logs are compared. They are equal if the whole difference was exchanged and neither log has changed meanwhile.
+If they are not equal, there must be a reason:
 
-- Entries were left out here: invalid ones, those in quarantine, and those set aside for a while. What descends from them arrives without
-  its parents, which is not the other side's fault.
-- Entries were kept back here: those that the other side left out lately, or all of ours if we give nothing.
-- Entries were not asked for: we take nothing, or only what comes after a key.
-- Entries came to one of the logs by another way, or the other side left out what we gave.
+- We left out entries: invalid ones, those in quarantine, and those set aside for a while. Their descendants arrive without their parents,
+  which is not the other side's fault.
+- We kept back entries: those that the other side left out lately, or all of ours if we give nothing.
+- We did not ask for entries: we take none, or only those after a key.
+- Entries came to one of the logs in another way, or the other side left out entries that we gave.
 
-If none of this explains it, our own sketch may be wrong, and a sync by trees finds the difference.
+Without a reason, our own sketch may be wrong, and a sync by trees finds the difference.
 
 Source: docs/spec/reconcile.md, "Session".
 """
@@ -33,31 +33,31 @@ from .messages import Hello, More, Refuse, Result, Symbols, Values, Want
 from .steps import Give, LogView, Step, Unanswered
 
 FIRST_ESTIMATE = 8
-"""Differences that are expected when nothing is known."""
+"""Expected differences when nothing is known."""
 SYMBOLS_OF_SMALL, SYMBOLS_OF_LARGE = 1.45, 1.4
-"""Symbols for each difference, where there are few and where there are many."""
+"""Symbols per difference, for few and for many differences."""
 LARGE_ESTIMATE = 512
-"""More differences are guessed once more, from twice as many symbols, before all of theirs are asked for."""
+"""More differences than this are first estimated again, from twice as many symbols."""
 FUTILE_SYMBOLS = 4
-"""Symbols for each difference that the other side's counts claim, after which there is no sense in going on."""
+"""Symbols per difference that the other side's counts claim, after which going on is futile."""
 LEAST_SYMBOLS = 128
-"""Before which it is not given up. Of 3.1 million pairs of keys 41 are in the same of the first 64 symbols, and 2 in the same of 128."""
+"""Symbols before which we do not give up. Of 3.1 million pairs of keys, 41 are in the same of the first 64 symbols, 2 in the same of 128."""
 REJECTED_MAX = 1_000
-"""Invalid values of one session: an older or damaged log may have some, and nobody so many."""
+"""The most invalid values in one session: an older or damaged log may have some, but never so many."""
 
 
 @dataclass(slots=True)
 class Reconciled:
-    """What a session came to.
+    """The outcome of a session.
 
     Attributes:
-        result: Of taking, as of a sync.
-        given: Values that we sent, or, of a rehearsal, would have sent.
-        wanted: Keys that we asked for, or would have.
-        root: The other side's in the end; None if it did not come to that.
-        is_equal: It was ours then.
-        refused: Keys of what we gave that the other side left out.
-        fallback: Why the merkle sync has to do it; empty if it need not.
+        result: The result of taking entries, as of a sync.
+        given: How many values we sent, or in a rehearsal would have sent.
+        wanted: How many keys we asked for, or in a rehearsal would have.
+        root: The other side's root at the end; None if the session ended early.
+        is_equal: Our own root was the same then.
+        refused: Keys of entries that we gave and the other side left out.
+        fallback: Why a merkle sync is needed; empty if it is not.
         is_doubtful: Our own sketch may be wrong: another process may have repaired our log.
     """
 
@@ -73,18 +73,18 @@ class Reconciled:
 
 
 class _Fallback(Exception):
-    """The merkle sync has to do it."""
+    """A merkle sync is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a session is for.
+    """The purpose of a session.
 
     Attributes:
-        takes: Take what we lack.
-        gives: Give what the other side lacks.
+        takes: Take the entries that we lack.
+        gives: Give the entries that the other side lacks.
         is_rehearsal: Find the difference, and end.
-        after: We have everything that the other side has up to this key: it sends the rest, without looking for differences.
+        after: We have all of the other side's entries up to this key. It sends the rest, without looking for differences.
     """
 
     takes: bool = True
@@ -99,7 +99,7 @@ def reconcile(
     """Run the client's side of a session; the outcome is the generator's return value.
 
     Args:
-        outcome: Filled on the way, for a caller that ends the session early; it is what is returned.
+        outcome: Filled during the session, for a caller that ends it early, and returned.
     """
     client = _Client(view, source, now, wishes, outcome or Reconciled())
     try:
@@ -159,7 +159,7 @@ class _Client:
     # By symbols
 
     def _find_difference(self, count: int, symbols: bytes) -> Generator[Step, Any, Difference]:
-        """Ask for symbols until they name the difference. What it takes to find it is not held while values go over."""
+        """Ask for symbols until they name the difference. The decoder is freed before values are exchanged."""
         decoder = Decoder(self._view.sketch)
         try:
             decoder.add(messages.unpack(symbols, 0, count, SYMBOLS_MAX))
@@ -187,7 +187,7 @@ class _Client:
         theirs, ours = yield from self._find_difference(count, symbols)
         lacking, in_quarantine, has_ours = yield Ask(steps.absent(theirs, ours))
         if not has_ours:
-            # A liar, or an entry that a repair has taken out of a log that we have open.
+            # The other side lied, or a repair has removed an entry from our log while it was open.
             self.outcome.is_doubtful = True
             raise _Fallback("entries are said to be ours alone that we do not have")
         wanted = [key for key in lacking if not self._source.is_aside(key, self._now)]
@@ -203,7 +203,7 @@ class _Client:
         yield from self._exchange_keys(wanted if self._takes else [], give)
 
     def _more(self, decoder: Decoder) -> int:
-        """How many symbols to ask for: what the claimed differences may need, or first what it takes to guess these better."""
+        """Return how many symbols to ask for: as many as the claimed differences may need, or first enough to estimate them better."""
         claimed, known = decoder.estimate(), decoder.symbols
         margin = 1 + 1.25 * sqrt(2 / known)
         most = min(SYMBOLS_MAX, max(FUTILE_SYMBOLS * claimed, LEAST_SYMBOLS))
@@ -213,7 +213,7 @@ class _Client:
             return 2 * LARGE_ESTIMATE - known
         each = SYMBOLS_OF_LARGE if claimed > LARGE_ESTIMATE else SYMBOLS_OF_SMALL
         expected = int(each * claimed * margin) + FIRST_ESTIMATE
-        # Where twice as many as expected did not do, two elements are in the same symbols: the next in which one is alone may be far.
+        # If twice the expected symbols were not enough, two elements are in the same ones, and the next with only one may be far away.
         goal = max(expected, 2 * known if known >= 2 * expected else known + max(known // 8, FIRST_ESTIMATE))
         return min(goal, most) - known
 
@@ -245,7 +245,7 @@ class _Client:
     def _exchange_all(self, own_count: int, count: int) -> Generator[Step, Any, None]:
         if self._after is None and not steps.is_wholesale(own_count, count):
             raise RemoteProtocolError(f"{count} entries are to be sent to one who has {own_count}")
-        # Of a stream that goes on from where it was cut off, nothing is known of what the other side has before that.
+        # When a stream resumes after a key, we do not know which entries the other side has before that key.
         gives = self._gives and self._after is None
         self._has_kept_back = own_count > 0 and not gives
         self.outcome.wanted, self.outcome.given = count if self._takes else 0, own_count if gives else 0
@@ -295,7 +295,7 @@ class _Client:
                     raise _Fallback(f"{key.hex()} came without its parents")
                 result.orphans += 1
             elif verdict.rule in LATER:
-                # What descends from it in this batch has lost its parents by that; whatever else is in the batch counts.
+                # Its descendants in this batch lack a parent because of that; all other entries count.
                 self._has_left_out = True
                 later = later or verdict
             else:

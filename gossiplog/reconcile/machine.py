@@ -1,8 +1,8 @@
-"""A side of a reconciliation as a `Session` of `sync.events`: it is driven as a sync by the tree is, by the same drivers.
+"""One side of a reconciliation as a `Session` of `sync.events`, with the same drivers as a sync by trees.
 
-The side itself is a generator of `steps`. Between two events it stands at one step, and waits for what that came to; beside it stand the
-steps of a gift, if it gives while it takes. Each of the two has at most one action outstanding, told apart by their tokens, so that what
-waits to be written is a message of either, however slowly the other side reads.
+The side itself is a generator of `steps`. Between two events it waits for the outcome of one step. If it gives entries while it takes, the
+steps of this gift run beside it. Each of the two has at most one action outstanding, told apart by its token. So at most one message of
+each waits to be written, however slowly the other side reads.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Reconciliation(Generic[T]):
     """One session of either side.
 
     Args:
-        first_answer_s: What the other side has for its first message, if that is less than usual.
+        first_answer_s: Seconds for the other side's first message, if less than usual.
 
     Attributes:
-        outcome: What the steps return; None before their end, and where our store failed.
+        outcome: The return value of the steps; None before their end, and if our store failed.
         failure: Why our store failed; empty if it did not.
         bytes_sent: Bytes written, framing included.
     """
@@ -44,29 +44,29 @@ class Reconciliation(Generic[T]):
         self._steps = steps
         # The steps of the gift; None before one is given and after it.
         self._gift: Steps | None = None
-        # Of the first Receive alone.
+        # The limit for the first Receive only.
         self._first_answer_s = first_answer_s or float("inf")
         self._frames = FrameDecoder()
-        # The other side says no more.
+        # The stream has ended.
         self._is_closed = False
-        # What the talk stands at: a Receive without a frame, or an action without its event.
+        # The step that the talk waits for: a Receive without a frame, or an action without its event.
         self._at: Step | None = None
-        # When the patience of that Receive ends.
+        # When the wait of that Receive ends.
         self._deadline = 0.0
         self._now = 0.0
 
     @property
     def wants_input(self) -> bool:
-        """Whether a frame is waited for."""
+        """Return whether the session waits for a frame."""
         return isinstance(self._at, Receive) and not self.is_done
 
     @property
     def deadline(self) -> float | None:
-        """When patience for that frame ends."""
+        """Return when the wait for that frame ends."""
         return self._deadline if self.wants_input else None
 
     def takes_long(self, event: events.SessionEvent) -> bool:
-        """Whether many symbols have to be decoded or written: 11,000 differences take 0.3 s."""
+        """Return whether many symbols have to be decoded or written: 11,000 differences take 0.3 s."""
         if not isinstance(event, events.Received):
             return False
         if self._frames.buffered_bytes:
@@ -75,15 +75,15 @@ class Reconciliation(Generic[T]):
         return kind in messages.SYMBOL_KINDS and (len(event.data) > _LONG_BYTES or kind == messages.MORE)
 
     def start(self, now: float) -> list[events.SessionAction]:
-        """Begin."""
+        """Begin the session."""
         self._now = now
         return self._advance(None)
 
     def handle(self, event: events.SessionEvent, now: float) -> list[events.SessionAction]:
-        """Take what happened and say what to do.
+        """Handle an event and return the actions that follow.
 
         Raises:
-            LocalProtocolError: The driver answered what was not asked.
+            LocalProtocolError: The driver answered a question that was not asked.
         """
         self._now = now
         if self.is_done:
@@ -106,13 +106,15 @@ class Reconciliation(Generic[T]):
                 return self._go_on(_TALK, verdicts)
             case events.Failed(reason):
                 self.failure = reason
-                return self._end()
+                return self.abort()
             case _:
                 assert_never(event)
 
     def abort(self) -> list[events.SessionAction]:
-        """End the session before it is over; what came of it so far stays."""
-        return self._end()
+        """End the session, with its outcome so far. The rest of a gift is dropped, as it is of no more use."""
+        self.is_done = True
+        self._gift = self._at = None
+        return [events.Finish(), events.Done(self.outcome)]
 
     def _receive(self) -> list[events.SessionAction]:
         if not self.wants_input:
@@ -134,7 +136,6 @@ class Reconciliation(Generic[T]):
         return self._advance(answer)
 
     def _advance(self, answer: Any) -> list[events.SessionAction]:
-        """Take the steps of the talk until one has to be waited for."""
         actions: list[events.SessionAction] = []
         self._at = None
         while True:
@@ -142,7 +143,7 @@ class Reconciliation(Generic[T]):
                 step = self._steps.send(answer)
             except StopIteration as stop:
                 self.outcome = stop.value
-                return actions + self._end()
+                return actions + self.abort()
             match step:
                 case Receive(patience_s):
                     answer = self._next_frame()
@@ -181,9 +182,3 @@ class Reconciliation(Generic[T]):
                 raise AssertionError(step)
             case _:
                 assert_never(step)
-
-    def _end(self) -> list[events.SessionAction]:
-        """What is not given by now is of no use any more: the other side has said how it ended, or says no more."""
-        self.is_done = True
-        self._gift = self._at = None
-        return [events.Finish(), events.Done(self.outcome)]

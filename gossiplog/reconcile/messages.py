@@ -1,6 +1,6 @@
-"""What the two sides of a session say, as bytes and back: a frame holds one byte for the kind, and a body.
+"""The messages of a session, and their encoding: a frame holds one byte for the kind, and a body.
 
-Nothing here is larger than its frame, which the reader bounds before it holds any of it; numbers and lengths are checked as they are read.
+The reader bounds a frame before it buffers any of it, and numbers and lengths are checked as they are read.
 
 Source: docs/spec/reconcile.md, "Messages".
 """
@@ -20,11 +20,11 @@ from ..tree.node import HASH_BYTES, KEY_BYTES, LEVEL_MAX, Node
 
 COUNT_MAX = 1 << 48
 KEYS_MAX = SYMBOLS_MAX
-"""Keys that one side may want, and values that it may announce: no more are found in a sketch."""
+"""The most keys that one side may want, and values that it may announce: a sketch can name no more."""
 VALUES_MAX = 16_384
-"""Values in a frame."""
+"""The most values in a frame."""
 FRAME_BYTES = 256 * 1024
-"""A frame of values ends with the one with which it reaches this."""
+"""A frame of values takes another value only while it stays within this."""
 _LEFT_OUT_MAX = 1_000
 _REASON_CHARS_MAX = 200
 
@@ -34,10 +34,11 @@ class Hello:
     """The first message of either side.
 
     Attributes:
-        symbols: The first of the sketch, see `pack`.
-        takes: Whether values are welcome.
-        is_wholesale: Of the server's: the sets are so unlike that each side sends all that it has.
-        after: Of the client's: it has everything that the server has up to this key, and the server sends the rest in key order.
+        count: The size of the sender's set.
+        symbols: The first symbols of its sketch, see `pack`.
+        takes: The sender accepts values.
+        is_wholesale: From the server: the sets are so unlike that each side sends all of its entries.
+        after: From the client: it has all of the server's entries up to this key, and the server sends the rest in key order.
     """
 
     count: int
@@ -56,17 +57,17 @@ class Symbols:
 
 @dataclass(frozen=True, slots=True)
 class More:
-    """So many symbols more."""
+    """Ask for `count` more symbols."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """The difference is known.
+    """The client knows the difference.
 
     Attributes:
-        keys: What the client wants, ascending.
+        keys: The keys that it wants, ascending.
         gives: How many values it sends now.
     """
 
@@ -76,18 +77,19 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """VALUEs, in the order of their keys; none is the end, where everything is sent."""
+    """VALUEs, in the order of their keys. In a wholesale exchange an empty message is the end."""
 
     values: Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The server has everything; the last message.
+    """The server has all values; the last message.
 
     Attributes:
-        has_moved: Entries came to it by other ways meanwhile.
-        left_out: The first keys of those that it got and refused.
+        root: The root of its log now.
+        has_moved: Other entries came to its log meanwhile.
+        left_out: The first keys of the entries that it refused.
     """
 
     root: Node
@@ -97,7 +99,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The session cannot go on, without anybody's fault: use the merkle sync."""
+    """The session cannot go on, and nobody is at fault: use the merkle sync."""
 
     reason: str
 
@@ -125,11 +127,11 @@ _RESULT = Schema(
 
 MORE = b"\x03"
 SYMBOL_KINDS = (b"\x01", b"\x02", MORE, b"\x04")
-"""First bytes of frames after which symbols are decoded or made, or keys compared: what takes long where there are many of them."""
+"""First bytes of frames whose handling takes long if there are many symbols to decode or make, or many keys to compare."""
 
 
 def encode(message: Message) -> bytes:
-    """Return a message in its frame."""
+    """Encode a message, as a frame."""
     match message:
         case Hello(count, symbols, takes, is_wholesale, after):
             fields = {"count": count, "symbols": symbols, "takes_nothing": not takes, "is_wholesale": is_wholesale, "after": after}
@@ -151,10 +153,10 @@ def encode(message: Message) -> bytes:
 
 
 def decode(frame: bytes) -> Message:
-    """Read a frame without its length.
+    """Decode a frame without its length.
 
     Raises:
-        DecodeError: It holds no message, or one beyond its bounds.
+        DecodeError: It is no message, or one beyond its bounds.
     """
     kind, body = frame[:1], frame[1:]
     match kind:
@@ -187,7 +189,7 @@ def decode(frame: bytes) -> Message:
 
 
 def pack(sketch: Sketch, start: int, end: int) -> bytes:
-    """Return the symbols from `start` to before `end`: 28 bytes of sum each, and the count less its expectation as a zigzag varint."""
+    """Return the symbols from `start` to before `end`, each as 28 bytes of sum, and the count less its expectation as a zigzag varint."""
     parts = []
     total = sketch.counts[0]
     for index in range(start, min(end, SYMBOLS_MAX)):
@@ -197,10 +199,10 @@ def pack(sketch: Sketch, start: int, end: int) -> bytes:
 
 
 def unpack(data: bytes, start: int, total: int, most: int) -> list[tuple[int, int]]:
-    """Read symbols from `start` on, of a set of `total` elements.
+    """Read symbols from `start` on, for a set of `total` elements.
 
     Raises:
-        DecodeError: They are cut short, or more than `most`.
+        DecodeError: A symbol is cut short, or there are more than `most`.
     """
     symbols: list[tuple[int, int]] = []
     position = 0

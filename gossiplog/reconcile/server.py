@@ -1,7 +1,7 @@
-"""The side to which the stream was opened: it sends symbols, values that are wanted, and takes what the client gives.
+"""The side to which the stream was opened: it sends symbols and wanted values, and takes the values that the client gives.
 
-It holds no more than a batch of values, whatever the client does: symbols, keys and values are bounded by a sketch's size, or by what both
-sides claimed to have.
+It holds at most a batch of values, whatever the client does. Symbols, keys and values are bounded by the size of a sketch, or by the
+numbers of entries that both sides claimed.
 
 Source: docs/spec/reconcile.md, "Session".
 """
@@ -12,7 +12,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..entry.validation import LATER, Rule
+from ..entry.validation import LATER, Outcome, Rule
 from ..errors import DecodeError, RemoteProtocolError
 from ..sketch import SYMBOLS_MAX, key_of
 from ..sync.events import Ask, Send, StoreEntries
@@ -22,25 +22,25 @@ from .messages import Hello, More, Refuse, Result, Symbols, Values, Want
 from .steps import LogView, Step, Unanswered
 
 FIRST_SYMBOLS = 64
-"""What the first answer has where nothing is known: enough for some 36 differences, and to guess how many there are."""
+"""Symbols in the first answer when nothing is known: enough for some 36 differences, and to estimate how many there are."""
 FIRST_SYMBOLS_MAX = 1_024
 LEFT_OUT_MAX = 1_000
 REJECTED_MAX = 32
-"""Invalid values of one client in one session."""
+"""The most invalid values in one session."""
 
 
 @dataclass(slots=True)
 class Served:
-    """What a session came to.
+    """The outcome of a session.
 
     Attributes:
         taken: Entries that were new here and are stored.
         rejected: Values that no replica may accept.
         fault: How the client broke the protocol; empty if it did not.
-        reason: Why it ended early; empty if it did not.
-        rejected_keys: The first keys of those.
-        has_moved: Entries came by other ways meanwhile, which the client may lack.
-        brought: Those that were new here, as far as they are few.
+        reason: Why the session ended early; empty if it did not.
+        rejected_keys: The keys of the rejected values.
+        has_moved: Other entries came meanwhile, which the client may lack.
+        brought: The new entries, if they are few.
     """
 
     taken: int = 0
@@ -55,11 +55,11 @@ class Served:
 
 
 def serve(view: LogView, *, takes: bool = True, served: Served | None = None) -> Generator[Step, Any, Served]:
-    """Run the server's side of a session; what it came to is the generator's return value.
+    """Run the server's side of a session; the outcome is the generator's return value.
 
     Args:
-        takes: Take what the client gives.
-        served: Filled on the way, for a caller that ends the session early; it is what is returned.
+        takes: Take the values that the client gives.
+        served: Filled during the session, for a caller that ends it early, and returned.
     """
     server = _Server(view, takes=takes, served=served or Served())
     try:
@@ -129,7 +129,7 @@ class _Server:
             yield from self._finish()
 
     def _take(self, most: int, *, is_all: bool) -> Generator[Step, Any, bool]:
-        """Take values, in the order of their keys, as many as were announced or up to the end; False if that was refused."""
+        """Take values in the order of their keys, as many as were announced or up to the end. Return False after a Refuse."""
         batch: list[tuple[bytes, bytes]] = []
         size = came = 0
         last = b""
@@ -162,11 +162,11 @@ class _Server:
                     self.served.taken += 1
                     self.served.brought.add(verdict.entry)
             elif verdict.rule in LATER:
-                # The rest of the batch counts.
+                # The other entries of the batch count.
                 later = later or (verdict.reason or "quota" if verdict.rule == Rule.QUOTA else "the store failed")
             elif verdict.rule != "parents":
                 self._left_out.append(key)
-                if verdict.outcome.value == "reject":
+                if verdict.outcome is Outcome.REJECT:
                     self.served.rejected += 1
                     self.served.rejected_keys.append(key)
                     if self.served.rejected > REJECTED_MAX:

@@ -1,13 +1,13 @@
-"""What a session does, step by step, and what both sides do alike. A session is a generator: it knows no stream, log or clock.
+"""The steps of a session, and the parts that both sides share. A session is a generator that knows no stream, log or clock.
 
-It yields the actions of `sync.events` that something comes of, and two steps of its own, and is sent back what each came to; its return
-value is the outcome. `machine.Reconciliation` makes a machine of it that is driven as any session.
+It yields actions of `sync.events` that have an outcome, and two steps of its own. The outcome of each is sent back. The return value is the
+outcome of the session. `machine.Reconciliation` makes a `Session` of it.
 
-    Send            None, when it is written
+    Send            None, once it is written
     Ask             the plan's result
     StoreEntries    a verdict for each entry
-    Receive         the next frame; None at the end of the stream, or after so many seconds; a DecodeError where it is no frame
-    Give            None at once: these steps, each a Send or an Ask, are taken while the session goes on
+    Receive         the next frame; None at the end of the stream, or after a number of seconds; a DecodeError for a bad frame
+    Give            None at once: the given steps, each a Send or an Ask, run while the session goes on
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from . import messages
 from .messages import FRAME_BYTES, Message, Values
 
 ANSWER_S = 10.0
-"""How long an answer that takes no work may take."""
+"""Seconds for an answer that takes no work."""
 WORK_S = 60.0
-"""How long values, and the verdict on many of them, may take."""
+"""Seconds for values, and for the result of many of them."""
 DIFFERENCES_MAX = int(SYMBOLS_MAX / 1.42)
-"""More than these are not looked for in a sketch: the merkle sync is there for them."""
+"""More differences than this are left to the merkle sync."""
 ALIKE_RATIO = 16
 BATCH_ENTRIES, BATCH_BYTES = 1_000, 2**20
-"""What either side holds of values that came, until it inserts them: whichever is reached first."""
+"""Values that either side holds before it inserts them, whichever limit is reached first."""
 SLACK = 1_000
-"""Values that may come above the number that the other side told: it may have grown meanwhile."""
+"""Values that may come beyond the number that the other side announced, as its log may have grown meanwhile."""
 _READ_FIRST, _READ_MOST = 64, 512
-"""VALUEs read at once: while their size is not known, and at most."""
+"""VALUEs read at a time: while their size is unknown, and at most."""
 
 
 class LogView(Protocol):
@@ -46,21 +46,21 @@ class LogView(Protocol):
 
     @property
     def seq(self) -> int:
-        """Its last insertion number."""
+        """Return its last insertion number."""
 
     @property
     def sketch(self) -> Sketch:
-        """Of all its keys; it does not change."""
+        """Return the sketch of all its keys, which does not change."""
 
 
 class Receive(NamedTuple):
-    """Wait for the next frame for so many seconds; send it back, None if none came, or the DecodeError of the frames' reader."""
+    """Wait for the next frame. Send it back, None if none came in time, or the DecodeError of a bad frame."""
 
     patience_s: float
 
 
 class Give(NamedTuple):
-    """Take these steps beside the session."""
+    """Run these steps beside the session."""
 
     steps: Steps
 
@@ -78,7 +78,7 @@ def receive(patience_s: float) -> Generator[Step, Any, Message]:
 
     Raises:
         Unanswered: None came.
-        RemoteProtocolError: What came is none.
+        RemoteProtocolError: The frame is no message.
     """
     frame = yield Receive(patience_s)
     if isinstance(frame, DecodeError):
@@ -92,10 +92,10 @@ def receive(patience_s: float) -> Generator[Step, Any, Message]:
 
 
 def key_of(value: bytes) -> bytes:
-    """Return the key of a VALUE that nobody has verified yet.
+    """Return the key of an unverified VALUE.
 
     Raises:
-        RemoteProtocolError: It has none.
+        RemoteProtocolError: It is no entry.
     """
     try:
         return Entry.stored(value).key
@@ -104,10 +104,10 @@ def key_of(value: bytes) -> bytes:
 
 
 def in_order(values: Sequence[bytes], last: bytes) -> list[tuple[bytes, bytes]]:
-    """Return VALUEs with their keys, which have to ascend from after `last`.
+    """Return VALUEs with their keys, which have to ascend and come after `last`.
 
     Raises:
-        RemoteProtocolError: They do not, or one of them has no key.
+        RemoteProtocolError: They do not, or one of them is no entry.
     """
     keyed = []
     for value in values:
@@ -127,18 +127,18 @@ def read_end() -> Plan[tuple[Node, int]]:
 
 
 def is_wholesale(one: int, other: int) -> bool:
-    """Whether two logs of these sizes have so little in common that each had better send all that it has."""
+    """Return whether two logs of these sizes must have so little in common that each should send all of its entries."""
     return (abs(one - other) > DIFFERENCES_MAX and min(one, other) <= max(one, other) // ALIKE_RATIO) or min(one, other) == 0
 
 
 def give_keys(keys: Sequence[bytes]) -> Generator[Step, Any, int]:
-    """Send the VALUEs for these keys, in that order; return how many there were, which is all unless one is not in the log."""
+    """Send the VALUEs for these keys, in order. Return how many were sent: all, unless a key is not in the log."""
     sent, at_once = 0, _READ_FIRST
     while sent < len(keys):
         wanted = keys[sent : sent + at_once]
         found: dict[bytes, bytes] = yield Ask(ask(ReadValues(wanted)), of_snapshot=True)
         if len(found) < len(wanted) > 1:
-            # Large values, of which an answer has 8 MiB, in any order.
+            # Values are large: an answer has at most 8 MiB of them, in any order.
             at_once = len(wanted) // 2
             continue
         if not found:
@@ -152,11 +152,11 @@ def give_keys(keys: Sequence[bytes]) -> Generator[Step, Any, int]:
 
 
 def give_all(after: bytes | None, announced: int) -> Generator[Step, Any, int]:
-    """Send every VALUE after a key, in key order, and the end; return how many those were.
+    """Send every VALUE after a key, in key order, and the end. Return how many were sent.
 
     Args:
-        announced: How many we said we have. If more than `SLACK` have come since, the last ones stay here, as the other side takes no
-            more: it hears at the end that our log has moved.
+        announced: How many entries we announced. If more than `SLACK` have come since, the last ones are not sent, as the other side would
+            not accept them. It is told at the end that our log has moved.
     """
     sent, at_once = 0, _READ_FIRST
     while True:
@@ -176,12 +176,12 @@ def give_all(after: bytes | None, announced: int) -> Generator[Step, Any, int]:
 
 
 def _fitting(values: Sequence[bytes]) -> int:
-    """How many VALUEs to read next, for them to fill a frame if they are like these: a slow reader has no more of our memory."""
+    """Return how many VALUEs to read next, to fill one frame if they are like these. So a slow reader holds no more of our memory."""
     return max(1, min(_READ_MOST, FRAME_BYTES * len(values) // max(1, sum(map(len, values)))))
 
 
 def _send_framed(values: list[bytes]) -> Generator[Step, Any, None]:
-    """Send VALUEs in frames, and let go of them before that: the list is empty then."""
+    """Send VALUEs in frames. The list is emptied before the first is sent, to free the values."""
     frames: deque[bytes] = deque()
     fill: list[bytes] = []
     size = 0
@@ -202,7 +202,7 @@ def absent(theirs: Sequence[bytes], ours: Sequence[bytes]) -> Plan[tuple[list[by
     """Look up a difference in our log.
 
     Returns:
-        Which of their keys we have neither in the log nor in the quarantine; how many are in that; and whether we have all of ours.
+        Their keys that are neither in our log nor in its quarantine; how many are in the quarantine; and whether we have all of ours.
     """
     leaves = yield from ask(ReadLeaves([*theirs, *ours]))
     lacking = [key for key in theirs if key not in leaves]

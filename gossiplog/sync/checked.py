@@ -1,4 +1,4 @@
-"""What a source answers, checked before anything of it is used. Each function raises `RemoteProtocolError` or `DecodeError`."""
+"""Checks of a source's answers, before they are used. Each function raises `RemoteProtocolError` or `DecodeError`."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -12,12 +12,12 @@ from .frontier import Span
 from .rpc import ChildrenResponse, Response, RootResponse, ValuesResponse
 
 PARTS_CHILDREN_MAX: Final = 2**20
-"""Children of a node above level 1. They are looked into before the last part shows whether they have their parent's hash, which leaves
-need not prove: their values do. To grind so many honest nodes takes 34 million signatures."""
+"""The most children of a node above level 1. They are visited before the last part shows whether they have their parent's hash. Leaves need
+no such limit, as their values prove them. To grind an honest node with so many children takes 34 million signatures."""
 
 
 def checked_root(response: Response) -> Node:
-    """Return the root that a source answered."""
+    """Return the root in a source's answer."""
     if not isinstance(response, RootResponse):
         raise RemoteProtocolError(f"{type(response).__name__} in answer to getRoot")
     check_root(response.root)
@@ -25,11 +25,11 @@ def checked_root(response: Response) -> Node:
 
 
 def checked_children(span: Span, response: Response, *, in_parts: bool) -> list[Node]:
-    """Return a node's children, or the next part of them; the child that a later part starts with is left to that.
+    """Return a node's children, or the next part of them, without the child that the part after it starts with.
 
     Args:
-        span: What was asked for; it notes how far a whole answer has come.
-        in_parts: Whether the session's protocol lets children be told in parts.
+        span: The span that was asked for; it keeps the state of an answer in parts.
+        in_parts: In this session's protocol an answer may have only a part of a node's children.
     """
     if not isinstance(response, ChildrenResponse):
         raise RemoteProtocolError(f"{type(response).__name__} in answer to getChildren")
@@ -53,7 +53,7 @@ def checked_children(span: Span, response: Response, *, in_parts: bool) -> list[
 
 
 def checked_entries(leaves: Sequence[Node], response: Response) -> list[tuple[bytes, bytes]]:
-    """Return the keys of leaves with the values that a source answered for them."""
+    """Return the keys of leaves, with the values in a source's answer."""
     if not isinstance(response, ValuesResponse):
         raise RemoteProtocolError(f"{type(response).__name__} in answer to getValues")
     if len(response.values) != len(leaves):

@@ -1,11 +1,11 @@
 """The pulling side of one sync session, as a machine between bytes, our own log and time.
 
-The source's tree is walked from the root down, many nodes at a time; every node that differs from ours is expanded, and the leaves that
-we lack are fetched and handed out in key order, which is a causal order, in batches. Requests are pipelined: the source answers them in
-order. Nothing that it says is used before it is checked, and what is held is bounded by `ClientLimits`.
+The source's tree is walked from the root down, many nodes at a time. Every node that differs from ours is expanded. The leaves that we lack
+are fetched and handed out in batches in key order, which is a causal order. Requests are pipelined, and the source answers them in order.
+Its answers are checked before they are used, and `ClientLimits` bounds what is held.
 
-It is driven as `events` says. A driver does not stop reading while it writes, for the source may be writing too. At most one Ask and one
-StoreEntries are outstanding, and both may run while it reads. After any mistake of the source's all that follows is Done.
+The module `events` says how to drive it. A driver must not stop reading while it writes, as the source may be writing too. At most one Ask
+and one StoreEntries are outstanding, and both may run while the driver reads. After a mistake of the source only Finish and Done follow.
 """
 
 from collections import deque
@@ -27,11 +27,11 @@ from .wire import decode_response, encode_request
 
 COOLDOWN_S_MAX: Final = 300.0
 _LONG_BYTES, _LONG_NODES = 256 * 1024, 5_000
-"""Of nodes, about 15 ms to decode and check; of values, 3. More takes longer than a hop into a thread is worth sparing."""
+"""So many bytes of nodes take about 15 ms to decode and check; of values, 3 ms. For more, a hop into a thread is worth its cost."""
 
 
 class _Sent(NamedTuple):
-    """A request that waits for its answer; exactly one of `span` and `leaves` is set, or none for the root."""
+    """A request that waits for its answer. It has either `span` or `leaves`, or neither if it asks for the root."""
 
     round: int
     expected: int
@@ -42,14 +42,14 @@ class _Sent(NamedTuple):
 class SyncClient:
     """One session over one stream; see the module's docstring for how it is driven.
 
-    Neither invalid nor unsupported entries end a session, for one of them in an otherwise honest source would keep back all that comes
-    after it: they are counted, left alone for an hour, and the entries that descend from them are let go as orphans. Where nothing was left
-    out, an orphan is a violation: a source holds no entry without its parents, and they come before it.
+    Invalid and unsupported entries do not end a session, or one of them in an otherwise honest source would keep back all later ones. They
+    are counted and set aside for an hour, and their descendants are left out as orphans. If nothing was left out, an orphan is a violation:
+    a source holds no entry without its parents, and they come first.
 
     Args:
-        source: The memory of this peer; the session reads it and adds to it.
-        first_answer_s: Seconds for the first answer, if these are less than for any other.
-        in_parts: The session's protocol lets the children of a node be told in parts.
+        source: The memory of this peer; the session reads and updates it.
+        first_answer_s: Seconds for the first answer, if less than for any other.
+        in_parts: In this session's protocol an answer may have only a part of a node's children.
     """
 
     def __init__(
@@ -66,45 +66,45 @@ class SyncClient:
         self._first_answer_s = min(first_answer_s or self._limits.rpc_s, self._limits.rpc_s)
         self._in_parts = in_parts
         self._frames = FrameDecoder()
-        # What of the source's tree is still to be expanded and fetched.
+        # The nodes and leaves of the source's tree that are still to be expanded or fetched.
         self._frontier = Frontier()
-        # Requests that wait for their answers, the first first; and their frames until the end of the turn.
+        # Requests that wait for their answers, in order; and frames to be written at the end of the current call.
         self._sent: deque[_Sent] = deque()
         self._out: list[bytes] = []
-        # The answers that had to be waited for one after the other so far.
+        # Sequential round trips so far.
         self._round = 0
-        # How many of the requests are for children and for values, and what values they may bring.
+        # How many of the waiting requests are for children and for values, and the expected bytes of these values.
         self._expansions = 0
         self._value_requests = 0
         self._value_bytes_expected = 0
-        # Children that arrived, by the span that they are of, None for the root; those that our log is asked about; and how many these are.
+        # Children that arrived, with their span (None for the root); those being compared with our log; and the number of all of them.
         self._arrived: list[tuple[Span | None, list[Node]]] = []
         self._comparing: list[tuple[Span | None, list[Node]]] | None = None
         self._held = 0
-        # Checked entries, in key order, with the bytes of their values, a batch under way included; and that batch.
+        # Checked entries, in key order; the bytes of their values, including the batch being inserted; and that batch.
         self._ready: deque[tuple[bytes, bytes]] = deque()
         self._ready_bytes = 0
         self._inserting: list[tuple[bytes, bytes]] | None = None
-        # An entry was left out here, so that an orphan is no violation.
+        # An entry was left out here, so an orphan is no violation.
         self._has_left_out = False
         self._has_values = False
         self._started_at: float | None = None
-        # No request will follow: Finish was said. Or none may follow: something went wrong, and what is ready is still inserted.
+        # Finish was returned, so no request follows. Or something went wrong: no request may follow, and ready entries are still inserted.
         self._is_finished = False
         self._is_ending = False
         self._is_closed = False
         self.is_done = False
-        # Since when the first request waits, or our own log has let it wait.
+        # When the first request began to wait, or when our own log last held up the session.
         self._waiting_since = 0.0
         self._now = 0.0
 
     @property
     def wants_input(self) -> bool:
-        """Whether the driver should read now; False while it should first insert what has arrived, and at the end."""
+        """Return whether the driver should read now; False at the end, and while arrived entries have to be inserted first."""
         return not self._is_ending and not self._is_closed and self._ready_bytes < self._limits.ready_bytes
 
     def takes_long(self, event: events.SessionEvent) -> bool:
-        """Whether `handle` may take more than a few milliseconds, which a driver with others to serve spends in a thread."""
+        """Return whether `handle` may take more than a few milliseconds; a busy driver then calls it in a thread."""
         match event:
             case events.Answered():
                 return sum(len(nodes) for _, nodes in self._comparing or ()) > _LONG_NODES
@@ -115,7 +115,7 @@ class SyncClient:
 
     @property
     def deadline(self) -> float | None:
-        """When the session times out if nothing arrives before; None while no answer is due or wanted."""
+        """Return when the session times out if nothing arrives before; None while no answer is due or wanted."""
         return self._waiting_since + self._patience_s if self._sent and self.wants_input else None
 
     @property
@@ -131,10 +131,10 @@ class SyncClient:
         return self._flush()
 
     def handle(self, event: events.SessionEvent, now: float) -> list[events.SessionAction]:
-        """Take what happened and say what to do.
+        """Handle an event and return the actions that follow.
 
         Raises:
-            LocalProtocolError: The driver answered something that was not asked, or fed more than it was asked to.
+            LocalProtocolError: The driver answered a question that was not asked, or fed more bytes than were wanted.
         """
         self._now = now
         if self.is_done:
@@ -147,7 +147,7 @@ class SyncClient:
                     self._on_break(Ending.CLOSED, event.reason or "the stream ended", is_telling=not event.is_connection_lost)
                     self._is_closed = True
                 case events.Resumed():
-                    # A late timer is harmless: the answer may have come between.
+                    # A late timer is harmless: the answer may have come meanwhile.
                     if self.deadline is not None and now >= self.deadline:
                         self._on_break(Ending.TIMED_OUT, f"no answer within {self._patience_s:g} s")
                 case events.Answered():
@@ -183,7 +183,7 @@ class SyncClient:
             except FrameTooLong as error:
                 if not self._sent or not self._sent[0].leaves:
                     raise
-                # The reference sends what it was asked for, however long that is: no lie, and a reason to ask for less.
+                # The reference sends all that it was asked for, however long. That is no lie, and a reason to ask for less.
                 self._fail(Ending.CLOSED, f"values in {error}", is_certain=True)
                 return
             if message is None:
@@ -193,7 +193,7 @@ class SyncClient:
     def _on_response(self, response: rpc.Response) -> None:
         if isinstance(response, rpc.AbortResponse):
             self.result.cooldown_s = min(response.cooldown_ms / 1000, COOLDOWN_S_MAX)
-            # Once everything was answered, a server that grows impatient has nothing left to keep from us.
+            # If everything was answered, an abort changes nothing.
             if not self._is_finished:
                 wish = f", and asks for a pause of {self.result.cooldown_s:g} s" if self.result.cooldown_s else ""
                 self._end(Ending.ABORTED, f"the server ended the session{wish}")
@@ -266,7 +266,7 @@ class SyncClient:
                     raise RemoteProtocolError(f"incomplete source: {key.hex()} came without its parents")
                 self.result.orphans += 1
             elif verdict.rule in LATER:
-                # What descends from it in this batch has lost its parents by that, and not by a fault of the source.
+                # Its descendants in this batch lack a parent because of us, not because of the source.
                 self._has_left_out = True
                 self._ready.clear()
                 self._end(Ending.of_later(verdict.rule), verdict.reason or "the store did not take an entry")
@@ -302,7 +302,7 @@ class SyncClient:
             if not leaves:
                 break
             count = self._source.request_size(leaves)
-            # A fuller request is worth waiting for while answers that may fill it are on their way, and others keep the line busy.
+            # Wait for a fuller request while answers that may fill it are on their way, and other requests keep the line busy.
             if count == len(leaves) < rpc.KEYS_MAX and self._value_requests and (self._expansions or self._comparing or self._arrived):
                 break
             self._frontier.take_leaves(count)
@@ -325,7 +325,6 @@ class SyncClient:
         )
 
     def _flush(self) -> list[events.SessionAction]:
-        """Gather the actions that are due."""
         actions: list[events.SessionAction] = []
         if self._out:
             data = b"".join(self._out)
@@ -354,7 +353,7 @@ class SyncClient:
             return False
         if len(self._ready) >= self._limits.batch_entries or self._ready_bytes >= self._limits.batch_bytes:
             return True
-        # Less than a batch waits for more only as long as more is on its way.
+        # A partial batch waits only while more values are on their way.
         return self._is_ending or not self._value_requests
 
     def _next_batch(self) -> list[tuple[bytes, bytes]]:
@@ -369,7 +368,7 @@ class SyncClient:
     # How it ends
 
     def _on_break(self, ending: Ending, reason: str, *, is_telling: bool = True) -> None:
-        """Stop where the source fell silent; `is_telling`: the request that it did not answer may be the cause."""
+        """Stop as the source fell silent; `is_telling`: the unanswered request may be the cause."""
         if self._is_ending:
             return
         self._read_frames()
@@ -381,14 +380,14 @@ class SyncClient:
             self._end(ending, reason)
 
     def _fail(self, ending: Ending, reason: str, *, is_certain: bool = False) -> None:
-        """Stop at a getValues that the source could not answer; `is_certain`: it was that, and not the line."""
+        """Stop at a getValues that the source could not answer; `is_certain`: the request was the cause, not the line."""
         keys = [leaf.key for leaf in self._sent[0].leaves if leaf.key is not None]
         timed_out, has_values = ending is Ending.TIMED_OUT, self._has_values and not is_certain
         self.result.narrowed = self._source.on_failure(keys, self._now, timed_out=timed_out, has_values=has_values)
         self._end(ending, reason)
 
     def _end(self, ending: Ending, reason: str) -> None:
-        """Stop asking; what was received and checked is still inserted."""
+        """Stop asking; received and checked entries are still inserted."""
         self._is_ending = True
         self.result.ending, self.result.reason = ending, reason
         self._sent.clear()
@@ -404,7 +403,7 @@ class SyncClient:
             result.narrowed |= self._source.on_cut_off(has_entries=result.entries > 0)
 
     def _stop(self, ending: Ending, reason: str) -> list[events.SessionAction]:
-        """Stop at once; a batch that is being inserted is not waited for."""
+        """Stop at once, without waiting for a batch that is being inserted."""
         self._end(ending, reason)
         self._ready.clear()
         self.is_done = True

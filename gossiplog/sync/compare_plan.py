@@ -1,4 +1,4 @@
-"""The plan that compares what a source's tree says with our own log."""
+"""The plan that compares nodes of a source's tree with our own log."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +13,13 @@ _READ_MAX = 5_000
 
 @dataclass(slots=True)
 class Compared:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
-        differing: For each of the lists given, its nodes that are to be looked into: inner nodes that differ from ours, leaves that
-            we lack. In order, and the same objects.
-        quarantined: How many of the leaves lie in our quarantine, and are left out.
-        aside: How many of the leaves are among those left alone for now, and are left out.
-        conflict: A leaf of theirs that has our key and another hash, which no two honest logs ever show. The rest is void then.
+        differing: For each given list, its inner nodes that differ from ours and the leaves that we lack: the same objects, in order.
+        quarantined: How many leaves are left out because they are in our quarantine.
+        aside: How many leaves are left out because they are set aside.
+        conflict: A leaf with one of our keys and another hash, which no two honest logs have. Then the rest is void.
     """
 
     differing: list[list[Node]] = field(default_factory=list)
@@ -32,16 +31,16 @@ class Compared:
 def compare(families: Sequence[Sequence[Node]], is_aside: Callable[[bytes], bool]) -> Plan[Compared]:
     """Compare lists of a source's nodes with ours.
 
-    A node above our root differs, as there is nothing to compare it with. The anchor of level 0 never does. Costs one point read
-    per node at or below our root's level, and one in the quarantine per missing leaf.
+    A node above our root always differs; the anchor of level 0 never does. Costs one point read per node at or below our root's level, and
+    one in the quarantine per missing leaf.
 
     Args:
         families: Checked nodes, each list of one level, ascending.
-        is_aside: Whether a leaf's key is to be left out for now; called during the plan.
+        is_aside: Whether the key of a leaf is set aside; called during the plan.
     """
     root = yield from ask(ReadRoot())
     ours: dict[tuple[int, bytes | None], Node] = {}
-    # Our level 0 holds nothing but the anchor when the tree is empty.
+    # If our tree is empty, its level 0 has only the anchor.
     known = [node[:2] for nodes in families for node in nodes if node.level <= root.level] if root.level else []
     for start in range(0, len(known), _READ_MAX):
         part = known[start : start + _READ_MAX]

@@ -1,18 +1,18 @@
-"""What happens to a session and what it wants done: one vocabulary for both sides of a sync by the tree and of a reconciliation.
+"""The events and actions of a session: one vocabulary for both sides of a sync by trees and of a reconciliation.
 
-A `Session` is a machine between bytes, our log and time. Its driver carries out the actions in order and gives what they come to as events.
-It answers at once where that is cheap, and later where it is not; the machine cannot tell.
+A `Session` is a machine between bytes, our log and time. Its driver carries out the actions in order, and reports their outcomes as events:
+at once if that is cheap, else later. The machine cannot tell.
 
-| action | what the driver gives in return |
+| action | the driver's answer |
 |---|---|
 | Send | `Sent`, once the bytes are written, if the action has a token |
 | Ask | `Answered`, or `Failed` |
 | StoreEntries | `EntriesStored` |
-| Pause | `Resumed` at that time, and reads nothing before |
-| Finish, Reset, Done | nothing |
+| Pause | `Resumed` at that time; nothing is read before |
+| Finish, Reset, Done | none |
 
-While the session `wants_input` the driver reads and gives `Received` or `Closed`; when its `deadline` passes first, `Resumed`, which is
-harmless when it comes late.
+While the session `wants_input`, the driver reads and reports `Received` or `Closed`. If the `deadline` passes first, it reports `Resumed`,
+which is harmless if late.
 """
 
 from collections.abc import Sequence
@@ -29,10 +29,10 @@ class Received(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """The stream ended or broke; a clean end half way is the same to us.
+    """The stream ended or broke. It makes no difference whether it ended cleanly.
 
     Attributes:
-        is_connection_lost: The whole connection ended, which says nothing about what was asked for last.
+        is_connection_lost: The whole connection ended, so the last request is not to blame.
     """
 
     reason: str
@@ -40,7 +40,7 @@ class Closed(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The plan of an `Ask` returned this; `token` is that of the action."""
+    """The plan of the `Ask` with this token returned an answer."""
 
     answer: Any
     token: int = 0
@@ -53,19 +53,19 @@ class Failed(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """The bytes of a `Send` with this token are written, or the stream is broken, of which the reader learns."""
+    """The bytes of the `Send` with this token are written, or the stream is broken, which the reader will notice."""
 
     token: int
 
 
 class EntriesStored(NamedTuple):
-    """The last `StoreEntries` was carried out, or refused entry by entry; one verdict an entry, in its order."""
+    """The last `StoreEntries` was carried out. One verdict for each entry, in order."""
 
     verdicts: Sequence[Verdict]
 
 
 class Send(NamedTuple):
-    """Write these bytes to the stream; if there is a token, give `Sent` with it when that is done."""
+    """Write bytes to the stream. If there is a token, report `Sent` with it afterwards."""
 
     data: bytes
     token: int | None = None
@@ -75,8 +75,8 @@ class Ask(NamedTuple):
     """Run a plan on our own log.
 
     Attributes:
-        of_snapshot: Run it on the state that the session is about, which stays the same; else on the log as it is now.
-        token: Comes back with the answer.
+        of_snapshot: Run it on the session's snapshot; else on the log as it is now.
+        token: Returned with the answer.
     """
 
     plan: Plan[Any]
@@ -95,21 +95,21 @@ class Finish(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The session is over; close the stream for good.
+    """The session is over; close the stream.
 
     Attributes:
-        result: What it came to: a `SyncResult`, or what the side of a reconciliation returns.
+        result: Its `SyncResult`, or the outcome of that side of a reconciliation.
     """
 
     result: Any = None
 
 
 class Resumed(NamedTuple):
-    """The time that `Pause` or `deadline` named has come."""
+    """The time of `Pause` or `deadline` has come."""
 
 
 class Pause(NamedTuple):
-    """Wait until this time, without reading meanwhile, then give `Resumed`."""
+    """Wait until this time without reading, then report `Resumed`."""
 
     until: float
 
@@ -134,21 +134,21 @@ class Session(Protocol):
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing follows."""
+        """Return whether the session is over."""
 
     @property
     def wants_input(self) -> bool:
-        """Whether the driver should read now."""
+        """Return whether the driver should read now."""
 
     @property
     def deadline(self) -> float | None:
-        """When the session wants to hear of the time if nothing arrives before; None: no matter when."""
+        """Return when `Resumed` is due if nothing arrives before; None for never."""
 
     def start(self, now: float) -> list[SessionAction]:
-        """Begin."""
+        """Begin the session."""
 
     def handle(self, event: SessionEvent, now: float) -> list[SessionAction]:
-        """Take what happened and say what to do."""
+        """Handle an event and return the actions that follow."""
 
     def takes_long(self, event: SessionEvent) -> bool:
-        """Whether `handle` may take more than a few milliseconds, which a driver with others to serve spends in a thread."""
+        """Return whether `handle` may take more than a few milliseconds; a busy driver then calls it in a thread."""

@@ -1,4 +1,4 @@
-"""The part of the source's tree that a sync still has to look at, in key order."""
+"""The part of the source's tree that a sync still has to visit, in key order."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from ..tree.node import Node
 
 @dataclass(slots=True, eq=False)
 class Span:
-    """A node of the source's whose children we need, and the key range `[node.key, upper)` that they lie in.
+    """A node of the source whose children we need, and their key range `[node.key, upper)`.
 
     Attributes:
-        upper: As `tree.check_children` wants it: the key of the next node of the level, None at the right edge of the tree.
-        start: The child that we need first, if the ones before it are known; else None.
-        rest: The child that the next part of the answer starts with; None once the last part is there.
-        check: Of the parts; None before the first.
-        is_open: False once its children have been added to the frontier in its stead.
+        upper: The key of the next node of the level, None at the right edge of the tree, as for `tree.check_children`.
+        start: The first child that we need, if those before it are known; else None.
+        rest: The first child of the next part of the answer; None once the last part has come.
+        check: The check of all parts; None before the first.
+        is_open: False once its children have been added to the frontier in its place.
     """
 
     node: Node
@@ -31,11 +31,11 @@ class Span:
 
 
 class Frontier:
-    """Spans to expand and missing leaves to fetch, each to be had from left to right.
+    """Spans to expand and missing leaves to fetch, each from left to right.
 
-    The spans' ranges are disjoint. So while a leaf is smaller than every open span's first key, nothing that is still unknown can
-    come before it: `take_leaves` hands out such leaves only, which is why entries leave a sync in key order, although many spans
-    are expanded at once. What is held is counted in `size`, for the caller to bound.
+    The spans' ranges are disjoint, so no unknown leaf can come before a leaf that is smaller than the first key of every open span.
+    `ready_leaves` returns only such leaves. So entries leave a sync in key order, although many spans are expanded at once. The caller
+    bounds `size`.
     """
 
     def __init__(self) -> None:
@@ -48,18 +48,13 @@ class Frontier:
 
     @property
     def size(self) -> int:
-        """Nodes held: spans not yet taken, and leaves."""
+        """Return the number of nodes held: spans not yet taken, and leaves."""
         return len(self._todo) + self._leaves
 
     @property
     def is_done(self) -> bool:
-        """Whether every span was resolved and every leaf taken."""
+        """Return whether every span was resolved and every leaf taken."""
         return not self._leaves and self._barrier() is None
-
-    def add_span(self, node: Node, upper: bytes | None) -> None:
-        """Add a node to expand; O(log size)."""
-        # The empty string sorts before every key, as the anchor does.
-        self._add(node.key or b"", Span(node, upper))
 
     def _add(self, begin: bytes, span: Span) -> None:
         entry = (begin, self._next_serial(), span)
@@ -71,7 +66,8 @@ class Frontier:
         wanted = {node.key for node in chosen}
         for index, node in enumerate(siblings):
             if node.key in wanted:
-                self.add_span(node, siblings[index + 1].key if index + 1 < len(siblings) else upper)
+                # The empty string sorts before every key, as the anchor does.
+                self._add(node.key or b"", Span(node, siblings[index + 1].key if index + 1 < len(siblings) else upper))
 
     def add_leaves(self, leaves: Sequence[Node]) -> None:
         """Add the missing leaves of one span, ascending, none an anchor; O(log size)."""
@@ -81,7 +77,7 @@ class Frontier:
             self._leaves += len(leaves)
 
     def resolve(self, span: Span) -> None:
-        """Note that the span's children have been added, or are not needed; what comes in later parts takes the span's place."""
+        """Note that the span's children have been added, or are not needed. The rest of a partial answer becomes a new span."""
         span.is_open = False
         if span.rest is not None:
             self._add(span.rest, Span(span.node, span.upper, start=span.rest, check=span.check))
@@ -90,7 +86,7 @@ class Frontier:
         """Take the leftmost span that was not taken yet; O(log size).
 
         Args:
-            only_first: Take it only if nothing that is unresolved lies to the left of it.
+            only_first: Take it only if no unresolved span lies to the left of it.
         """
         if not self._todo:
             return None
@@ -99,14 +95,14 @@ class Frontier:
         return heappop(self._todo)[2]
 
     def ready_leaves(self, count: int) -> list[Node]:
-        """The next leaves, at most `count`, that nothing unresolved can come before; they stay. O(count)."""
+        """Return the next leaves, at most `count`, before which no unknown leaf can come. They stay in the frontier. O(count)."""
         barrier = self._barrier()
         while self._runs and len(self._run) < count and (barrier is None or self._runs[0][0] < barrier):
             self._run.extend(heappop(self._runs)[2])
         return list(islice(self._run, count))
 
     def take_leaves(self, count: int) -> None:
-        """Remove the first `count` of what `ready_leaves` returned; O(count)."""
+        """Remove the first `count` of the leaves that `ready_leaves` returned; O(count)."""
         for _ in range(count):
             self._run.popleft()
         self._leaves -= count

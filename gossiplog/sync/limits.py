@@ -1,22 +1,22 @@
-"""What a session may hold, ask for and wait for. Tests lower the numbers; nobody should have to raise them."""
+"""Limits on what a session may hold, ask for and wait for. Tests lower them; nobody should have to raise them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """What one session may hold and wait for; the defaults are those of docs/spec/limits.md where it has one.
+    """The limits on the pulling side of one session. Defaults are those of docs/spec/limits.md where it has one.
 
     Attributes:
-        values_in_flight: getValues sent and unanswered.
-        look_ahead: Nodes held beyond which only the leftmost is expanded.
-        held: Nodes held beyond which the session stops, to be resumed. Reached only where somebody has ground giant nodes.
-        value_bytes_in_flight: Expected bytes of the answers to getValues sent and unanswered.
-        probes_in_flight: getValues sent and unanswered while no size of a value is known.
+        values_in_flight: Unanswered getValues.
+        look_ahead: Nodes held, beyond which only the leftmost is expanded.
+        held: Nodes held, beyond which the session stops and has to be resumed. Reached only if somebody has ground giant nodes.
+        value_bytes_in_flight: Expected bytes of the answers to unanswered getValues.
+        probes_in_flight: Unanswered getValues while the size of no value is known.
         ready_bytes: Bytes of values waiting to be inserted, beyond which nothing more is read.
-        batch_bytes: Bytes of values after which an Insert takes no more.
-        rejected: Invalid entries beyond which the source counts as broken.
-        orphans: Orphans beyond which the session stops.
+        batch_bytes: Bytes of values, after which a batch takes no more.
+        rejected: Invalid entries, beyond which the source counts as broken.
+        orphans: Orphans, beyond which the session stops.
         rpc_s: Seconds without an answer while one is due.
     """
 
@@ -35,16 +35,16 @@ class ClientLimits:
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """The limits on one session's requests.
+    """The limits on the serving side of one session.
 
     Attributes:
-        requests_per_s: Requests that are answered in a second, in the long run; what comes faster waits.
+        requests_per_s: Requests answered per second in the long run; faster ones wait.
         requests_burst: Requests that may come at once.
         run_requests: Requests answered by one plan.
         run_children: Of these, getChildren read from the store at a time.
-        part_children: Children in one answer, where the session is in parts.
-        run_bytes: Bytes of answers after which a plan takes no further request; the memory a session needs is this and one answer.
-        value_chunk: Values read from the store at a time, so that an answer that grows too large is noticed in time.
+        part_children: Children in one answer, if the session is in parts.
+        run_bytes: Bytes of answers after which a plan takes no further request. A session needs this memory, and that of one answer.
+        value_chunk: Values first read from the store at a time, so that an answer that grows too large is noticed in time.
         share_s: Seconds after which a session is ended with an abort.
         cooldown_ms: The pause that such an abort asks for.
         idle_s: Seconds without a request after which a session is ended.

@@ -1,4 +1,4 @@
-"""What a hub tells a client of entries that it does not take, as frames: which, why, and how many it has taken.
+"""The frames by which a hub tells a client which of its entries it refuses and why, and how many it has stored.
 
 Source: docs/spec/sync.md, "Refusals".
 """
@@ -21,12 +21,12 @@ _COUNT_MAX = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Entries that a hub did not take, for one reason.
+    """Entries that a hub refused under one rule.
 
     Attributes:
-        rule: Which rule of the hub's they break: `unwelcome`, `quota`, `access`, or one of validation's.
-        reason: In words, of the latest of them.
-        taken: New entries that the hub has taken from this connection so far.
+        rule: The rule that they break: `unwelcome`, `quota`, `access`, or one of validation.
+        reason: The reason for the latest of them, in words.
+        taken: New entries that the hub has stored from this connection so far.
     """
 
     rule: str
@@ -36,18 +36,18 @@ class Refused:
     taken: int
 
     def then(self, later: Refused) -> Refused:
-        """Add what was told later."""
+        """Combine with a later refusal."""
         ids = tuple(dict.fromkeys(self.ids + later.ids))[:IDS_MAX]
         return Refused(later.rule, later.reason, ids, self.count + later.count, later.taken)
 
 
 def encode_refusal(refused: Refused) -> bytes:
-    """Encode a frame, prefix included."""
+    """Encode a frame, length prefix included."""
     return encode_frame(json.dumps(asdict(refused)).encode())
 
 
 def decode_refusal(frame: bytes) -> Refused:
-    """Decode a frame without its prefix. What a terminal may not show of its text is left out.
+    """Decode a frame without its length prefix. Unprintable characters of its texts become `?`.
 
     Raises:
         DecodeError: A field has an impossible value.

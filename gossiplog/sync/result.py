@@ -1,4 +1,4 @@
-"""What a sync came to."""
+"""The result of a sync."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,39 +11,39 @@ from ..errors import RemoteProtocolError
 from .source import Source
 
 KEYS_REPORTED_MAX = 1_000
-"""Keys that a result names in each of its lists; beyond it they are only counted."""
+"""Keys named in a result; any more are only counted."""
 BROUGHT_MAX, BROUGHT_BYTES_MAX = 64, 64 * 1024
-"""Entries that a result keeps: about as many as cost less to be sent to everybody than a sync of everybody would."""
+"""New entries that a result keeps: up to about these, sending them to all peers costs less than a sync by each of them."""
 
 
 class Ending(Enum):
     """How a sync ended."""
 
     COMPLETE = "complete"
-    """Everything the source has was looked at; we have it all but for what the result's counts say."""
+    """Everything in the source was compared; we have it all except for the entries that the result counts."""
     ABORTED = "aborted"
-    """The server ended its session for its own reasons; go on in a new one."""
+    """The server ended the session for reasons of its own; go on in a new one."""
     CLOSED = "closed"
-    """The stream ended half way."""
+    """The stream ended too early."""
     TIMED_OUT = "timed_out"
     """An answer did not come in time."""
     LIMIT = "limit"
-    """We stopped at a limit of ours: too much of the tree held at once, or too many orphans."""
+    """We stopped at a limit of ours: too many nodes held at once, or too many orphans."""
     STORAGE = "storage"
-    """Our own store could not take the entries: never the source's fault."""
+    """Our own store could not store the entries: never the source's fault."""
     QUOTA = "quota"
-    """An entry is over a quota of ours; later there will be room for it."""
+    """An entry is over a quota of ours; there will be room for it later."""
     VIOLATION = "violation"
-    """The source lied or broke the protocol; mark it."""
+    """The source lied or broke the protocol."""
 
     @classmethod
     def of_later(cls, rule: str | None) -> "Ending":
-        """How a sync ends that brought an entry which has to come again, by the rule that it broke."""
+        """Return how a sync ends when an entry has to come again, by the rule of its verdict."""
         return cls.QUOTA if rule == Rule.QUOTA else cls.STORAGE
 
 
 class Brought:
-    """The new entries that a sync brought, in their order: all of them if they are few, else the first."""
+    """The new entries of a sync, in order: all of them if they are few, else the first."""
 
     __slots__ = ("_bytes", "entries")
 
@@ -54,7 +54,7 @@ class Brought:
             self.add(entry)
 
     def add(self, entry: Entry) -> None:
-        """Keep one more, if there is room."""
+        """Keep one more entry if there is room."""
         if len(self.entries) < BROUGHT_MAX and self._bytes + len(entry.value) <= BROUGHT_BYTES_MAX:
             self.entries.append(entry)
             self._bytes += len(entry.value)
@@ -62,25 +62,25 @@ class Brought:
 
 @dataclass(slots=True)
 class SyncResult:
-    """What a sync, of one session or of several, has done.
+    """The result of a sync, of one session or several.
 
     Attributes:
-        reason: Why, in words; empty after `COMPLETE`.
+        reason: The reason for the ending, in words; empty after `COMPLETE`.
         entries: Entries that were new here and are stored.
-        duplicates: Entries that had arrived by another way meanwhile.
-        quarantined: Entries that lie in our quarantine, or that our access rule refuses: not fetched again, or left out on arrival.
-        unsupported: Entries that are beyond our limits or signed in a way that we do not know; their source is not to blame.
+        duplicates: Entries that had meanwhile come in another way.
+        quarantined: Entries in our quarantine, or refused by our access rule: not fetched again, or left out on arrival.
+        unsupported: Entries beyond our limits, or signed in a way that we do not know; their source is not to blame.
         unsupported_reason: Why the first of them is left out, in words.
         rejected: Entries that no replica may accept; the source's log is damaged or older than the rule.
         rejected_keys: The first of their keys.
-        orphans: Entries left out because an ancestor of theirs was left out.
-        skipped: Entries not asked for, because the source could not serve them within the last hour, or sent something invalid.
-        waits: Sequential round trips: the longest chain of requests each of which was sent after the answer to the one before.
+        orphans: Entries left out because an ancestor was left out.
+        skipped: Entries not asked for, because in the last hour the source could not serve them or sent an invalid value.
+        waits: Sequential round trips: the longest chain of requests each sent after the answer to the one before.
         bytes_sent: Bytes written to the stream, framing included.
         sessions: Streams used.
-        narrowed: Whether a failure taught us to ask otherwise next time, so that going on is worthwhile without any new entry.
-        cooldown_s: Seconds the server asked us to wait before the next session.
-        brought: The new entries, as far as they are few.
+        narrowed: A failure taught us to ask differently next time, so going on is worthwhile even without a new entry.
+        cooldown_s: Seconds that the server asked us to wait before the next session.
+        brought: The new entries, if they are few.
     """
 
     ending: Ending = Ending.CLOSED
@@ -105,21 +105,21 @@ class SyncResult:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing that the source has was left out, except what is rejected or in quarantine here."""
+        """Return whether we have all entries of the source, except rejected ones and those in our quarantine."""
         return self.ending is Ending.COMPLETE and not (self.skipped or self.orphans or self.unsupported)
 
     @property
     def is_resumable(self) -> bool:
-        """Whether another session can go on from here."""
+        """Return whether another session can go on from here."""
         return self.ending in (Ending.ABORTED, Ending.CLOSED, Ending.TIMED_OUT, Ending.LIMIT)
 
     @property
     def has_progressed(self) -> bool:
-        """Whether the session changed what the next one will do."""
+        """Return whether the next session will do something else than this one."""
         return self.entries > 0 or self.narrowed
 
     def note_stored(self, verdict: Verdict) -> None:
-        """Count an entry that is in the log now."""
+        """Count an entry that is now in the log."""
         assert verdict.entry is not None
         if verdict.is_new:
             self.entries += 1
@@ -128,14 +128,14 @@ class SyncResult:
             self.duplicates += 1
 
     def note_left_out(self, key: bytes, verdict: Verdict, source: Source, now: float, *, rejected_max: int) -> bool:
-        """Count an entry that is not stored although it was sent whole, and leave it alone for a while unless it is only refused here.
+        """Count an entry that was sent and not stored, and set it aside for a while unless only our own log refuses it.
 
         Returns:
-            Whether what descends from it may come without it: what our access rule refuses is forgotten some time, and what is in
-            quarantine is not.
+            Whether its descendants may come without it. Not for an entry in quarantine, which our log remembers; one that our access rule
+            refused is forgotten some time.
 
         Raises:
-            RemoteProtocolError: The source has sent more than so many that no replica may accept.
+            RemoteProtocolError: The source has sent more than `rejected_max` entries that no replica may accept.
         """
         if verdict.rule in ("quarantined", "access"):
             self.quarantined += 1
@@ -154,11 +154,11 @@ class SyncResult:
 
     @property
     def spreads(self) -> Sequence[Entry]:
-        """The new entries, if they are few enough to be sent to everybody; else none."""
+        """Return the new entries if they are few enough to be sent to all peers; else none."""
         return self.brought.entries if len(self.brought.entries) == self.entries else ()
 
     def then(self, later: "SyncResult") -> "SyncResult":
-        """Combine with the result of the session that went on from here. Fields that are no sums are those of the later one."""
+        """Combine with the result of the next session. Fields that cannot be added up are those of the later one."""
         return replace(
             later,
             entries=self.entries + later.entries,

@@ -11,7 +11,7 @@ HEADS_MAX = 1000
 
 
 class Insert(NamedTuple):
-    """An entry that its sender has appended or is passing on; `key` is 20 bytes, `value` at least 1 byte, neither checked further."""
+    """An entry that its sender appended or passes on; `key` is 20 bytes, `value` at least 1 byte, neither checked further."""
 
     key: bytes
     value: bytes
@@ -37,7 +37,7 @@ class GetNode(NamedTuple):
 class GetChildren(NamedTuple):
     """Ask for the children of a node; `key` is 20 bytes, or None for the anchor of the level.
 
-    `start`, in a session in parts alone: from the child with this key on; None for the first.
+    `start`, only in a session in parts: the key of the first child wanted; None for all.
     """
 
     level: int
@@ -48,7 +48,8 @@ class GetChildren(NamedTuple):
 class GetValues(NamedTuple):
     """Ask for the VALUEs of at most `KEYS_MAX` keys of 20 bytes.
 
-    `has_more`, of a decoded one: more keys were asked for, and are left out. The reference asks for all that it lacks of a node at once.
+    `has_more`, of a decoded request: more keys were asked for, and are left out. The reference asks at once for all leaves that it lacks of
+    a node.
     """
 
     keys: list[bytes]
@@ -56,13 +57,13 @@ class GetValues(NamedTuple):
 
 
 class RootResponse(NamedTuple):
-    """The answer to `GetRoot`. Nothing about the node is checked but that it is there."""
+    """The answer to `GetRoot`; the node is unchecked."""
 
     root: Node
 
 
 class NodeResponse(NamedTuple):
-    """The answer to `GetNode`; None where there is no such node."""
+    """The answer to `GetNode`; None if there is no such node."""
 
     node: Node | None
 
@@ -70,7 +71,7 @@ class NodeResponse(NamedTuple):
 class ChildrenResponse(NamedTuple):
     """The answer to `GetChildren`: at most `tree.CHILDREN_MAX` nodes, unchecked.
 
-    `has_more`, in a session in parts alone: the last of them is where the next part starts.
+    `has_more`, only in a session in parts: the next part starts with the last of these nodes.
     """
 
     children: list[Node]
@@ -78,7 +79,7 @@ class ChildrenResponse(NamedTuple):
 
 
 class ValuesResponse(NamedTuple):
-    """The answer to `GetValues`: one VALUE a key, in the order of the keys, unchecked."""
+    """The answer to `GetValues`: one VALUE per key, in the order of the keys, unchecked."""
 
     values: list[bytes]
 

@@ -1,4 +1,4 @@
-"""Which sync runs when: ours with others (`SyncSchedule`), and others' with us (`SessionSlots`). No I/O, no clock."""
+"""When syncs run: ours with others (`SyncSchedule`), and theirs with us (`SessionSlots`). No I/O, no clock."""
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
@@ -12,20 +12,21 @@ from .source import Source
 ACTIVE_MAX = 4
 """Syncs of ours at a time."""
 PEERS_MAX = 1_024
-"""Peers remembered; the one not heard of for longest is forgotten first."""
+"""Peers remembered; the one synced with least recently is forgotten first."""
 ABSENT_KEYS_MAX = 20_000
-"""Keys remembered of all peers that have left, 3.4 MB: as many peers as connect could each leave 10,000 behind."""
+"""Keys remembered of all peers that have left, 3.4 MB: without this limit, each peer that ever connects could leave 10,000 behind."""
 FRUITLESS_MAX = 3
-"""Syncs that brought nothing although something was announced, after which the peer has to wait."""
+"""After this many syncs that brought nothing, although something was announced, the peer has to wait."""
 VIOLATION_S = 600.0
-"""How long a peer that broke the protocol is not synced with."""
+"""Seconds for which a peer that broke the protocol is not synced with."""
 QUOTA_S = 5.0
-"""How long a peer is left alone that brings more than a quota of ours takes, even if some of it was taken. Going on at once would fetch all
-that is over the quota for each entry for which there is room again."""
+"""Seconds before the next sync with a peer whose entries are over a quota of ours, even if some of them were stored. Going on at once would
+fetch everything over the quota again for each entry for which there is room."""
 CROWDED_ANSWER_S = 1.0
-"""What a source has for its first answer while more than half of the places are taken, each time it fails to give one twice as long."""
+"""Seconds for a source's first answer while more than half of the places are taken; doubled each time that no answer comes."""
 _NARROWING_GROWTH = 1.25
-"""How the pauses grow between sessions that only narrow down what a source fails on: 12 of them, enough for one key, take a minute."""
+"""The growth of the pauses between sessions that only narrow down the keys that a source fails on: 12 of them, enough for one key, take a
+minute."""
 
 Peer: TypeAlias = str
 T = TypeVar("T")
@@ -35,7 +36,7 @@ class SyncWanted(NamedTuple):
     """The peer has, or says it has, entries that we lack.
 
     Attributes:
-        group: Peers of one address share one; each has a group of its own where None is given.
+        group: Shared by the peers of one address; None: the peer has a group of its own.
     """
 
     peer: Peer
@@ -46,9 +47,8 @@ class SyncEnded(NamedTuple):
     """A sync that `BeginSession` began is over.
 
     Attributes:
-        result: The outcome of its one session; the schedule resumes it.
-        is_still_missing: Whether what made us want it is missing even now. A head that came by another way meanwhile is no reason
-            to think ill of whoever announced it.
+        result: The outcome of its one session. The schedule begins the next one, if one is needed.
+        is_still_missing: We still lack a key that the peer announced. If a key has come in another way, the peer is not blamed.
     """
 
     peer: Peer
@@ -57,20 +57,20 @@ class SyncEnded(NamedTuple):
 
 
 class Left(NamedTuple):
-    """The peer is gone. A sync with it that is running is the driver's to end; its `SyncEnded` is not needed."""
+    """The peer has left. The driver ends a running sync with it; its `SyncEnded` is not needed."""
 
     peer: Peer
 
 
 class Tick(NamedTuple):
-    """The time named by the last `WakeAt` has come; too early or too late does no harm."""
+    """The time of the last `WakeAt` has come. Too early or too late does no harm."""
 
 
 class BeginSession(NamedTuple):
     """Begin a session.
 
     Attributes:
-        first_answer_s: Seconds within which the first answer must be there; None for no less than any other.
+        first_answer_s: Seconds for the first answer; None for the usual limit.
     """
 
     peer: Peer
@@ -79,7 +79,7 @@ class BeginSession(NamedTuple):
 
 
 class WakeAt(NamedTuple):
-    """Give `Tick` at this time; replaces any earlier one."""
+    """Give `Tick` at this time. Replaces any earlier one."""
 
     at: float
 
@@ -94,8 +94,8 @@ class _Record:
 
     Attributes:
         has_delivered: Its last session brought entries.
-        silences: Sessions in a row in which nothing at all was heard.
-        narrowings: Sessions in a row that brought nothing but a narrower suspicion.
+        silences: Sessions in a row in which not a byte came.
+        narrowings: Sessions in a row that brought no entry, but narrowed down the keys that the source fails on.
         fruitless: Sessions that brought nothing although something was announced.
     """
 
@@ -114,11 +114,11 @@ class _Record:
 
 
 class SyncSchedule:
-    """One sync at a time per peer, at most one more pending, four in all; who makes no progress waits longer and longer.
+    """One sync at a time per peer, at most one more pending, four in all. A peer that makes no progress waits longer and longer.
 
-    Where more want a place than there are, addresses that hold none come first; then, every other time, who delivered the last time;
-    then the address whose turn is the longest ago; and of those that never had one the oldest and the newest in turn. So neither a
-    crowd that came before, nor one that keeps coming, nor one that delivers a little keeps anybody out.
+    If there are too few places, addresses without a running sync come first; then, every other time, peers that delivered last time; then
+    the address whose last turn is the longest ago; and of the addresses that never had one, the oldest and the newest in turn. So no crowd
+    can keep others out, whether it came before, keeps coming or delivers a little.
 
     Source: docs/spec/sync.md, "Reliable causal broadcast"; docs/spec/limits.md, "invented heads" and "abort loops".
     """
@@ -127,18 +127,18 @@ class SyncSchedule:
         self._random = random
         self._active = 0
         self._starts = 0
-        # When each group last had its turn, in starts; those that did so the longest ago come first.
+        # The number of the start at which each group last had its turn, the least recent first.
         self._turns: OrderedDict[str, int] = OrderedDict()
         self._woken_at: float | None = None
-        # In order of who has waited longest.
+        # The peer that has waited longest first.
         self._records: OrderedDict[Peer, _Record] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many peers are remembered."""
+        """Return how many peers are remembered."""
         return len(self._records)
 
     def handle(self, event: ScheduleEvent, now: float) -> list[ScheduleAction]:
-        """Take what happened and say which syncs to start. O(peers remembered)."""
+        """Handle an event and return the syncs to start. O(peers remembered)."""
         match event:
             case SyncWanted():
                 record = self._record(event.peer)
@@ -177,7 +177,7 @@ class SyncSchedule:
             return
         if record.is_active:
             self._active -= 1
-        # What it owes us in patience is kept: coming back must not be cheaper than waiting.
+        # Its waits are kept: coming back must not be cheaper than waiting.
         record.is_present = record.is_active = record.is_wanted = False
         held = 0
         for each in reversed(self._records.values()):
@@ -206,7 +206,7 @@ class SyncSchedule:
         record.retry_at = record.source.retry_at()
 
     def _delay(self, record: _Record, event: SyncEnded) -> float:
-        """How long a peer has to wait that did not break the protocol."""
+        """Return how long a peer that did not break the protocol has to wait."""
         result = event.result
         if result.ending is Ending.QUOTA:
             return QUOTA_S
@@ -216,7 +216,7 @@ class SyncSchedule:
         elif result.ending is not Ending.COMPLETE:
             if not result.narrowed:
                 return record.backoff.next()
-            # Narrowing is worth a next try soon, but later and later, or a peer that fails on everything would keep us busy.
+            # Narrowing is worth another try soon, but less and less so, or a peer that fails on everything would keep us busy.
             record.narrowings += 1
             return record.backoff.first_s * min(_NARROWING_GROWTH ** (record.narrowings - 1), record.backoff.most_s)
         elif event.is_still_missing:
@@ -251,10 +251,10 @@ class SyncSchedule:
         return actions
 
     def _choose(self, ready: list[Peer]) -> Peer:
-        """Take the one out whose turn it is; `ready` is in order of who has waited longest."""
+        """Remove and return the peer whose turn it is from `ready`, where the one that has waited longest is first."""
         chosen = 0
         if len(ready) > 1:
-            # Every other time what somebody delivered counts for nothing, or who delivers a little all the time would keep out the rest.
+            # Every other time deliveries do not count, or peers that always deliver a little would keep out the rest.
             is_open = self._starts % 2 == 1
             busy = {record.group for record in self._records.values() if record.is_active}
             ranks: list[tuple[bool, bool, int]] = []
@@ -278,7 +278,7 @@ class SyncSchedule:
 
 
 class SessionSlots(Generic[T]):
-    """Who is served: one session a peer, 32 at a time, the others in turn.
+    """Which peers are served: one session per peer, 32 at a time, the others in turn.
 
     Args:
         active_max: Sessions served at a time.
@@ -294,7 +294,7 @@ class SessionSlots(Generic[T]):
         self._waiting: deque[T] = deque()
 
     def enter(self, peer: T) -> bool | None:
-        """Ask for a session: True to serve it now, False to hold it until `leave` names the peer, None to refuse it."""
+        """Ask for a session: True to serve it now, False to hold it until `leave` returns the peer, None to refuse it."""
         if peer in self._peers:
             return None
         if len(self._peers) - len(self._waiting) < self._active_max:
@@ -307,7 +307,7 @@ class SessionSlots(Generic[T]):
         return False
 
     def leave(self, peer: T) -> T | None:
-        """End a session, waiting or served; return the peer whose turn it is now, if any. O(waiting)."""
+        """End a session, waiting or served, and return the peer whose turn it is now, if any. O(waiting)."""
         is_served = self._peers.pop(peer, None)
         if is_served is False:
             self._waiting.remove(peer)

@@ -1,4 +1,4 @@
-"""The plan that answers a run of requests from one snapshot, bounded before anything large is built."""
+"""The plan that answers a run of requests from one snapshot. Sizes are checked before anything large is built."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,9 +24,9 @@ class Reply:
 
     Attributes:
         frames: Framed responses, one per request from the first on.
-        fault: Why the next request after those was not answered and the stream has to end; None if it just was not its turn yet.
-        is_violation: Whether that fault is the peer's.
-        is_short: The last answer holds only the first of the values that were asked for, and no further request may be answered.
+        fault: Why the next request cannot be answered, so that the stream has to end; None if its turn has not come yet.
+        is_violation: That fault is the peer's.
+        is_short: The last answer has only the first of the values asked for, and no further request may be answered.
     """
 
     frames: list[bytes] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Reply:
 
     @property
     def is_over(self) -> bool:
-        """Whether no further request is answered, in this run or another."""
+        """Return whether no further request is answered, in this run or another."""
         return self.fault is not None or self.is_short
 
     def add(self, framed: bytes) -> None:
@@ -54,9 +54,9 @@ class Reply:
 def answer(requests: Sequence[rpc.Request], limits: ServerLimits, *, in_parts: bool = False) -> Plan[Reply]:
     """Answer requests in order, until all are answered, the answers reach `limits.run_bytes`, or one cannot be answered.
 
-    Where the session is in parts, an answer to getChildren holds at most `limits.part_children`; else all, if they fit a frame.
+    In a session in parts, an answer to getChildren has at most `limits.part_children` children; else all, if they fit a frame.
 
-    Neighbouring getChildren of one level are read in one request to the store, which is most of a sync's traffic.
+    Consecutive getChildren of one level, most of a sync's requests, are read in one request to the store.
     """
     reply = Reply()
     while len(reply.frames) < len(requests) and not reply.is_over and (not reply.frames or reply.size < limits.run_bytes):
@@ -113,7 +113,7 @@ def _answer_children(reply: Reply, run: Sequence[rpc.GetChildren], limits: Serve
             return
         children = families.get(request.key)
         if not children or (start is not None and children[0].key != start):
-            # A client that walks our tree from its root, in this one snapshot, asks for nodes that exist.
+            # A client that walks this snapshot's tree from the root asks only for nodes that exist.
             reply.fail(f"getChildren of a node at level {level} that is not there", is_violation=True)
             return
         has_more = len(children) > most
@@ -126,9 +126,10 @@ def _answer_children(reply: Reply, run: Sequence[rpc.GetChildren], limits: Serve
 
 
 def _answer_values(reply: Reply, request: rpc.GetValues, limits: ServerLimits, *, in_parts: bool) -> Plan[None]:
-    """A missing key ends the stream without blame, and so does too large an answer in a session in parts: the client then asks for less.
+    """Answer a getValues. A missing key ends the stream without blame.
 
-    The reference's client cannot ask for less: it wants all that it lacks of a node at once. So it gets the first values, as many as fit.
+    So does too large an answer in a session in parts: the client then asks for less. The reference's client cannot do that, as it asks at
+    once for all leaves that it lacks of a node, so it gets the first values that fit.
     """
     if request.has_more and in_parts:
         reply.fail(f"getValues of more than {rpc.KEYS_MAX} keys", is_violation=True)
@@ -147,7 +148,7 @@ def _answer_values(reply: Reply, request: rpc.GetValues, limits: ServerLimits, *
 
 
 def _read_values(wanted: Sequence[bytes], limits: ServerLimits) -> Plan[tuple[list[bytes], bytes | None]]:
-    """Read values until they fill a frame; return them, and a key among theirs that is not in the log, if there is one."""
+    """Read values until they fill a frame. Return them, and the key at which it stopped because that is not in the log, if there is one."""
     values: list[bytes] = []
     size, chunk = _VALUE_OVERHEAD, limits.value_chunk
     while len(values) < len(wanted):
@@ -159,7 +160,7 @@ def _read_values(wanted: Sequence[bytes], limits: ServerLimits) -> Plan[tuple[li
             if value is None and not is_cut:
                 return values, key
             if value is None and not values:
-                # The others took its place in the page.
+                # The page was full before it: read it alone.
                 chunk = 1
                 break
             if value is None or size + len(value) + _VALUE_OVERHEAD > FRAME_BYTES_MAX:
@@ -167,6 +168,6 @@ def _read_values(wanted: Sequence[bytes], limits: ServerLimits) -> Plan[tuple[li
             size += len(value) + _VALUE_OVERHEAD
             values.append(value)
         else:
-            # As many at a time as may be expected to make the usual size.
+            # Read about half of `run_bytes` next.
             chunk = max(limits.value_chunk, min(len(wanted), limits.run_bytes * len(values) // (2 * size)))
     return values, None

@@ -1,8 +1,8 @@
 """The serving side of one sync session, as a machine between bytes, one snapshot of a log and time.
 
-It is driven as `events` says, over one snapshot of the log, each action carried out before the next one and before the driver reads on: a
-slow reader holds up its own session at a Send, and nothing grows meanwhile. Requests are answered in the order in which they came, many in
-one plan. With Finish and with Reset the session is over.
+The module `events` says how to drive it. Each action is carried out before the next one and before the driver reads on, so a slow reader
+holds up only its own session, at a Send, and nothing grows meanwhile. Requests are answered in order, many in one plan. Finish or Reset
+ends the session.
 """
 
 from collections import deque
@@ -24,14 +24,14 @@ class SyncServer:
     """One session; see the module's docstring for how it is driven.
 
     Args:
-        bucket: The peer's allowance of requests, which outlives its sessions; None for one of this session's own.
-        in_parts: The session's protocol lets the children of a node be told in parts.
+        bucket: The peer's allowance of requests, which outlives its sessions; None: the session gets one of its own.
+        in_parts: In this session's protocol an answer may have only a part of a node's children.
 
     Attributes:
-        values: Entries that the answers held.
-        is_aborted: The session was ended with an abort, from which the client resumes where it is, in a session of its own.
-        is_short: An answer held but the first of the values asked for: the client has to come again for the others.
-        fault: Why it was ended without an answer, if it was, and by no fault of the client's.
+        values: How many values were sent.
+        is_aborted: We ended the session with an abort; the client resumes in a new session.
+        is_short: An answer had only the first of the values asked for; the client has to come again for the others.
+        fault: Why we ended the session without an answer, unless the client was at fault.
     """
 
     def __init__(
@@ -41,17 +41,17 @@ class SyncServer:
         self._in_parts = in_parts
         self._bucket = bucket or TokenBucket(self._limits.requests_per_s, self._limits.requests_burst, now)
         self._frames = FrameDecoder()
-        # Decoded requests, the first first: no more than one plan takes, and those of the plan under way stay until it is answered.
+        # Decoded requests, in order: at most as many as one plan takes. Those of a running plan stay until it is answered.
         self._queue: deque[Request] = deque()
         self._started = now
         self._active_at = now
-        # A plan is under way; and how many requests the bucket granted it, of which it gets back those that were not answered.
+        # Whether a plan is running; and the requests that the bucket granted for it, of which the unanswered ones are given back.
         self._is_asking = False
         self._granted = 0
         self._is_pausing = False
         self._is_closed = False
         self.is_done = False
-        # What was wrong with the request after the queue, which is answered before that is said.
+        # The error in the request after those of the queue, which are answered first.
         self._fault: str | None = None
         self.requests = 0
         self.values = 0
@@ -63,12 +63,12 @@ class SyncServer:
 
     @property
     def wants_input(self) -> bool:
-        """Whether the driver should read now."""
+        """Return whether the driver should read now."""
         return not (self.is_done or self._is_asking or self._is_pausing or self._is_closed)
 
     @property
     def deadline(self) -> float:
-        """When `Resumed` is due if nothing happens before: the end of the session's share of time, or of its patience."""
+        """Return when `Resumed` is due if nothing happens before: the end of the session's share of time, or of the wait for a request."""
         return min(self._started + self._limits.share_s, self._active_at + self._limits.idle_s)
 
     def start(self, now: float) -> list[events.SessionAction]:
@@ -76,14 +76,14 @@ class SyncServer:
         return []
 
     def takes_long(self, event: events.SessionEvent) -> bool:
-        """Never: plans read, and are few requests at a time."""
+        """Return False: `handle` decodes few requests at a time, and reading is left to plans."""
         return False
 
     def handle(self, event: events.SessionEvent, now: float) -> list[events.SessionAction]:
-        """Take what happened and say what to do.
+        """Handle an event and return the actions that follow.
 
         Raises:
-            LocalProtocolError: The driver answered what was not asked, or feeds without end while it was told not to.
+            LocalProtocolError: The driver answered a question that was not asked, or fed more bytes than were wanted.
         """
         if self.is_done:
             return []
@@ -132,10 +132,10 @@ class SyncServer:
         return actions
 
     def _next(self, now: float) -> list[events.SessionAction]:
-        """Choose what comes next: the end of the session, a pause, a run of requests, or nothing until more arrives."""
+        """Choose the next action: the end of the session, a pause, a run of requests, or none until more arrives."""
         self._decode()
         if now >= self._started + self._limits.share_s or (self.is_short and self._queue):
-            # What it would ask of the tree from here on follows upon what it has not got.
+            # After a short answer, the client would ask for descendants of entries that it did not get.
             return self.abort()
         if not self._queue:
             if self._fault is not None:
@@ -156,7 +156,7 @@ class SyncServer:
         ]
 
     def _decode(self) -> None:
-        """Decode no more requests than one plan takes; what else has arrived stays bytes."""
+        """Decode at most as many requests as one plan takes; the rest stays bytes."""
         while self._fault is None and len(self._queue) < self._limits.run_requests:
             try:
                 message = self._frames.next()
@@ -164,7 +164,7 @@ class SyncServer:
                     return
                 self._queue.append(decode_request(message))
             except DecodeError as error:
-                # What came before it is answered first.
+                # Earlier requests are answered first.
                 self._fault = str(error)
 
     def _send(self, data: bytes) -> events.Send:

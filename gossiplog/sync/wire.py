@@ -1,11 +1,11 @@
-"""The push and sync messages as proto3 bytes, byte for byte as the reference writes them, and strictly back.
+"""Encoding and strict decoding of the push and sync messages as proto3, byte for byte as the reference writes them.
 
-A decoder takes any bytes and returns a message or raises `DecodeError`. Unknown fields are skipped, as proto3 asks; a known field
-twice, of another wire type, or a second member of a oneof is an error, although proto3 would let the last one win: no writer
-produces them, and a message that two readers understand differently is worth refusing.
+A decoder accepts any bytes, and returns a message or raises `DecodeError`. Unknown fields are skipped, as in proto3. A duplicate field, a
+known field of another wire type and a second member of a oneof are errors, although proto3 would use the last one: no writer produces
+them, and a message that two readers may understand differently is better refused.
 
-The nodes of a getChildren answer and the values of a getValues answer are nearly all that is ever decoded, so both have a fast path
-for the one layout that the reference and we write, and fall back to the general decoder for any other.
+Most decoded bytes are nodes of getChildren answers and values of getValues answers. So both have a fast path for the one layout that the
+reference and we write, and fall back to the general decoder for any other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,13 +24,13 @@ _LEAF_MIDDLE = bytes((0x1A, HASH_BYTES))
 _LEAF_KEY = len(_LEAF_HEAD)
 _LEAF_HASH = _LEAF_KEY + KEY_BYTES + 2
 _LEAF_BYTES = _LEAF_HASH + HASH_BYTES
-# The same at level 1 to 127: two bytes more, { field 1 = level } before the key.
+# The same at levels 1 to 127, with two more bytes before the key, { field 1 = level }.
 _NODE_HEAD = bytes((0x0A, 6 + KEY_BYTES + HASH_BYTES, 0x08))
 _NODE_BYTES = _LEAF_BYTES + 2
 
 
 class UnknownMessage(DecodeError):
-    """A well-formed message of a kind that we do not know, as a later protocol may have."""
+    """A well-formed message of an unknown kind, perhaps of a later protocol."""
 
 
 def encode_event(event: rpc.Event) -> bytes:
@@ -90,7 +90,7 @@ def decode_event(data: bytes) -> rpc.Event:
 
 
 def decode_request(data: bytes) -> rpc.Request:
-    """Decode a Request; keys are 20 bytes (None or empty for an anchor), levels any uint32. Beyond `KEYS_MAX` keys nothing is read.
+    """Decode a Request; keys are 20 bytes (None or empty for an anchor), levels any uint32. At most `KEYS_MAX` keys are read.
 
     Raises:
         DecodeError: The bytes are anything else.
@@ -111,7 +111,7 @@ def decode_request(data: bytes) -> rpc.Request:
 
 
 def decode_response(data: bytes) -> rpc.Response:
-    """Decode a Response; at most `CHILDREN_MAX` children and `KEYS_MAX` values, whose contents are the caller's to check.
+    """Decode a Response with at most `CHILDREN_MAX` children or `KEYS_MAX` values. The caller checks their contents.
 
     Raises:
         DecodeError: The bytes are anything else.
@@ -142,7 +142,6 @@ def _field(number: int, body: bytes) -> bytes:
 
 
 def _repeated(items: Sequence[bytes]) -> bytes:
-    """Field 1, once an item."""
     parts: list[bytes] = []
     for item in items:
         size = len(item)
@@ -175,12 +174,12 @@ def _encode_child(node: Node) -> bytes:
 
 
 def _sections(data: bytes, pos: int, end: int, known: dict[int, int]) -> Iterator[tuple[int, int, int]]:
-    """Yield `(field number, start, stop)` of the known fields' contents; a varint's contents are its own bytes.
+    """Yield `(field number, start, stop)` for the content of each known field; the content of a varint is its own bytes.
 
     Args:
         data: The whole message.
         pos: Where the fields begin.
-        known: The wire type of each field number to yield; others are checked for being well formed and skipped.
+        known: The wire type of each field number to yield; others are skipped if they are well-formed.
     """
     while pos < end:
         tag, start = read_varint(data, pos)
@@ -202,7 +201,7 @@ def _sections(data: bytes, pos: int, end: int, known: dict[int, int]) -> Iterato
 
 
 def _only_member(data: bytes, members: int) -> tuple[int, int, int]:
-    """Find the one member of a message that is a oneof of submessages 1 to `members`: its number, start and end."""
+    """Return number, start and end of the one member of a message that is a oneof of submessages 1 to `members`."""
     found: tuple[int, int, int] | None = None
     for section in _sections(data, 0, len(data), dict.fromkeys(range(1, members + 1), BYTES)):
         if found is not None:
@@ -235,7 +234,7 @@ def _all_byte_strings(data: bytes, pos: int, end: int, count_max: int, what: str
 
 
 def _byte_strings(data: bytes, pos: int, end: int, count_max: int) -> tuple[list[bytes], bool]:
-    """Field 1, repeated, and whether there is more of it than was read."""
+    """Return the items of the repeated field 1, and whether there are more than `count_max`."""
     items: list[bytes] = []
     while pos < end:
         if len(items) == count_max and data[pos] == 0x0A:
@@ -247,7 +246,7 @@ def _byte_strings(data: bytes, pos: int, end: int, count_max: int) -> tuple[list
             size, start = read_varint(data, pos + 1)
             stop = start + size
         else:
-            # Some field that we do not know, or field 1 in an odd form: leave the rest to the general reader.
+            # An unknown field, or field 1 in an odd form: leave the rest to the general reader.
             for _, start, stop in _sections(data, pos, end, {1: BYTES}):
                 if len(items) == count_max:
                     return items, True
@@ -268,7 +267,7 @@ def _checked_keys(keys: list[bytes], what: str) -> list[bytes]:
 
 
 def _node_fields(data: bytes, pos: int, end: int, known: dict[int, int]) -> tuple[int, bytes | None, bytes]:
-    """Read level, key and hash, each at most once; an absent key and, as the reference does, an empty one stand for an anchor."""
+    """Read level, key and hash, each at most once. An absent key means an anchor, and so does an empty one, as in the reference."""
     level: int | None = None
     key: bytes | None = None
     digest: bytes | None = None
