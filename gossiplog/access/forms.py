@@ -117,7 +117,6 @@ class Revoke:
     """Removes a node with all nodes below it. Under the node itself it is a leaving, under a founder who is not above it a vote.
 
     Attributes:
-        node: The node to remove.
         under: The node that signs.
         keep: Ids of entries that stay valid with all their ancestors; None for the revocation's own parents.
         adopt: Children of the node that stay members, with all nodes below them.

@@ -62,8 +62,6 @@ class ControlEntry:
         under: The node that it is signed under.
         view: The control entries among its ancestors.
         kept: The view of the entries that a revocation keeps.
-        is_vote: Whether it is a founder's vote.
-        is_leaving: Whether it is a leaving.
     """
 
     index: int
@@ -98,8 +96,7 @@ class Members:
 
     Attributes:
         nodes: All nodes by name, in the order in which they were added.
-        controls: The control entries, by number.
-        by_key: The control entries by key.
+        controls: The control entries, by number; `by_key` has the same by key.
         revocations: The number of revocations among them.
     """
 

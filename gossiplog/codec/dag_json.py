@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from ..errors import DecodeError, EncodeError
 from .cid import is_link, link_from_text, link_text
-from .javascript import SAFE_INTEGER_MAX, float_text, reserved_map, utf16_order
+from .javascript import float_text, is_safe_integer, reserved_map, utf16_order
 
 DEPTH_MAX = 1024
 """Levels of arrays and maps, as in PCF."""
@@ -166,7 +166,7 @@ def _number_text(number: float) -> str:
     """Return a float as `@ipld/dag-json` writes it: a safe integer bare, any other number with a point or an exponent."""
     if number - number != 0:
         raise EncodeError(f"the float {number} is not finite")
-    if number == int(number) and -SAFE_INTEGER_MAX <= number <= SAFE_INTEGER_MAX:
+    if is_safe_integer(number):
         return str(int(number))
     text = float_text(number)
     return text if "." in text or "e" in text else text + ".0"
@@ -236,7 +236,7 @@ def _number(match: re.Match[str]) -> int | float:
     number = float(literal)
     if number - number != 0:
         _refuse(match.start(), "a number beyond the largest float")
-    return int(number) if number == int(number) and -SAFE_INTEGER_MAX <= number <= SAFE_INTEGER_MAX else number
+    return int(number) if is_safe_integer(number) else number
 
 
 def _is_inside_of_bytes(value: Any, container: Any, key: str) -> bool:

@@ -11,7 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 SAFE_INTEGER_MAX = 2**53 - 1
-"""Integral numbers from its negative to this are integers in the reference, however they were written."""
+
+
+def is_safe_integer(number: float) -> bool:
+    """Say whether a float is an integer in the reference: integral, and at most 2^53 − 1 from 0. False for NaN and infinities."""
+    return -SAFE_INTEGER_MAX <= number <= SAFE_INTEGER_MAX and number == int(number)
 
 
 def float_text(number: float) -> str:

@@ -27,7 +27,7 @@ from typing import Any, NoReturn, TypeAlias
 from ..errors import DecodeError, EncodeError
 from .cid import UnknownLink, check_cid, is_link, link_from_bytes
 from .framing import VALUE_BYTES_MAX
-from .javascript import SAFE_INTEGER_MAX, reserved_map
+from .javascript import is_safe_integer, reserved_map
 
 # Writing
 APPEND_DEPTH_MAX = 64
@@ -166,7 +166,7 @@ def _encode_integer(number: int) -> bytes:
 def _encode_float(number: float) -> bytes:
     if number - number != 0:
         raise _NotPortable(f"the float {number} is not finite")
-    if number == int(number) and -SAFE_INTEGER_MAX <= number <= SAFE_INTEGER_MAX:
+    if is_safe_integer(number):
         return _encode_integer(int(number))
     return _WRITE_FLOAT(0xFB, number)
 
@@ -218,9 +218,7 @@ def _shallow(value: dict[str, Any]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
-    if isinstance(value, float) and value.is_integer() and abs(value) <= SAFE_INTEGER_MAX:
-        return int(value)
-    if isinstance(value, int) and not isinstance(value, bool):
+    if (isinstance(value, float) and is_safe_integer(value)) or (isinstance(value, int) and not isinstance(value, bool)):
         return int(value)
     return value
 
@@ -543,7 +541,7 @@ def _check_float(data: bytes, position: int, is_strict: bool) -> None:
     number: float = _READ_FLOAT(data, position + 1)[0]
     if number - number != 0:
         _refuse(position, f"the float {number} is not finite")
-    if is_strict and number == int(number) and -SAFE_INTEGER_MAX <= number <= SAFE_INTEGER_MAX:
+    if is_strict and is_safe_integer(number):
         _refuse(position, f"the float {number} is an integer in JavaScript", NotPortable)
 
 

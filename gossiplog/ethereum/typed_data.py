@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from ..codec.javascript import SAFE_INTEGER_MAX
+from ..codec.javascript import SAFE_INTEGER_MAX, is_safe_integer
 from .keys import ADDRESS, is_address, keccak
 
 Fields: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
@@ -98,6 +98,6 @@ def encode_arguments(values: Sequence[Any]) -> bytes:
 
 def _whole(value: float) -> int:
     """Return a number as an integer, if it is whole and JavaScript has it exactly."""
-    if value != value or abs(value) > SAFE_INTEGER_MAX or value != int(value):
+    if not is_safe_integer(value):
         raise Untypable(f"{value} is no whole number, or too large to be exact")
     return int(value)

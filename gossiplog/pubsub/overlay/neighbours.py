@@ -44,7 +44,6 @@ def order_surplus(links: Mapping[PeerId, ActiveLink], me: PeerId, in_use: Contai
     that share one and have exactly `random_min`. No other link is safe to drop, nor is one that the tree uses.
 
     Args:
-        links: The active view.
         me: Our own id, which is in every neighbour's view.
         in_use: Links of the tree.
         random_min: C_rand.

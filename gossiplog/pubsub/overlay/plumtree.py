@@ -78,7 +78,6 @@ class _Kept:
     """An accepted message, or one of our own.
 
     Attributes:
-        rpc: The RPC that forwards it.
         sender: The peer that brought it; None for our own, and once an announcement has beaten its path.
         number: The count of messages when it came, itself included.
         at_s: When it came, in seconds of the driver's clock.

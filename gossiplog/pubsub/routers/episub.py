@@ -44,8 +44,6 @@ class Episub(PubSub):
 
     Attributes:
         me: Our own peer id, from `Start`; it travels in JOIN and SHUFFLE.
-        views: The membership views of each joined topic.
-        trees: The broadcast tree of each joined topic.
     """
 
     name = "episub"
