@@ -20,6 +20,7 @@ from ..session import opened, run
 if TYPE_CHECKING:
     from ...gossip_log import GossipLog
 
+_FORMATS = ("text", "dot", "svg", "html")
 _LIMIT = 100
 _LIMIT_MAX = 50_000
 _LANE_COLOURS = ("blue", "yellow", "green", "magenta", "cyan", "red", "bright_blue", "bright_green")
@@ -30,11 +31,11 @@ _DESCRIPTION_MIN = 40
 
 @click.command()
 @log_argument
-@click.option("--format", "format_", type=click.Choice(["text", "dot", "svg", "html"]), default="text", help="What to draw.")
+@click.option("--format", "format_", type=click.Choice(_FORMATS), help="What to draw.  [default: by the name of FILE, else text]")
 @click.option("--limit", type=click.IntRange(1, _LIMIT_MAX), default=_LIMIT, metavar="N", help="The newest N entries.")
 @click.option("--ascii", "is_ascii", is_flag=True, help="For text: ASCII characters only.")
 @click.option("-o", "--output", metavar="FILE", type=OUTPUT_OR_DASH, help="Write to a file rather than to stdout.")
-def graph(log: Location, format_: str, limit: int, is_ascii: bool, output: str | None) -> None:
+def graph(log: Location, format_: str | None, limit: int, is_ascii: bool, output: str | None) -> None:
     """Draw the graph.
 
     The newest entries are drawn, newest on top, heads marked.
@@ -45,7 +46,7 @@ def graph(log: Location, format_: str, limit: int, is_ascii: bool, output: str |
     \b
     Examples
       gossiplog graph app.db
-      gossiplog graph app.db --format svg -o history.svg
+      gossiplog graph app.db -o history.svg
       gossiplog graph app.db --format dot --limit 50 | dot -Tpdf > history.pdf
     """
     out = Output(is_json=False)
@@ -54,6 +55,8 @@ def graph(log: Location, format_: str, limit: int, is_ascii: bool, output: str |
         async with opened(log) as opened_log:
             return await graph_nodes(opened_log, limit), await opened_log.count(), opened_log.topic
 
+    suffix = Path(output or "").suffix.lower().removeprefix(".")
+    format_ = format_ or (suffix if suffix in _FORMATS else "text")
     nodes, count, topic = run(task)
     title = f"{log.name}: {topic}, {counted(count, 'entry', 'entries')}"
     pieces: Iterator[str]

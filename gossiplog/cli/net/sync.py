@@ -105,9 +105,9 @@ async def _sync_hub(log: GossipLog, hub: HubUrl, wish: _Wish, tls: ssl.SSLContex
         shown += [_roots(await log.root(), done.root, is_equal=done.is_equal)]
     out.fields(record, shown)
     if done.is_taken is False:
-        hint = "run it again to go on; if it stays so, the hub refuses an entry of this log: `gossiplog verify` looks for damage"
+        hint = f"run it again to go on; if that does not help, `gossiplog doctor {hub.url}` says whether the hub can store entries"
         if done.unserved:
-            hint = f"what it asked for cannot be answered: {done.unserved}"
+            hint = f"this log cannot answer its requests: {done.unserved}; `gossiplog verify` looks for damage"
         raise _refusal(hub, done) or Failure(
             f"{hub.url} did not take all entries", hint=hint, code=ExitCode.INCOMPLETE, kind="sync-aborted"
         )
