@@ -101,7 +101,7 @@ _KINDS: tuple[tuple[type[BaseException], str, ExitCode], ...] = (
     (errors.ReadOnlyLog, "read-only", ExitCode.FAILED),
     (errors.TopicMismatch, "topic-mismatch", ExitCode.FAILED),
     (errors.LogBusy, "busy", ExitCode.FAILED),
-    (errors.StorageFull, "storage-full", ExitCode.FAILED),
+    (errors.StorageFull, "storage-full", ExitCode.INCOMPLETE),
     (errors.StoreUnavailable, "unavailable", ExitCode.NETWORK),
     (errors.StoreError, "storage", ExitCode.FAILED),
     (errors.DamagedBucket, "damaged-bucket", ExitCode.INTEGRITY),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import sqlite3
 import subprocess
@@ -124,6 +125,53 @@ def test_sync_with_a_server_moves_entries_both_ways_once(folder: Path) -> None:
         assert count == {"count": 50}
     assert count_of("hub.db") == count_of("app.db") == 50
     assert "Traceback" not in server["log"]
+
+
+SMALL_DISK = """
+import subprocess, sys
+from gossiplog.cli import main
+
+COMMAND = [sys.executable, "-m", "gossiplog"]
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "none", "small"], check=True)
+if "init" in sys.argv:
+    assert not subprocess.run([*COMMAND, "init", "small/app.db", "--topic", sys.argv.pop()]).returncode
+    sys.argv.remove("init")
+try:
+    main()
+finally:
+    subprocess.run(["mount", "-o", "remount,size=9m", "small"], check=True)
+    subprocess.run([*COMMAND, *sys.argv[1:]], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run([*COMMAND, "stat", "small/app.db", "--json"], check=True)
+"""
+"""A disk that nobody else sees, and that is gone with the process; it is enlarged for the second run."""
+
+
+@pytest.mark.slow
+def test_every_command_that_fills_a_log_says_that_the_disk_is_full_and_goes_on_later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSIPLOG_KEY_DIR", str(folder / "keys"))
+    make_log("large.db", TOPIC, 4_000)
+    ran("key", "new", "laptop")
+    ran("publish", "large.db", "bucket")
+    ran("export", "large.db", "-o", "large.jsonl")
+    Path("small").mkdir()
+    alone = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]), "--mount"]
+    if subprocess.run([*alone, "mount", "-t", "tmpfs", "none", "small"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets nobody mount a small disk, not even in a namespace")
+    with serving("large.db", "--listen", "127.0.0.1:0") as server:
+        (url,) = server["urls"]
+        for args in (
+            ("copy", "large.db", "small/app.db"),
+            ("clone", "bucket", "small/app.db"),
+            ("import", "small/app.db", "large.jsonl", "init", TOPIC),
+            ("sync", "small/app.db", "large.db", "init", TOPIC),
+            ("sync", "small/app.db", "bucket", "--pull", "init", TOPIC),
+            ("sync", "small/app.db", url, "init", TOPIC),
+        ):
+            full = subprocess.run([*alone, sys.executable, "-c", SMALL_DISK, *args], capture_output=True, text=True, check=False)
+            assert full.returncode == 5, (args, full.stderr)
+            (error,) = [line for line in full.stderr.splitlines() if line.startswith("error")]
+            assert "no space left for small/app.db" in error, error
+            assert json.loads(full.stdout.splitlines()[-1])["count"] == 4_000
 
 
 def test_a_dry_run_tells_what_a_sync_with_a_server_would_move_and_cost(folder: Path) -> None:

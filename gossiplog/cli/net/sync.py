@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...entry.validation import Rule
-from ...errors import LogNotFound, ProtocolNotSupported, StoreError, SyncAborted, TopicMismatch
+from ...errors import LogNotFound, ProtocolNotSupported, SyncAborted, TopicMismatch
 from ..exits import ExitCode, Failure, misused, worst
 from ..journal import LOG_FORMATS, write_journal
 from ..log.heal import Healing
@@ -71,6 +71,7 @@ def hub_url(text: str, token: str | None = None, identity: Signer | None = None)
 async def _sync_hub(log: GossipLog, hub: HubUrl, wish: _Wish, tls: ssl.SSLContext | None) -> Exchange:
     """Exchange with a hub once, and report it."""
     from ...net.hub.exchange import exchange
+    from ...sync.result import Ending
 
     out, pulls, pushes = wish.out, wish.pulls, wish.pushes
     with Progress("entries", is_shown=not out.is_strict) as progress:
@@ -104,7 +105,8 @@ async def _sync_hub(log: GossipLog, hub: HubUrl, wish: _Wish, tls: ssl.SSLContex
     if done.root is not None:
         shown += [_roots(await log.root(), done.root, is_equal=done.is_equal)]
     out.fields(record, shown)
-    if done.is_taken is False:
+    has_our_store_failed = done.pulled is not None and done.pulled.ending is Ending.STORAGE
+    if done.is_taken is False and not has_our_store_failed:
         hint = f"run it again to go on; if that does not help, `gossiplog doctor {hub.url}` says whether the hub can store entries"
         if done.unserved:
             hint = f"this log cannot answer its requests: {done.unserved}; `gossiplog verify` looks for damage"
@@ -463,7 +465,7 @@ def _judge(result: SyncResult, source: str, out: Output) -> ExitCode:
         reason = result.reason or "their ancestors are missing"
         out.note(f"{counted(result.orphans + result.skipped, 'entry', 'entries')} of {source} left out for now: {reason}")
     if result.ending is Ending.STORAGE:
-        raise StoreError(result.reason)
+        raise Failure(result.reason, hint="what was taken is kept; run it again to go on", code=ExitCode.INCOMPLETE, kind="storage")
     if result.ending is not Ending.COMPLETE:
         raise SyncAborted(f"the sync from {source} stopped early: {result.reason}", cooldown_s=result.cooldown_s)
     return ExitCode.INTEGRITY if result.rejected else ExitCode.DONE if result.complete else ExitCode.INCOMPLETE
