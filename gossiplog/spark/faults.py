@@ -14,6 +14,7 @@ from .. import errors
 
 _OURS = re.compile(r"^(?:[\w.]*: )*gossiplog\.errors\.(\w+): (.+)$", re.MULTILINE)
 _NO_CLASS = re.compile(r"(?<=Class )[\w.$]+FileSystem(?= not found)|(?<=No FileSystem for scheme )\S+")
+_JAVA_CLASS = re.compile(r"^: [\w.$]+: ")
 _LINE_MAX = 500
 
 
@@ -43,8 +44,11 @@ def _of_spark(text: str) -> errors.GossipLogError:
             "--conf spark.jars.packages=… brings what a file system needs; for s3a: org.apache.hadoop:hadoop-aws, of Spark's Hadoop version"
         )
         return errors.LocalProtocolError(f"Spark lacks {missing[0]}", hint=hint)
+    if "JAVA_GATEWAY_EXITED" in text:
+        return errors.LocalProtocolError("Spark did not start; its own message stands above", hint="check --master, --memory and --conf")
     lines = text.splitlines() or [""]
     line = lines[1] if len(lines) > 1 and lines[0].startswith("An error occurred while calling") else lines[0]
+    line = _JAVA_CLASS.sub("", line)
     return errors.GossipLogError(f"Spark: {line[:_LINE_MAX]}", hint="GOSSIPLOG_DEBUG=1 shows all that it says")
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-from ..errors import LocalProtocolError
+from ..errors import CannotConnect, LocalProtocolError
 from .java import use_java
 from .source.source import register
 
@@ -29,6 +31,7 @@ LOCAL_SETTINGS: Mapping[str, str] = {
 }
 """The settings of our own sessions, unless `config` has others. Source: docs/spec/spark.md."""
 
+_CONNECT_PORT, _CONNECT_S = 15002, 10.0
 _MEMORY_MIN_MIB = 512
 """Spark refuses to start with a heap of less than 450 MiB, and a garbage collector may reserve some of it."""
 
@@ -49,14 +52,17 @@ def session(
         memory: That of the driver, which in local mode runs everything; by default `2g`.
 
     Raises:
-        LocalProtocolError: There is no Java to start Spark with, or `memory` is malformed or too small.
+        LocalProtocolError: There is no Java to start Spark with, `remote` is malformed, or `memory` is malformed or too small.
+        CannotConnect: Nothing listens at `remote`.
     """
     remote = remote or os.environ.get("SPARK_REMOTE")
     builder: SparkSession.Builder = SparkSession.builder
     if remote:
-        if remote.startswith("local"):
+        if re.fullmatch(r"local(\[.*\])?", remote):
             # A server of its own, on this machine.
             _use_this_machine()
+        else:
+            _check_remote(remote)
         builder = builder.remote(remote)
     else:
         builder = builder.appName(app)
@@ -80,6 +86,21 @@ def is_active() -> bool:
 def is_submitted() -> bool:
     """Return whether spark-submit started this process."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _check_remote(remote: str) -> None:
+    """Check a Connect server's URL, and that something listens there: PySpark would try for minutes."""
+    try:
+        url = urlsplit(remote)
+        host, port = url.hostname, url.port or _CONNECT_PORT
+    except ValueError:
+        host = None
+    if host is None or url.scheme != "sc":
+        raise LocalProtocolError(f"remote {remote!r}, expected sc://HOST:PORT")
+    try:
+        socket.create_connection((host, port), _CONNECT_S).close()
+    except OSError as error:
+        raise CannotConnect(f"no Spark Connect server at {remote}: {error.strerror or error}") from None
 
 
 def _check_memory(memory: str) -> None:

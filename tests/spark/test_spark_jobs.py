@@ -352,6 +352,37 @@ def test_what_is_not_there_is_said_before_spark_starts(tmp_path: Path) -> None:
         assert (ran.exit_code, "nothing is at" in ran.stderr, "fault of gossiplog" in ran.stderr) == (1, True, False), ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("remote", "code", "reason"),
+    [
+        ("localhost:15002", 1, "expected sc://HOST:PORT"),
+        ("sc://", 1, "expected sc://HOST:PORT"),
+        ("sc://127.0.0.1:99999", 1, "expected sc://HOST:PORT"),
+        ("sc://127.0.0.1:1", 4, "no Spark Connect server at sc://127.0.0.1:1: Connection refused"),
+    ],
+)
+def test_connect_server_that_is_none_or_not_there_is_said_at_once(whole: Log, remote: str, code: int, reason: str) -> None:
+    ran = CliRunner().invoke(root, ["spark", "stats", whole.path, "--remote", remote], prog_name="gossiplog")
+    assert (ran.exit_code, reason in ran.stderr) == (code, True), ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--master", "nonsense"], "Spark did not start; its own message stands above"),
+        (["--conf", "spark.executor.memory=x"], "Spark did not start; its own message stands above"),
+        (["--master", "local[x]"], "Spark: Could not parse Master URL: 'local[x]'"),
+        (["--master", "spark://"], "Spark: Invalid master URL: spark://"),
+    ],
+)
+def test_spark_that_does_not_start_is_said_in_a_line(whole: Log, options: list[str], reason: str) -> None:
+    ran = run([sys.executable, "-m", "gossiplog", "spark", "stats", whole.path, *options])
+    assert ran.returncode == 1, ran.stderr
+    assert f"error: {reason}\n" in ran.stderr
+    assert "fault of gossiplog" not in ran.stderr
+
+
 def test_unknown_option_of_the_source_is_said_before_spark_starts(whole: Log) -> None:
     ran = CliRunner().invoke(root, ["spark", "verify", whole.path, "--option", "minClok=7"], prog_name="gossiplog")
     assert (ran.exit_code, "unknown option minClok of a load; did you mean minClock?" in ran.stderr) == (1, True), ran.stderr

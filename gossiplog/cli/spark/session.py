@@ -57,7 +57,7 @@ def opened_session(master: str | None, remote: str | None, memory: str | None, s
 
     Raises:
         Failure: PySpark is not installed, or a setting is not of the form KEY=VALUE.
-        GossipLogError: A job failed; see `translated`.
+        GossipLogError: Spark did not start, or a job failed; see `translated`.
     """
     config = _pairs(settings, "--conf")
     if sys.stderr.isatty():
@@ -76,13 +76,13 @@ def opened_session(master: str | None, remote: str | None, memory: str | None, s
         silence()
 
     is_ours = not is_active()
-    spark = session(master, remote=remote, memory=memory, config=config)
-    try:
-        with translated():
+    with translated():
+        spark = session(master, remote=remote, memory=memory, config=config)
+        try:
             yield spark
-    finally:
-        if is_ours:
-            spark.stop()
+        finally:
+            if is_ours:
+                spark.stop()
 
 
 def spark_options(command: Callable[..., R]) -> Callable[..., R]:
