@@ -28,7 +28,7 @@ ANSWER_S = 0.35
 FILE_ANSWER_S = 10.0
 """The same for a log in a file, which may be busy but does not go away: only a disk that hangs takes so long."""
 _TURN_S, _LAGS = 0.01, 10
-"""An answer may take so many turns of the event loop, whose lag is measured by sleeping for so long."""
+"""The event loop's lag is measured over the first. An answer may take so many turns of the loop: its own and the store's."""
 FULL_S = 30.0
 """How long after its last failed write a disk counts as full; then a write has to show."""
 

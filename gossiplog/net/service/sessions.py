@@ -201,7 +201,7 @@ class PullSession:
             if self._is_done:
                 self._reading.cancel()
             deadline = self._session.deadline
-            self._reading.deadline = float("inf") if deadline is None else deadline
+            self._reading.deadline = inf if deadline is None else deadline
 
     async def _read(self) -> None:
         while True:
@@ -211,7 +211,7 @@ class PullSession:
                 return
             if is_wanted:
                 event: events.SessionEvent = events.Resumed()
-                with trio.CancelScope(deadline=float("inf") if deadline is None else deadline) as self._reading:
+                with trio.CancelScope(deadline=inf if deadline is None else deadline) as self._reading:
                     event = await self._receive()
                 self._reading = None
                 await self._give(event)

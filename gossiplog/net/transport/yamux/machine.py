@@ -169,7 +169,7 @@ class Yamux:
             is_lazy: Announce it with its first data, which saves 12 bytes. Its window then starts at 256 KiB.
 
         Raises:
-            StreamReset: The connection is ending, or has 128 streams of ours.
+            StreamReset: The connection is ending, or has `streams_max` streams of ours.
         """
         if self.is_leaving or self._is_ended:
             raise StreamReset("the connection is ending")
