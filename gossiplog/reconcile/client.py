@@ -41,7 +41,7 @@ LARGE_ESTIMATE = 512
 FUTILE_SYMBOLS = 4
 """Symbols per difference that the other side's counts claim, after which going on is futile."""
 LEAST_SYMBOLS = 128
-"""Symbols before which we do not give up. Of 3.1 million pairs of keys, 41 are in the same of the first 64 symbols, 2 in the same of 128."""
+"""Symbols before which we do not give up. Of 3.1 million pairs of keys, 41 share the first 64 symbols, and 2 the first 128."""
 REJECTED_MAX = 1_000
 """The most invalid values in one session: an older or damaged log may have some, but never so many."""
 
