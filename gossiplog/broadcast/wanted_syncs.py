@@ -13,8 +13,7 @@ from ..plan import Plan, ask
 from ..pubsub.actions import SetTimer
 from ..pubsub.types import PeerId, TimerToken
 from ..sync.result import Ending, SyncResult
-from ..sync.schedule import ACTIVE_MAX, PEERS_MAX, Left, ScheduleEvent, SyncEnded, SyncSchedule, SyncWanted, Tick, WakeAt
-from ..sync.source import Source
+from ..sync.schedule import ACTIVE_MAX, PEERS_MAX, BeginSession, Left, ScheduleEvent, SyncEnded, SyncSchedule, SyncWanted, Tick, WakeAt
 from .actions import SpreadingAction, StartSync
 
 SYNC_TIMER = TimerToken("broadcast.sync")
@@ -47,14 +46,12 @@ class _Need:
         running: The keys that its running sync is for; None if none runs.
         deferred_until: Until this time the keys may come without a sync with this peer; None while no sync is deferred.
         token: The token of the running session; 0 before it has begun.
-        first_answer_s: Seconds that the session's source has for its first answer.
     """
 
     keys: dict[bytes, bool] = field(default_factory=dict)
     running: dict[bytes, bool] | None = None
     deferred_until: float | None = None
     token: int = 0
-    first_answer_s: float | None = None
 
     def add(self, keys: Iterable[bytes], *, is_named: bool) -> None:
         for key in keys:
@@ -193,31 +190,30 @@ class WantedSyncs:
             if isinstance(action, WakeAt):
                 self._schedule_wake = action.at
             else:
-                self._begin(PeerId(action.peer), action.source, action.first_answer_s)
+                self._begin(PeerId(action.peer), action)
         if self._schedule_wake is not None and self._schedule_wake <= self.now:
             # The schedule names its next wake-up only when that changes, and never a time that has come.
             self._schedule_wake = None
         self.has_changed = True
 
-    def _begin(self, peer: PeerId, source: Source, first_answer_s: float | None) -> None:
+    def _begin(self, peer: PeerId, session: BeginSession) -> None:
         need = self._needs[peer]
-        need.first_answer_s = first_answer_s
         need.running, need.keys, need.deferred_until = need.keys, {}, None
         if running := need.running:
-            self._ask(missing(list(running)), lambda absent: self._begin_unless_done(peer, need, source, running, absent), peer)
+            self._ask(missing(list(running)), lambda absent: self._begin_unless_done(peer, need, session, running, absent), peer)
         else:
             # The session resumes one that was cut off, or asks again for entries that were set aside an hour ago.
-            self._start(peer, need, source)
+            self._start(peer, need, session)
 
-    def _start(self, peer: PeerId, need: _Need, source: Source) -> None:
+    def _start(self, peer: PeerId, need: _Need, session: BeginSession) -> None:
         self._sessions += 1
         need.token = self._sessions
-        self._emit(StartSync(peer, source, need.token, need.first_answer_s))
+        self._emit(StartSync(peer, session.source, need.token, session.first_answer_s))
 
-    def _begin_unless_done(self, peer: PeerId, need: _Need, source: Source, keys: dict[bytes, bool], absent: list[bytes]) -> None:
+    def _begin_unless_done(self, peer: PeerId, need: _Need, session: BeginSession, keys: dict[bytes, bool], absent: list[bytes]) -> None:
         if absent:
             need.running = {key: keys[key] for key in absent}
-            self._start(peer, need, source)
+            self._start(peer, need, session)
         else:
             self._conclude(peer, need, SyncResult(ending=Ending.COMPLETE), [])
 
