@@ -1,4 +1,4 @@
-// Those who wait for something to change, all of whom hear when it has.
+// Lets tasks wait for a change, and wakes all of them at once.
 
 export class Bell {
 	/** @type {Set<() => void>} */

@@ -1,4 +1,4 @@
-// A channel: a stream of frames for one protocol, agreed upon by multistream-select 1.0. Its lines are frames as well.
+// A channel: a stream of frames for one protocol, agreed on by multistream-select 1.0, whose lines are frames too.
 
 import { concat, utf8 } from "./bytes.js"
 import { ClosedError, DecodeError, GossipLogError, ProtocolError } from "./errors.js"
@@ -18,7 +18,7 @@ const PROPOSALS_MAX = 32
 export class NotSpoken extends GossipLogError {}
 
 export class Channel {
-	/** What has to be agreed upon before the first frame. @type {string | null} */
+	/** The protocol that the other side has not agreed to yet. @type {string | null} */
 	#proposed = null
 
 	/** @param {MuxedStream} stream @param {number} most Bytes of a frame. */
@@ -35,7 +35,7 @@ export class Channel {
 		return channel
 	}
 
-	/** Answer what is proposed on a stream that the other side opened, and return what there is for that protocol; null if there is nothing. @template T @param {MuxedStream} stream @param {Map<string, T>} spoken By protocol. @returns {Promise<[Channel, T] | null>} */
+	/** Agree to the first proposed protocol that is in a map, on a stream that the other side opened; null if none is. @template T @param {MuxedStream} stream @param {Map<string, T>} spoken By protocol. @returns {Promise<[Channel, T] | null>} */
 	static async accept(stream, spoken) {
 		const channel = new Channel(stream)
 		if ((await channel.#line()) !== MULTISTREAM) throw new ProtocolError("no multistream-select")
@@ -63,7 +63,7 @@ export class Channel {
 		})
 	}
 
-	/** A frame that is here already; null if there is none. */
+	/** The next frame if it has arrived; else null. */
 	take() {
 		const found = this.#proposed === null ? this.#cut(this.most) : null
 		return typeof found === "number" ? null : found
@@ -109,7 +109,7 @@ export class Channel {
 		}
 	}
 
-	/** The next frame; as long as it is not here, how many bytes that takes. @param {number} most */
+	/** The next frame; if it has not arrived, how many unread bytes it takes. @param {number} most */
 	#cut(most) {
 		const { bytes } = this.stream.unread
 		const last = bytes.subarray(0, PREFIX_BYTES_MAX).findIndex((byte) => byte < 0x80)

@@ -1,6 +1,6 @@
-// What client.js exports, for TypeScript. `tests/client/typed.ts` is checked against it, and the classes of the modules against its interfaces.
+// The types of what client.js exports. `tests/client/typed.ts` is checked against them, and so are the classes of the modules.
 
-/** What a payload may be made of. */
+/** The values that a payload is made of. */
 export type Payload = null | boolean | number | bigint | string | Uint8Array | Link | readonly Payload[] | { readonly [key: string]: Payload }
 
 /** A CID inside a payload. */
@@ -29,10 +29,10 @@ export interface Entry {
 	readonly key: Uint8Array
 }
 
-/** Signs as one did. */
+/** An object that signs as one did. */
 export interface AnySigner {
 	readonly did: string
-	/** `dag-cbor` unless said otherwise. */
+	/** `dag-cbor` by default. */
 	readonly codec?: string
 	sign(data: Uint8Array): Promise<Uint8Array> | Uint8Array
 }
@@ -44,14 +44,14 @@ export interface Signer extends AnySigner {
 	sign(data: Uint8Array): Promise<Uint8Array>
 }
 
-/** The key that this browser keeps under a name, made when it is first asked for. */
+/** Return the key that this browser keeps under a name; it is made on first use. */
 export declare function keptSigner(name?: string): Promise<Signer>
-/** A new key, whose private half cannot be read. */
+/** Make a key whose private half no script can read. */
 export declare function generateSigner(options?: { codec?: "dag-cbor" | "dag-json" }): Promise<Signer>
-/** The key of a seed of 32 bytes. */
+/** Make the key of a seed of 32 bytes. */
 export declare function signerFromSeed(seed: Uint8Array, options?: { codec?: "dag-cbor" | "dag-json" }): Promise<Signer>
 
-/** What `apply` reads and writes. */
+/** The state that `apply` reads and writes. */
 export interface StateWriter {
 	get(key: string): Promise<any>
 	set(key: string, value: any): void
@@ -59,13 +59,13 @@ export interface StateWriter {
 }
 
 export interface Options {
-	/** Who appends. */
+	/** Signs appends; without a signer the log cannot be appended to. */
 	signer?: AnySigner
-	/** `indexeddb` unless said otherwise. */
+	/** `indexeddb` by default. */
 	storage?: "indexeddb" | "memory"
-	/** Of the store; the topic unless said otherwise. */
+	/** The store's name, by default the topic. */
 	name?: string
-	/** Makes something of each entry, in the order of their arrival. It may wait for its state, and for nothing else. */
+	/** Called once for each entry, in the order of arrival. It may await its state, and nothing else. */
 	apply?: (entry: Entry, state: StateWriter) => void | Promise<void>
 }
 
@@ -73,37 +73,37 @@ export declare function open(topic: string, options?: Options): Promise<Log>
 
 export interface Log {
 	readonly topic: string
-	/** Sign a payload, and put it on top of everything the log holds. It is stored when this returns. */
+	/** Sign a payload and append it on top of all heads. It is stored when this returns. */
 	append(payload: Payload): Promise<Entry>
 	get(id: string): Promise<Entry | undefined>
 	/** In the order of ids, which is causal. */
 	iterate(range?: { after?: string; before?: string; reverse?: boolean; limit?: number }): AsyncGenerator<Entry, void, unknown>
-	/** The ids of the entries that are nobody's parents. */
+	/** Return the ids of entries that have no children. */
 	heads(): Promise<string[]>
 	count(): Promise<number>
-	/** Be told of all that is stored from now on, parents first. Returns what ends it. */
+	/** Call a listener with all entries that are stored from now on, parents first. Returns a function that ends it. */
 	subscribe(listener: (entries: Entry[]) => void): () => void
-	/** What `apply` has made of the entries. */
+	/** What `apply` stored. */
 	readonly state: {
 		get(key: string): Promise<any>
 		list(prefix?: string): Promise<[string, any][]>
-		/** The entries at which `apply` raised. */
+		/** Return the entries at which `apply` raised. */
 		aside(): Promise<{ id: string; reason: string }[]>
 	}
-	/** What is true only now of those who have the log open: told to them, never stored. */
+	/** Who has the log open now, and what they state: sent to those who are connected, never stored. */
 	readonly presence: Presence
 	/** Keep the log connected to a hub, until the link is closed. */
 	connect(url: string, options?: { token?: string }): HubLink
 	close(): Promise<void>
 }
 
-/** What is true only now: cursors, who is here, who types. Iterate over it: it begins with what is true, and goes on with what changes. */
+/** Cursors, who is online, who is typing. An iteration begins with the current values and goes on with changes; null ends a value. */
 export interface Presence extends AsyncIterable<{ author: string; name: string; value: any }> {
-	/** By author and name. */
+	/** The current values, by author and name. */
 	readonly states: Record<string, Record<string, any>>
-	/** State something of oneself, for `ttl` seconds, 10 unless said otherwise; null takes a name back. */
+	/** State values by name, for `ttl` seconds (10 by default, at most 60); null takes a name back. */
 	set(states: { readonly [name: string]: Payload }, options?: { ttl?: number }): Promise<void>
-	/** Everything that was stated here is over. */
+	/** End everything that was stated here. */
 	leave(): Promise<void>
 }
 
@@ -111,11 +111,11 @@ export interface Presence extends AsyncIterable<{ author: string; name: string; 
 export interface HubLink {
 	readonly url: string
 	readonly isConnected: boolean
-	/** Why it does not, or why a session came to nothing; null while all is well. */
+	/** Why it is not connected, or why the last session failed; null while all is well. */
 	readonly error: string | null
-	/** What the hub does not take of ours. */
+	/** Our entries that the hub refused, the latest last. */
 	readonly refused: readonly { rule: string; reason: string; ids: string[] }[]
-	/** Called when any of these has changed. */
+	/** Called when one of these has changed. */
 	onchange: (() => void) | null
 	/** Wait until the hub has everything that the log has now. */
 	settled(): Promise<void>
@@ -127,7 +127,7 @@ export declare class GossipLogError extends Error {}
 export declare class EncodeError extends GossipLogError {}
 /** Bytes that are not what they should be. */
 export declare class DecodeError extends GossipLogError {}
-/** The store is full, closed, or not to be had. */
+/** The store is full, closed or not available. */
 export declare class StorageError extends GossipLogError {}
 /** The other side broke the protocol. */
 export declare class ProtocolError extends GossipLogError {}

@@ -1,5 +1,5 @@
-// A link to a hub: a place on a connection, taken again whenever it is lost, that carries pushes both ways and the sessions by which either
-// side gets what it lacks. A session gives as well as takes, so we begin all of them, and refuse those that the hub begins.
+// Keeps a log connected to a hub: takes a place on a connection, again whenever it is lost, pushes both ways, and runs the sessions in which
+// each side gets what it lacks. A session both gives and takes, so we begin all of them and refuse those that the hub begins.
 // Source: docs/spec/sync.md, "Mode A"; docs/spec/reconcile.md.
 
 import { Bell } from "./bell.js"
@@ -13,18 +13,18 @@ import { frame } from "./protobuf.js"
 import { Reconciliation, Unreconciled, putAside } from "./reconcile.js"
 import { Sketch } from "./sketch.js"
 
-/** @typedef {import("./client.js").HubLink} TypedHubLink What client.d.ts says of it. */
+/** @typedef {import("./client.js").HubLink} TypedHubLink The public part, in client.d.ts. */
 /** @typedef {import("./memory_store.js").MemoryStore | import("./indexeddb_store.js").IndexedDbStore} Store */
 /** @typedef {import("./tabs.js").Tabs | import("./tabs.js").OneTab} AnyTabs */
-/** What a link has of the log. @typedef {{ topic: string, presence: import("./presence.js").Presence, store: Store, tabs: AnyTabs, take: (values: Uint8Array[]) => Promise<import("./entry.js").Verdict[]>, warn: (text: string) => void }} LogView */
-/** What the hub does not take. @typedef {{ rule: string, reason: string, ids: string[] }} Refused */
+/** The part of a log that its links use. @typedef {{ topic: string, presence: import("./presence.js").Presence, store: Store, tabs: AnyTabs, take: (values: Uint8Array[]) => Promise<import("./entry.js").Verdict[]>, warn: (text: string) => void }} LogView */
+/** Entries that the hub refuses. @typedef {{ rule: string, reason: string, ids: string[] }} Refused */
 /** @typedef {{ isConnected: boolean, error: string | null, refused: Refused[] }} Status */
 
 const RETRY_FIRST_S = 0.5
 const RETRY_MOST_S = 60
-/** A connection that lasted so long, or on which a session came to its end, makes the next attempt begin with the shortest wait again. */
+/** After a connection that lasted so long, or completed a session, the next attempt waits `RETRY_FIRST_S` again. */
 const STABLE_S = 10
-/** A hub gives reason for ten sessions a second at most. */
+/** A hub can provoke at most ten sessions a second. */
 const PROVOKED_MS = 100
 const PUSHED_AT_ONCE = 256
 const REFUSED_MAX = 32
@@ -33,46 +33,46 @@ const REFUSAL_CHARS_MAX = 512
 const PRESENCE_BYTES_MAX = 1_149
 const PRESENCE_PER_S = 2_000
 const PRESENCE_BURST = 4_000
-/** Frames beyond these that a hub is forgiven. */
+/** Frames over that limit, which are dropped, before the stream is reset. */
 const PRESENCE_OVER_MAX = 1_000
-/** What the hub understands as: leave it to the session that we begin. */
+/** Tells the hub that the session which we begin replaces its own. */
 const CROSSING = "a session that the other side began is running"
-/** Before all keys but those of snapshots, which are not read here. */
+/** Sorts before all keys except those of snapshots, which this client does not read. */
 const FIRST_KEY = new Uint8Array(20)
 
 /** @implements {TypedHubLink} */
 export class HubLink {
-	/** Whether the connection stands. */
+	/** Whether it is connected now. */
 	isConnected = false
-	/** Why it does not, or why a session came to nothing; null while all is well. @type {string | null} */
+	/** Why it is not connected, or why the last session failed; null while all is well. @type {string | null} */
 	error = null
-	/** What the hub does not take of ours. @type {Refused[]} */
+	/** Entries that the hub refused, the latest last. @type {Refused[]} */
 	refused = []
-	/** Called when any of these has changed. @type {(() => void) | null} */
+	/** Called when one of these has changed. @type {(() => void) | null} */
 	onchange = null
-	/** The hub had all that we had when the last session ended, so that what follows can be pushed. */
+	/** The last session gave the hub all that we had, so later entries can be pushed. */
 	isLevel = false
 	#closing = new AbortController()
-	/** Ends all pauses. */
+	/** Rung to end all pauses. */
 	#bell = new Bell()
-	/** Whether this tab has the connection, or would have it. */
+	/** Whether this tab, of those with the log, is the one that connects. */
 	#leads = false
 	#sketch = new Sketch()
 	#sketchSeq = 0
 	/** @type {Map<string, number>} */
 	#aside = new Map()
-	/** The next session is a stream of everything after this key: all of it, or the rest of one that was cut short. @type {Uint8Array | null} */
+	/** Set if the next session streams all entries after this key: everything, or the rest of a stream that was cut short. @type {Uint8Array | null} */
 	#after = null
-	/** Everything was asked for on this connection. */
+	/** Everything was already asked for once on this connection. */
 	#hasDoubted = false
 	/** A session is due. */
 	#isWanted = true
-	/** One will be due, since the hub gave reason for it; when that was so last. @type {ReturnType<typeof setTimeout> | undefined} */
+	/** Makes a session due soon, because the hub announced something; and when it last did. @type {ReturnType<typeof setTimeout> | undefined} */
 	#provoked
 	#provokedAt = 0
-	/** Heads of the hub's that we lack. @type {Uint8Array[]} */
+	/** Heads that the hub announced and we lack. @type {Uint8Array[]} */
 	#lacking = []
-	/** Who waits for it, by a name that the tabs know it by. @type {Map<string, { resolve: () => void, reject: (error: Error) => void }>} */
+	/** The promises of `settled`, by an id that all tabs know. @type {Map<string, { resolve: () => void, reject: (error: Error) => void }>} */
 	#settling = new Map()
 	/** @type {Channel | null} */
 	#pushes = null
@@ -90,7 +90,7 @@ export class HubLink {
 		return this.#closing.signal.aborted
 	}
 
-	/** Wait until the hub has everything that the log has now, and the log what the hub had when it was asked. Without an end while there is no connection. @returns {Promise<void>} */
+	/** Wait until the hub has everything that the log has now, and the log what the hub had when the session began. Waits for a connection, if need be for ever. @returns {Promise<void>} */
 	settled() {
 		if (this.isClosed) return Promise.reject(new ClosedError("the link is closed"))
 		return new Promise((resolve, reject) => {
@@ -108,7 +108,7 @@ export class HubLink {
 		this.#bell.ring()
 	}
 
-	/** Connect, and connect again, until it is closed; once no other tab does. */
+	/** Once no other tab leads, connect and reconnect until the link is closed. */
 	async run() {
 		this.#tell({ asks: true })
 		try {
@@ -141,7 +141,7 @@ export class HubLink {
 		this.log.tabs.tell({ url: this.url, ...told })
 	}
 
-	/** What another tab tells of this hub. @param {import("./tabs.js").Told} told */
+	/** Take another tab's message about this hub. @param {import("./tabs.js").Told} told */
 	onTold({ leads, asks, settle, settled, status }) {
 		if (this.#leads) {
 			if (asks) this.#show({})
@@ -164,7 +164,7 @@ export class HubLink {
 		}
 	}
 
-	/** The log has entries that did not come by this link. @param {import("./entry.js").Entry[]} entries */
+	/** Give the hub entries that did not come from it. @param {import("./entry.js").Entry[]} entries */
 	onStored(entries) {
 		if (!this.#leads) return
 		if (!this.isLevel || this.#pushes === null || entries.length > PUSHED_AT_ONCE) return this.want()
@@ -176,7 +176,7 @@ export class HubLink {
 		this.#bell.ring()
 	}
 
-	/** The hub gives reason for a session. */
+	/** Make a session due, at most every `PROVOKED_MS`. */
 	#provoke() {
 		this.#provoked ??= setTimeout(() => {
 			this.#provoked = undefined
@@ -185,18 +185,18 @@ export class HubLink {
 		}, this.#provokedAt + PROVOKED_MS - Date.now())
 	}
 
-	/** Have it seen here and in the other tabs. @param {Partial<Status>} change */
+	/** Show a change of state here and in the other tabs. @param {Partial<Status>} change */
 	#show(change) {
 		const { isConnected, error, refused } = Object.assign(this, change)
 		this.#tell({ status: { isConnected, error, refused } })
 		if (this.onchange !== null) return this.onchange()
-		// Nobody looks at the link.
+		// The page does not watch the link.
 		if (error !== null) this.log.warn(`${this.url}: ${error}`)
 		const last = refused[refused.length - 1]
 		if (last) this.log.warn(`${this.url} does not take entries: ${last.rule}: ${last.reason}`)
 	}
 
-	/** One connection, from its beginning to its end. */
+	/** Connect, and return when the place on the connection is lost. */
 	async #connect() {
 		const place = (this.#place = new Place(this.target, this.log.topic, (channel) => this.#decline(channel)))
 		try {
@@ -214,7 +214,7 @@ export class HubLink {
 		}
 	}
 
-	/** Leave to us a session that the hub begins. @param {Channel} channel */
+	/** Refuse a session that the hub begins, and begin one. @param {Channel} channel */
 	async #decline(channel) {
 		await channel.send(refuse(CROSSING))
 		this.#provoke()
@@ -291,7 +291,7 @@ export class HubLink {
 	async #reconcile(place) {
 		await this.#catchUp()
 		const wasWhole = this.#after !== null
-		// What it tells of from now on, this session need not bring.
+		// Heads announced from now on may be missing from this session.
 		const lacking = this.#lacking
 		this.#lacking = []
 		const session = new Reconciliation(this.log, this.#sketch, this.#aside, this.#after)
@@ -302,12 +302,12 @@ export class HubLink {
 		}
 		for (const key of session.refused) putAside(this.#aside, key)
 		if (session.refused.length) this.#addRefused({ rule: "session", reason: "the hub left them out", ids: session.refused.map(idOfKey) })
-		// What it told of and did not send, without a reason that we know, is asked for with everything else, once.
+		// If it announced heads that the session brought neither, nor a reason for their absence, ask for everything, once.
 		const isUnexplained = !session.hasGap && (await this.log.store.known(lacking)).size < lacking.length
 		if (wasWhole || (isUnexplained && this.#doubt())) this.#isWanted = true
 	}
 
-	/** Have everything sent by the next session, once a connection. */
+	/** Make the next session stream everything; false if this connection already did. */
 	#doubt() {
 		if (this.#hasDoubted) return false
 		this.#hasDoubted = true
@@ -315,7 +315,7 @@ export class HubLink {
 		return true
 	}
 
-	/** Have the sketch hold all that the log holds. */
+	/** Add to the sketch what the log holds. */
 	async #catchUp() {
 		for (;;) {
 			const keys = await this.log.store.keysSince(this.#sketchSeq, 2_000)
@@ -327,7 +327,7 @@ export class HubLink {
 
 	// Refusals
 
-	/** Hear what the hub does not take. One that says so ends that to give up the log; any other one closes the connection. @param {Place} place */
+	/** Read refusals. A hub that sends them ends their stream to give up the log; any other closes the connection. @param {Place} place */
 	async #hearRefusals(place) {
 		const channel = place.refusals
 		try {
@@ -348,7 +348,7 @@ export class HubLink {
 
 	// Presence
 
-	/** Speak presence as soon as it is in use, if the hub does. @param {Place} place */
+	/** Exchange presence once the page uses it, if the hub speaks it. @param {Place} place */
 	async #present(place) {
 		const { presence, topic } = this.log
 		await presence.inUse
@@ -380,7 +380,7 @@ export class HubLink {
 	}
 }
 
-/** Browsers send no headers with a WebSocket, so the token stands in the URL. @param {string} url @param {string | undefined} token */
+/** Put the token into the URL, because browsers send no headers of ours with a WebSocket. @param {string} url @param {string | undefined} token */
 function withToken(url, token) {
 	const target = URL.canParse(url) ? new URL(url) : null
 	if (target === null || !["ws:", "wss:"].includes(target.protocol)) throw new GossipLogError("no URL of a hub: ws://HOST:PORT, or wss://… with TLS")

@@ -1,4 +1,4 @@
-// A log: the entries that a page holds, what it appends, and the hubs that it is connected to.
+// A log: the entries that a page holds, what it appends, and its links to hubs.
 
 import { compare } from "./bytes.js"
 import { Entry, checkTopic, idOfKey, keyOfId, signEntry, validate } from "./entry.js"
@@ -9,12 +9,12 @@ import { MemoryStore } from "./memory_store.js"
 import { Presence } from "./presence.js"
 import { OneTab, Tabs } from "./tabs.js"
 
-/** @typedef {import("./client.js").Log} TypedLog What client.d.ts says of it. */
+/** @typedef {import("./client.js").Log} TypedLog The public part, in client.d.ts. */
 /** @typedef {import("./entry.js").Verdict} Verdict */
 /** @typedef {{ did: string, codec?: string, sign: (data: Uint8Array) => Promise<Uint8Array> | Uint8Array }} AnySigner */
 /** @typedef {{ after?: string, before?: string, reverse?: boolean, limit?: number }} Range */
 
-/** Heads that an append takes as parents at most; the next one takes the rest. */
+/** Heads that one append can have as parents; the next append takes further ones. */
 const APPENDED_PARENTS_MAX = 256
 const READ_AT_ONCE = 256
 const WARNINGS_MAX = 32
@@ -41,17 +41,17 @@ export class Log {
 	#listeners = new Set()
 	/** @type {Set<HubLink>} */
 	#links = new Set()
-	/** The insertion number up to which listeners and links were told. */
+	/** The insertion number of the last entry that listeners and links were told of. */
 	#told
-	/** What runs now, so that closing waits for it. @type {Set<Promise<unknown>>} */
+	/** Calls under way, for which `close` waits. @type {Set<Promise<unknown>>} */
 	#running = new Set()
 	#isClosed = false
 	/** @type {Set<string>} */
 	#warned = new Set()
-	/** The other tabs, as presence sees them. */
+	/** The other tabs, as a peer of presence. */
 	#others = { send: (/** @type {Uint8Array[]} */ presence) => void (presence.length && this.#tabs.tell({ presence })) }
 
-	/** @param {string} topic @param {AnySigner | undefined} signer @param {MemoryStore | IndexedDbStore} store @param {number} seq @param {import("./insertion.js").Apply | undefined} apply @param {string | null} shared The name under which other tabs have it too. */
+	/** @param {string} topic @param {AnySigner | undefined} signer @param {MemoryStore | IndexedDbStore} store @param {number} seq @param {import("./insertion.js").Apply | undefined} apply @param {string | null} shared The store's name, which other tabs share; null in memory. */
 	constructor(topic, signer, store, seq, apply, shared) {
 		this.topic = topic
 		this.signer = signer
@@ -59,12 +59,12 @@ export class Log {
 		this.#told = seq
 		this.#apply = apply
 		this.#tabs = shared === null ? new OneTab() : new Tabs(shared, (told) => this.#onTold(told))
-		/** What is true only now of those who have the log open. */
+		/** Who has the log open now, and what they state. */
 		this.presence = new Presence(topic, signer)
 		if (shared !== null) this.presence.inUse.then(() => this.#isClosed || (this.#tabs.tell({ presence: [] }), this.presence.enter(this.#others)))
 	}
 
-	/** Sign a payload, and put it on top of everything the log holds. It is stored when this returns. @param {any} payload @returns {Promise<Entry>} */
+	/** Sign a payload and append it on top of all heads. It is stored when this returns. @param {any} payload @returns {Promise<Entry>} */
 	append(payload) {
 		return this.#run(() =>
 			this.#tabs.alone("append", async () => {
@@ -110,20 +110,20 @@ export class Log {
 		return this.#store.lastSeq()
 	}
 
-	/** Be told of all that is stored from now on, whoever made it; a child never comes before its parents. Returns what ends it. @param {(entries: Entry[]) => void} listener */
+	/** Call a listener with all entries that are stored from now on, by any author, parents before children. Returns a function that ends it. @param {(entries: Entry[]) => void} listener */
 	subscribe(listener) {
 		this.#check()
 		this.#listeners.add(listener)
 		return () => void this.#listeners.delete(listener)
 	}
 
-	/** What `apply` has made of the entries. */
+	/** Reads what `apply` stored. */
 	get state() {
 		const store = this.#store
 		return {
 			/** @param {string} key @returns {Promise<any>} */
 			get: (key) => store.getState(key),
-			/** Names and values, by name. @param {string} [prefix] */
+			/** Names and values, sorted by name. @param {string} [prefix] */
 			list: (prefix = "") => store.listState(prefix),
 			/** The entries at which `apply` raised. */
 			aside: () => store.aside(),
@@ -142,7 +142,7 @@ export class Log {
 		return link
 	}
 
-	/** Close it, and its links. What was begun is finished. */
+	/** Close the log and its links, after calls under way are done. */
 	async close() {
 		if (this.#isClosed) return
 		this.#isClosed = true
@@ -169,7 +169,7 @@ export class Log {
 		}
 	}
 
-	/** Another tab tells something. @param {import("./tabs.js").Told} told */
+	/** Take a message of another tab. @param {import("./tabs.js").Told} told */
 	#onTold(told) {
 		if (this.#isClosed) return
 		if (told.presence !== undefined) void this.#takePresence(told.presence)
@@ -177,14 +177,14 @@ export class Log {
 		for (const link of this.#links) if (link.url === told.url) link.onTold(told)
 	}
 
-	/** Take what another tab has of presence; with nothing, it is a tab that begins to. @param {Uint8Array[]} bodies */
+	/** Take another tab's presence; an empty list is from a tab that begins to use it and wants ours. @param {Uint8Array[]} bodies */
 	async #takePresence(bodies) {
 		this.presence.use()
 		if (!bodies.length) return this.presence.tellAll(this.#others)
 		for (const body of bodies) await this.presence.take(body, this.#others).catch(reportError)
 	}
 
-	/** Validate what a hub sent, and insert what is good. @param {Uint8Array[]} values @param {HubLink} from @returns {Promise<Verdict[]>} */
+	/** Validate what a hub sent, and insert the valid entries. @param {Uint8Array[]} values @param {HubLink} from @returns {Promise<Verdict[]>} */
 	async #take(values, from) {
 		/** @type {Verdict[]} */
 		const verdicts = await Promise.all(values.map((value) => validate(value, this.topic)))
@@ -200,7 +200,7 @@ export class Log {
 		return verdicts
 	}
 
-	/** Tell of what this tab has stored; where another one has stored something before it, of that as well. @param {import("./insertion.js").Insertion} insertion @param {HubLink | null} from */
+	/** Tell listeners and tabs of entries that this tab stored, and first of those that other tabs stored before. @param {import("./insertion.js").Insertion} insertion @param {HubLink | null} from */
 	#onInserted({ stored, aside }, from) {
 		for (const { reason } of aside) this.#warn(`apply raised, so entries are set aside: ${reason}`)
 		if (!stored.length) return
@@ -210,14 +210,14 @@ export class Log {
 		else if (last > this.#told) this.#run(() => this.#catchUp()).catch(reportError)
 	}
 
-	/** Write to the browser's console what nobody else would hear: once each, and not without end. @param {string} text */
+	/** Write a warning to the browser's console: each text once, and at most `WARNINGS_MAX` texts. @param {string} text */
 	#warn(text) {
 		if (this.#warned.size >= WARNINGS_MAX || this.#warned.has(text)) return
 		this.#warned.add(text)
 		console.warn(`gossiplog, ${this.topic}: ${text}`)
 	}
 
-	/** Tell of what other tabs have stored. */
+	/** Tell listeners and links of entries that other tabs stored. */
 	async #catchUp() {
 		for (;;) {
 			const rows = await this.#store.since(this.#told, READ_AT_ONCE)

@@ -1,5 +1,5 @@
-// yamux over a WebSocket, the client's side: many streams of bytes in one. Everything that the other side can fill has an end: what a stream
-// holds at its window or at one frame, the streams that it opens at a number, and what it lets us send at what it reads.
+// yamux over a WebSocket, the client's side: many streams of bytes in one. Whatever the other side can fill is bounded: a stream's unread bytes
+// by its window or one frame, the streams that it opens by `inboundMax`, and what we send by what it reads.
 // Source: docs/spec/sync.md, "Mode A"; the yamux specification.
 
 import { Bell } from "./bell.js"
@@ -8,16 +8,16 @@ import { ClosedError, ProtocolError } from "./errors.js"
 
 const HEADER_BYTES = 12
 const BODY_BYTES_MAX = 65_536 - HEADER_BYTES
-/** What each side may send at first, by the specification. */
+/** Bytes that each side may send at first, by the specification. */
 const WINDOW_BYTES = 256 * 1024
-/** Of a stream that we open: the answers are what we want. */
+/** Our window of streams that we open, larger because answers are. */
 const OPENED_WINDOW_BYTES = 1024 * 1024
 const [DATA, WINDOW, PING, GO_AWAY] = [0, 1, 2, 3]
 const [SYN, ACK, FIN, RST] = [1, 2, 4, 8]
 
 /** One stream, read by one reader and written by one writer at a time. */
 export class MuxedStream {
-	/** What arrived and was not taken. */
+	/** Bytes that arrived and were not taken. */
 	unread = new ByteQueue()
 	/** Bytes that we may still send. */
 	sendWindow = WINDOW_BYTES
@@ -27,7 +27,7 @@ export class MuxedStream {
 	failure = null
 	changed = new Bell()
 
-	/** @param {Muxer} muxer @param {number} id @param {boolean} isInbound @param {object} [place] Whose it is, of ours. */
+	/** @param {Muxer} muxer @param {number} id @param {boolean} isInbound @param {object} [place] The log's place, if we opened it. */
 	constructor(muxer, id, isInbound, place) {
 		this.muxer = muxer
 		this.id = id
@@ -40,7 +40,7 @@ export class MuxedStream {
 		muxer.send(WINDOW, isInbound ? ACK : SYN, id, this.window - WINDOW_BYTES)
 	}
 
-	/** Write all of it; waits while the other side's window is full. @param {Uint8Array} bytes */
+	/** Write all bytes, waiting while the other side's window is full. @param {Uint8Array} bytes */
 	async write(bytes) {
 		for (let at = 0; at < bytes.length; ) {
 			if (this.failure !== null || this.hasClosed) throw new ClosedError(this.failure ?? "our side of the stream is closed")
@@ -52,7 +52,7 @@ export class MuxedStream {
 		}
 	}
 
-	/** Wait until so many bytes are unread; false if they will not come. @param {number} size */
+	/** Wait until so many bytes are unread; false if the stream ends before. @param {number} size */
 	async has(size) {
 		this.#grant(size - this.unread.size, 1)
 		while (this.unread.size < size) {
@@ -70,7 +70,7 @@ export class MuxedStream {
 		return bytes
 	}
 
-	/** Let the other side send so much, if that is at least so much more than it may already. @param {number} room @param {number} least */
+	/** Let the other side send `room` bytes in all, if that is at least `least` more than it may already. @param {number} room @param {number} least */
 	#grant(room, least) {
 		const due = room - this.credit
 		if (due < least || this.isAtEnd || this.failure !== null) return
@@ -78,7 +78,7 @@ export class MuxedStream {
 		this.muxer.send(WINDOW, 0, this.id, due)
 	}
 
-	/** Close our side, after what was written. */
+	/** Close our side after what was written. */
 	close() {
 		if (this.hasClosed || this.failure !== null) return
 		this.hasClosed = true
@@ -101,7 +101,7 @@ export class MuxedStream {
 		this.changed.ring()
 	}
 
-	/** Nothing more comes. */
+	/** Note that the other side closed its side. */
 	end() {
 		this.isAtEnd = true
 		this.muxer.settle(this)
@@ -109,7 +109,7 @@ export class MuxedStream {
 	}
 }
 
-/** One connection. What breaks the protocol is thrown by `receive`; the connection is of no use after that. */
+/** One connection. `receive` throws if the other side breaks the protocol; the connection is of no use after that. */
 export class Muxer {
 	/** @type {Map<number, MuxedStream>} */
 	streams = new Map()
@@ -117,18 +117,18 @@ export class Muxer {
 	/** Streams that the other side may have open. */
 	inboundMax = 16
 	#nextId = 1
-	/** What has not arrived whole: a header, and data for which its stream may have room. */
+	/** The frame that has not arrived whole: at most a header and as much data as a window. */
 	#partial = new ByteQueue()
-	/** What may still be under way to streams that have ended. */
+	/** Bytes that may still arrive for streams that have ended. */
 	#strayLeft = 0
 
-	/** @param {(bytes: Uint8Array) => void} write @param {(stream: MuxedStream) => void} onStream Given each stream that the other side opens. */
+	/** @param {(bytes: Uint8Array) => void} write @param {(stream: MuxedStream) => void} onStream Called with each stream that the other side opens. */
 	constructor(write, onStream) {
 		this.write = write
 		this.onStream = onStream
 	}
 
-	/** @param {object} place Whose the stream is. */
+	/** @param {object} place The log's place. */
 	open(place) {
 		const stream = new MuxedStream(this, this.#nextId, false, place)
 		this.#nextId += 2
@@ -158,7 +158,7 @@ export class Muxer {
 		this.write(bytes)
 	}
 
-	/** Take what arrived. @param {Uint8Array} bytes */
+	/** Take bytes that arrived. @param {Uint8Array} bytes */
 	receive(bytes) {
 		this.#partial.push(bytes)
 		while (this.#partial.size >= HEADER_BYTES) {

@@ -1,5 +1,5 @@
-// A log's place on a connection to a hub. All logs that a page has at one server share a WebSocket where the hub lets them; elsewhere each
-// has its own. A log asks for its place by the stream for refusals, and either side gives up the log by ending that stream.
+// A log's place on a connection to a hub. A page's logs at one server share a WebSocket if the hub allows it; otherwise each has its own. A
+// log asks for its place by opening the stream of refusals, and either side gives up the log by ending that stream.
 // Source: docs/spec/sync.md, "Mode A" and "Several logs on one connection".
 
 import { Channel, NotSpoken } from "./channel.js"
@@ -7,37 +7,37 @@ import { ClosedError, ProtocolError } from "./errors.js"
 import { Muxer } from "./muxer.js"
 
 const DIAL_S = 10
-/** Logs that ask for a place at a time: a hub allows streams only for those that have one. */
+/** Logs that ask for a place at a time: the streams that a hub allows grow only with the logs that have one. */
 const ASKED_AT_ONCE = 32
 const ASK_S = 5
 const PING_S = 30
 const SILENT_S = 120
-/** What waits to go out on a connection: a hub that lets us send this much reads what it lets us send, or is none. */
+/** Bytes that may wait in the browser: a hub whose windows allow more and that does not read them is not honest. */
 const UNSENT_BYTES_MAX = 8 * 1024 * 1024
-/** Streams that a hub may open for each log, and further ones for the first. */
+/** Streams that a hub may have open for each log, and in addition on each connection. */
 const [STREAMS_A_LOG, STREAMS_BESIDE] = [4, 12]
 const REFUSAL_BYTES_MAX = 16 * 1024
 const REASON_CHARS_MAX = 512
 const NO_ANSWER = "no hub answers there, or it does not let this page in"
 
-/** The connection that logs may share, by server. @type {Map<string, HubConnection>} */
+/** The connection that logs may share, by the URL without the topic. @type {Map<string, HubConnection>} */
 const connections = new Map()
 
-/** The server gave no answer, whichever of its logs was asked for. */
+/** The server could not be reached, so none of its logs can be. */
 class NotReached extends ClosedError {}
 
-/** One WebSocket. It lasts until it breaks or no log uses it. */
+/** One WebSocket, which is closed when no log uses it any more. */
 class HubConnection {
-	/** Who uses it or asks to, by the protocol of the sessions that the hub begins. @type {Map<string, Place>} */
+	/** The logs that use it or ask to, by the protocol of the sessions that the hub begins. @type {Map<string, Place>} */
 	places = new Map()
-	/** The hub lets no other log use it. */
+	/** The hub allows one log on a connection. */
 	isForOne = false
 	isOpen = false
 	#asked = 0
-	/** The latest that asks, of those who do one after the other. @type {Promise<unknown>[]} */
+	/** The last question in each of the `ASKED_AT_ONCE` rows. @type {Promise<unknown>[]} */
 	#turns = []
 
-	/** @param {string} target @param {string | null} server Under which other logs find it. */
+	/** @param {string} target @param {string | null} server The key in `connections`; null if no other log may use it. */
 	constructor(target, server) {
 		const socket = new WebSocket(target)
 		socket.binaryType = "arraybuffer"
@@ -54,7 +54,7 @@ class HubConnection {
 				muxer.ping()
 				resolve(null)
 			}
-			/** End it, for the first reason that there is. @param {Error} error */
+			/** End the connection, and tell its logs why; only the first call has an effect on them. @param {Error} error */
 			this.fail = (error) => {
 				this.isOpen = false
 				if (connections.get(String(server)) === this) connections.delete(String(server))
@@ -67,14 +67,14 @@ class HubConnection {
 				muxer.end("the connection ended")
 			}
 		})
-		/** Settled when it is open, or will not be, with a reason. */
+		/** Resolved when it is open; rejected with the reason if it does not open. */
 		this.opened = opened.catch(async (error) => {
 			throw error.message === NO_ANSWER ? await refusalOf(target) : error
 		})
 		this.opened.catch(() => {})
 		/** @param {string} reason */
 		const end = (reason) => this.fail(new ClosedError(this.isOpen ? reason : NO_ANSWER))
-		// Node 20 says of a WebSocket that was refused that there is an error, and never that it is closed.
+		// Node 20 fires only `error` for a WebSocket that was refused, and never `close`.
 		socket.onerror = () => end("the connection broke")
 		socket.onclose = ({ code, reason }) => (reason ? this.fail(new ClosedError(reason)) : end(`the connection ended (${code})`))
 		let heardAt = Date.now()
@@ -101,7 +101,7 @@ class HubConnection {
 		this.muxer.inboundMax = STREAMS_BESIDE + STREAMS_A_LOG * this.places.size
 	}
 
-	/** Ask for a place when it is one's turn. @param {() => Promise<boolean>} ask */
+	/** Ask for a place once fewer than `ASKED_AT_ONCE` others do. @param {() => Promise<boolean>} ask */
 	inTurn(ask) {
 		const turn = this.#asked++ % ASKED_AT_ONCE
 		const asked = (this.#turns[turn] ?? Promise.resolve()).then(ask)
@@ -109,14 +109,14 @@ class HubConnection {
 		return asked
 	}
 
-	/** End all that a log has on it; with the last one it is closed. @param {Place} place */
+	/** Reset a log's streams; after the last log, close the connection. @param {Place} place */
 	drop(place) {
 		if (this.places.get(place.protocol) === place) this.places.delete(place.protocol)
 		for (const stream of [...this.muxer.streams.values()]) if (stream.place === place) stream.reset()
 		if (!this.places.size) this.fail(new ClosedError("no log uses the connection"))
 	}
 
-	/** Hand over what the hub opens. @param {import("./muxer.js").MuxedStream} stream */
+	/** Hand a session that the hub begins to its log. @param {import("./muxer.js").MuxedStream} stream */
 	async #serve(stream) {
 		const accepted = await Channel.accept(stream, this.places)
 		if (accepted !== null) await accepted[1].serve(accepted[0])
@@ -126,20 +126,20 @@ class HubConnection {
 
 export class Place {
 	isEnded = false
-	/** Whether the log uses the connection: with its end the place is lost, and not looked for elsewhere. */
+	/** Whether the place was given, so that it is lost with the connection. Before that, a connection's end only means to look elsewhere. */
 	isIn = false
-	/** On which the hub says what it does not take. @type {Channel | null} */
+	/** The stream of refusals, once it is open. @type {Channel | null} */
 	#refusals = null
 	/** @type {HubConnection | null} */
 	#connection = null
 
-	/** @param {string} target @param {string} topic @param {(channel: Channel) => Promise<void>} serve Given each session that the hub begins. */
+	/** @param {string} target @param {string} topic @param {(channel: Channel) => Promise<void>} serve Called with each session that the hub begins. */
 	constructor(target, topic, serve) {
 		this.target = target
 		this.topic = topic
 		this.protocol = `/gossiplog/reconcile/1/${topic}`
 		this.serve = serve
-		/** Rejected with the end of the place. */
+		/** Rejected when the place is lost or left. */
 		this.over = /** @type {Promise<never>} */ (
 			new Promise((_, reject) => {
 				this.fail = (/** @type {Error} */ error) => {
@@ -151,7 +151,7 @@ export class Place {
 		this.over.catch(() => {})
 	}
 
-	/** Find a place: on the connection that other logs of the server have, or on one that is dialled now. */
+	/** Find a place: on the connection that other logs of the server use, or on a new one. */
 	async enter() {
 		const server = serverOf(this.target, this.topic)
 		for (let shared; (shared = connections.get(String(server))) !== undefined && !shared.isForOne; ) {
@@ -159,7 +159,7 @@ export class Place {
 				await Promise.race([shared.opened, this.over])
 			} catch (error) {
 				if (this.isEnded || error instanceof NotReached) throw error
-				continue // that was about another log
+				continue // the hub refused the log that was dialled for
 			}
 			if (await Promise.race([shared.inTurn(() => this.#ask(shared)), this.over])) return
 			if (shared.isOpen) break
@@ -170,7 +170,7 @@ export class Place {
 		await this.#connection.opened
 	}
 
-	/** Ask for a place on a connection; false where the hub gives none, or the connection ends. Why it gives none, it says when it is dialled. @param {HubConnection} connection */
+	/** Ask for a place on a connection; false if the hub gives none, or the connection ends. It gives the reason on a connection of the log's own. @param {HubConnection} connection */
 	async #ask(connection) {
 		if (!connection.isOpen || connection.isForOne || this.isEnded || connection.places.has(this.protocol)) return false
 		this.#connection = connection
@@ -187,7 +187,7 @@ export class Place {
 		}
 	}
 
-	/** The stream that is the log's place. */
+	/** The stream of refusals, opened on first use. */
 	get refusals() {
 		return (this.#refusals ??= Channel.open(this, `/gossiplog/refusals/1/${this.topic}`, { most: REFUSAL_BYTES_MAX }))
 	}
@@ -198,14 +198,14 @@ export class Place {
 		return this.#connection.muxer.open(this)
 	}
 
-	/** Give it up; the others on the connection go on. */
+	/** Give up the place. Other logs on the connection go on. */
 	leave() {
 		this.fail(new ClosedError("the link was closed"))
 		this.#connection?.drop(this)
 	}
 }
 
-/** What the URLs of all logs of a server begin and end with; null where a URL does not end with the topic. @param {string} target @param {string} topic */
+/** Return a log's URL without its topic, which is the same for all logs of the server; null if its path does not end with the topic. @param {string} target @param {string} topic */
 function serverOf(target, topic) {
 	const url = new URL(target)
 	const path = url.pathname.replace(/%3a/gi, ":")
@@ -214,7 +214,7 @@ function serverOf(target, topic) {
 	return url.href
 }
 
-/** Why a hub does not let us in: of a WebSocket that was refused the platform says nothing, but the hub's HTTP API does. @param {string} target */
+/** Return why a hub refused a WebSocket. The platform does not tell, so the hub's HTTP API is asked for the same log. @param {string} target */
 async function refusalOf(target) {
 	const url = new URL(target)
 	url.protocol = url.protocol.replace("ws", "http")
@@ -225,7 +225,7 @@ async function refusalOf(target) {
 		const body = answer.ok ? undefined : (await answer.body?.getReader().read())?.value
 		return new ClosedError(new TextDecoder().decode(body).slice(0, REASON_CHARS_MAX).trim() || NO_ANSWER)
 	} catch {
-		// Without asking to read the answer, one learns whether there is any.
+		// A page that may not read the answer can still learn whether there is one.
 		return ask("no-cors").then(() => new ClosedError(NO_ANSWER), () => new NotReached(NO_ANSWER))
 	}
 }

@@ -1,5 +1,5 @@
-// What is true only now of those who have the log open: signed, told to who is connected, never stored. A page trusts its hub to leave out
-// what is over, and who is no member; what it shows is signed all the same.
+// Presence: what those who have the log open state of themselves. It is signed, sent to those who are connected, and never stored. A page
+// trusts its hub to leave out what has ended and who is not a member, but verifies all signatures.
 // Source: docs/spec/presence.md.
 
 import { compare, concat, utf8 } from "./bytes.js"
@@ -8,9 +8,9 @@ import { verify } from "./ed25519.js"
 import { didOf, publicKeyOf } from "./entry.js"
 import { ClosedError, GossipLogError, ProtocolError } from "./errors.js"
 
-/** @typedef {import("./client.js").Presence} TypedPresence What client.d.ts says of it. */
-/** Who is told: a hub, or the other tabs. @typedef {{ send: (bodies: Uint8Array[]) => void }} PresencePeer */
-/** What was stated at once; `made` and `until` are of `performance.now`. @typedef {{ seq: number, made: number, until: number, body: Uint8Array, states: Record<string, any> }} Statement */
+/** @typedef {import("./client.js").Presence} TypedPresence The public part, in client.d.ts. */
+/** A receiver of presence: a hub, or the other tabs. @typedef {{ send: (bodies: Uint8Array[]) => void }} PresencePeer */
+/** Values that were stated together; `made` and `until` are times of `performance.now`. @typedef {{ seq: number, made: number, until: number, body: Uint8Array, states: Record<string, any> }} Statement */
 /** @typedef {{ did: string, seq: number, source: PresencePeer | null, newest: Map<string, Statement> }} Session */
 
 const STATES_BYTES_MAX = 1_024
@@ -31,17 +31,17 @@ const DEPARTURE_BYTES = 49
 export class Presence {
 	/** By author's key and session. @type {Map<string, Session>} */
 	#sessions = new Map()
-	/** The last numbers of sessions that are over. @type {Map<string, number>} */
+	/** The last sequence numbers of sessions that have ended. @type {Map<string, number>} */
 	#marks = new Map()
 	/** @type {Set<PresencePeer>} */
 	#peers = new Set()
-	/** What goes out next, and who has it. @type {[Uint8Array, PresencePeer | null][]} */
+	/** Frames that go out next, each with the peer that it came from. @type {[Uint8Array, PresencePeer | null][]} */
 	#gathered = []
 	/** @type {Set<(did: string, name: string) => void>} */
 	#followers = new Set()
 	#session = crypto.getRandomValues(new Uint8Array(8))
 	#seq = 0
-	/** What is stated when its turn comes. @type {{ states: Record<string, any>, ttl: number, done: Promise<void> } | null} */
+	/** Our next statement, which collects values until its turn comes. @type {{ states: Record<string, any>, ttl: number, done: Promise<void> } | null} */
 	#next = null
 	#turn = Promise.resolve()
 	/** @type {ReturnType<typeof setInterval> | undefined} */
@@ -53,11 +53,11 @@ export class Presence {
 	constructor(topic, signer) {
 		this.topic = topic
 		this.signer = signer
-		/** Resolved once anybody wants it. @type {Promise<void>} */
+		/** Resolved once the page or another tab uses presence. @type {Promise<void>} */
 		this.inUse = new Promise((resolve) => (this.#begin = resolve))
 	}
 
-	/** What is true now: for each author what it stated, by name. */
+	/** The current values, by author and then by name. */
 	get states() {
 		this.use()
 		/** @type {Record<string, Record<string, any>>} */
@@ -71,18 +71,18 @@ export class Presence {
 		return states
 	}
 
-	/** State something of oneself, for so many seconds; null takes a name back. What has to wait goes out with what follows. @param {Record<string, any>} states @param {{ ttl?: number }} [options] */
+	/** State values for `ttl` seconds; null takes a name back. Values that have to wait go out together with later ones. @param {Record<string, any>} states @param {{ ttl?: number }} [options] */
 	async set(states, { ttl = 10 } = {}) {
 		if (!Object.keys(states).length || !(ttl > 0 && 1000 * ttl <= TTL_MAX_MS)) throw new GossipLogError("presence has a name at least, and lasts for more than 0 and at most 60 s")
 		await this.#state(states, Math.ceil(1000 * ttl))
 	}
 
-	/** Say goodbye: everything that was stated here is over. */
+	/** End everything that was stated here. */
 	async leave() {
 		if (this.#seq || this.#next) await this.#state({}, 0)
 	}
 
-	/** What is true already, then what changes; what is null is over. */
+	/** Yield the current values, then changes; null ends a value. */
 	async *[Symbol.asyncIterator]() {
 		/** @type {Map<string, any>} */
 		const shown = new Map()
@@ -127,7 +127,7 @@ export class Presence {
 		for (const follower of this.#followers) follower("", "")
 	}
 
-	/** Tell a peer what is true, and from now on what is new. @param {PresencePeer} peer */
+	/** Send a peer the current values, and from now on what changes. @param {PresencePeer} peer */
 	enter(peer) {
 		this.#peers.add(peer)
 		this.tellAll(peer)
@@ -139,13 +139,13 @@ export class Presence {
 		peer.send(known.sort((one, other) => one.seq - other.seq).map(aged))
 	}
 
-	/** A peer is gone, and with it those who were heard by way of it. @param {PresencePeer} peer */
+	/** Forget a peer, and everybody who was heard by way of it. @param {PresencePeer} peer */
 	exit(peer) {
 		this.#peers.delete(peer)
 		for (const [key, { source, seq }] of this.#sessions) if (source === peer) this.#depart(key, seq, peer)
 	}
 
-	/** Take a frame. @param {Uint8Array} body @param {PresencePeer} from */
+	/** Take a frame of a peer; throws if no honest peer would send it. @param {Uint8Array} body @param {PresencePeer} from */
 	async take(body, from) {
 		const view = new DataView(body.buffer, body.byteOffset, body.length)
 		if (body[0] === 2 && body.length === DEPARTURE_BYTES) return this.#depart(body.subarray(1, 41).join(), Number(view.getBigUint64(41)), from)
@@ -214,7 +214,7 @@ export class Presence {
 		this.#sweeping ??= setInterval(() => this.#sweep(), SWEEP_MS)
 	}
 
-	/** The session's connection is lost: it may come again as it was. @param {string} key @param {number} seq @param {PresencePeer} from */
+	/** End a session whose connection was lost. The same statements are accepted again when it returns. @param {string} key @param {number} seq @param {PresencePeer} from */
 	#depart(key, seq, from) {
 		const session = this.#sessions.get(key)
 		if (session?.source !== from || session.seq > seq) return
@@ -242,7 +242,7 @@ export class Presence {
 		}
 	}
 
-	/** What an author is by a name: by the newest of its sessions. @param {string} did @param {string} name */
+	/** Return an author's value under a name, from the newest statement of its sessions; null without one. @param {string} did @param {string} name */
 	#value(did, name) {
 		/** @type {Statement | undefined} */
 		let found
@@ -258,7 +258,7 @@ export class Presence {
 		for (const name of names) for (const follower of this.#followers) follower(did, name)
 	}
 
-	/** Pass on, soon, and with all else. @param {Uint8Array} body @param {PresencePeer | null} source */
+	/** Send a frame within `GATHER_MS` to all peers but its source, together with others. @param {Uint8Array} body @param {PresencePeer | null} source */
 	#gather(body, source) {
 		if (!this.#gathered.length) setTimeout(() => this.#flush(), GATHER_MS)
 		this.#gathered.push([body, source])
@@ -273,14 +273,14 @@ export class Presence {
 /** @param {Uint8Array} body */
 const keyOfStatement = (body) => body.subarray(ID_AT, SEQ_AT).join()
 
-/** The frame of a statement, with its age. @param {Statement} statement */
+/** Return a statement's frame with its present age. @param {Statement} statement */
 function aged({ body, made }) {
 	const bytes = body.slice()
 	new DataView(bytes.buffer).setUint16(1, Math.min(65_535, performance.now() - made))
 	return bytes
 }
 
-/** Whether these names may be stated; a goodbye has none. @param {Record<string, any>} states @param {number} ttl */
+/** Whether these names may be stated: a goodbye, whose ttl is 0, has none. @param {Record<string, any>} states @param {number} ttl */
 function areNames(states, ttl) {
 	const names = Object.keys(states)
 	return names.length <= NAMES_MAX && names.length > 0 === ttl > 0 && names.every((name) => name.length > 0 && [...name].length <= NAME_CHARS_MAX)

@@ -1,8 +1,8 @@
-// The tabs that share a store: one of them has each link, one at a time appends, and all hear what is new.
+// The tabs that share a store: each link belongs to one of them, one at a time appends, and all hear of new entries.
 
 import { inWords } from "./errors.js"
 
-/** What tabs tell each other. @typedef {{ stored?: number, url?: string, settle?: string, settled?: string, leads?: true, asks?: true, presence?: Uint8Array[], status?: import("./hub_link.js").Status }} Told */
+/** A message between tabs. @typedef {{ stored?: number, url?: string, settle?: string, settled?: string, leads?: true, asks?: true, presence?: Uint8Array[], status?: import("./hub_link.js").Status }} Told */
 
 export class Tabs {
 	/** @param {string} name Of the store. @param {(told: Told) => void} onTold */
@@ -17,7 +17,7 @@ export class Tabs {
 		this.channel.postMessage(told)
 	}
 
-	/** Act while no other tab does the same. @template T @param {string} what @param {() => Promise<T>} act @param {AbortSignal} [signal] Ends the waiting. @returns {Promise<T>} */
+	/** Act while no other tab acts under the same name. @template T @param {string} what @param {() => Promise<T>} act @param {AbortSignal} [signal] Ends the waiting. @returns {Promise<T>} */
 	async alone(what, act, signal) {
 		return navigator.locks.request(`${this.name}/${what}`, { signal }, act)
 	}
@@ -27,9 +27,9 @@ export class Tabs {
 	}
 }
 
-/** The one tab that has a log in memory. */
+/** Stands for tabs where a log is in memory, so that there is only one. */
 export class OneTab {
-	/** What acts, or waits to, one after the other. @type {Map<string, Promise<unknown>>} */
+	/** The last of those that act one after the other, by name. @type {Map<string, Promise<unknown>>} */
 	#turns = new Map()
 
 	tell() {}
