@@ -19,6 +19,7 @@ from ...store.postgres.url import is_postgres_url, without_secrets
 from ..source.locations import NEW_FOLDER, check_export_place, check_local, exists, is_remote
 from ..source.reading import is_table, read_entries, read_work
 from ..tables.columns import SAMPLE_ROWS, with_fields
+from ..tables.staging import written
 from .results import JobReport, published
 
 if TYPE_CHECKING:
@@ -86,8 +87,7 @@ def verify_job(
         verdicts = settle(judged, known=present, staging=draft)
         if draft is not None:
             job.note("writing verdicts")
-            verdicts.write.parquet(f"{draft}/verdicts")
-            verdicts = job.spark.read.schema(verdicts.schema).parquet(f"{draft}/verdicts")
+            verdicts = written(verdicts, f"{draft}/verdicts")
             quarantine(verdicts).select(*VERDICT_COLUMNS).coalesce(8).write.parquet(f"{draft}/quarantine")
             report.tables["verdicts"] = "a row for each row that was read: id, key, verdict, rule, reason, place; source where it failed"
             report.tables["quarantine"] = "the rows of verdicts that were not accepted, with the bytes found in their place"
@@ -135,8 +135,7 @@ def diff_job(job: Job, a: str, b: str) -> JobReport:
         job.note(f"comparing {_shown(a)} and {_shown(b)}")
         differing = diff(job.read(a, ("key", "hash")), job.read(b, ("key", "hash")))
         if draft is not None:
-            differing.write.parquet(f"{draft}/differences")
-            differing = job.spark.read.schema(differing.schema).parquet(f"{draft}/differences")
+            differing = written(differing, f"{draft}/differences")
             report.tables["differences"] = "key, side (a, b, both, unread a or unread b), hash_a, hash_b"
         counts = count_sides(differing)
         first = differing.where("length(key) = 20").orderBy("key").limit(20).collect()
@@ -281,11 +280,7 @@ def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None 
             named = [] if is_path else ["id", "author", "payload", *[name for name in COLUMNS if name in key.lower()]]
             columns = tuple(dict.fromkeys([*STATE_COLUMNS, *(["parent_keys"] if heads else []), *named]))
             found = state(job.read(location, columns), key, heads=heads, staging=draft)
-        table = found.table
-        if draft is not None:
-            table.write.parquet(f"{draft}/state")
-            table = job.spark.read.schema(table.schema).parquet(f"{draft}/state")
-        names = table.count()
+        names = (found.table if draft is None else written(found.table, f"{draft}/state")).count()
         if names < _FEW:
             found_by = f"values of {key} in all entries: {names}" if names else f"no entry has the key {key}"
             meant = f", which is a column; the payload's is $.{key}" if key.isidentifier() else "; is it written as the payloads have it?"
@@ -295,8 +290,7 @@ def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None 
         refused = found.refused.limit(0) if faults == 0 else found.refused
         if draft is not None:
             # With `coalesce`, 8 tasks would do all the reading.
-            refused.repartition(8).write.parquet(f"{draft}/quarantine")
-            refused = job.spark.read.schema(refused.schema).parquet(f"{draft}/quarantine")
+            refused = written(refused.repartition(8), f"{draft}/quarantine")
             report.tables["state"] = "name (the key as text), id, author and payload (dag-json) of the last writer"
             report.tables["quarantine"] = "rows that hold no entry, with the reason"
         # The count of the first reading, if the refused rows were repaired before the second.

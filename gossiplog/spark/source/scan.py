@@ -19,20 +19,8 @@ from ...errors import DecodeError, LocalProtocolError
 
 PARTS_MAX = 10_000
 _PLACE = frozenset({"path", "url"})
-LOAD_OPTIONS = _PLACE | {
-    "columns",
-    "partitions",
-    "topic",
-    "minClock",
-    "maxClock",
-    "from",
-    "to",
-    "ids",
-    "minSeq",
-    "maxSeq",
-    "maxBytes",
-    "prove",
-}
+_WANTED = frozenset({"topic", "minClock", "maxClock", "from", "to", "ids", "minSeq", "maxSeq"})
+LOAD_OPTIONS = _PLACE | _WANTED | {"columns", "partitions", "maxBytes", "prove"}
 STREAM_OPTIONS = _PLACE | {"columns", "partitions", "topic", "startSeq", "maxRowsPerBatch"}
 WRITE_OPTIONS = _PLACE | {"topic", "durability", "schemes", "staging", "quarantine", "counts"}
 

@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -25,9 +25,6 @@ from ...errors import DecodeError, LocalProtocolError
 from ...store.postgres.url import is_postgres_url
 from ...tasks.pages import bounded
 from .locations import check_local
-
-if TYPE_CHECKING:
-    from ...entry.validation import Verdict
 
 _RUN_BYTES = 64 * 1024 * 1024
 """A task sorts this much at a time, in memory."""
@@ -133,7 +130,8 @@ class LogWriter(DataSourceArrowWriter):
                         if verdict.accepted:
                             counts["added" if verdict.is_new else "known"] += 1
                         else:
-                            rejects.add_verdict(row, verdict)
+                            id = None if verdict.entry is None else verdict.entry.id
+                            rejects.add(row, verdict.rule or "rejected", verdict.reason or "rejected", id)
             counts["failed"] = rejects.count
         if "counts" in self._options:
             Path(self._options["counts"]).write_text(json.dumps(counts), "utf-8")
@@ -193,9 +191,6 @@ class _Quarantine:
             os.fsync(self._file.fileno())
             self._file.close()
             self._draft.replace(self._path)
-
-    def add_verdict(self, row: _Row, verdict: Verdict) -> None:
-        self.add(row, verdict.rule or "rejected", verdict.reason or "rejected", None if verdict.entry is None else verdict.entry.id)
 
     def add(self, row: _Row, rule: str, reason: str, id: str | None = None) -> None:
         if self._file is None:

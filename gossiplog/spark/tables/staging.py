@@ -23,7 +23,11 @@ def materialise(table: DataFrame, staging: str | None, name: str) -> DataFrame:
     """
     if staging is None or "://" in staging:
         return table.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
-    path = f"{staging.rstrip('/')}/staging-{name}"
+    return written(table, f"{staging.rstrip('/')}/staging-{name}")
+
+
+def written(table: DataFrame, path: str) -> DataFrame:
+    """Write a table as Parquet, and return it as read from there, so that using it computes nothing again."""
     table.write.parquet(path)
     return table.sparkSession.read.schema(table.schema).parquet(path)
 
