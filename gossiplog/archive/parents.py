@@ -11,10 +11,9 @@ _KEY_BYTES = 20
 
 
 class FileParents:
-    """Remembers the keys of a file that is read once, and the entries that came before a parent of theirs.
+    """Remembers the keys of a file that is read once, and the entries that came before one of their parents.
 
-    A context manager. It keeps them in a temporary SQLite database without a name, which uses the disk beyond 16 MiB and is deleted when it
-    is closed.
+    A context manager. It keeps them in a temporary SQLite database, which uses the disk beyond 16 MiB and is deleted when it is closed.
     """
 
     def __init__(self) -> None:
@@ -32,7 +31,7 @@ class FileParents:
         self._db.close()
 
     def add(self, keys: Sequence[bytes]) -> None:
-        """Note that the file has these entries (keys of 20 bytes)."""
+        """Note that the file has entries with these keys, 20 bytes each."""
         self._db.executemany("INSERT OR IGNORE INTO seen VALUES (?)", [(key,) for key in keys])
 
     def missing(self, parents: Sequence[bytes]) -> int:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 EXPANSION_MAX = 100
-"""A compressed file may grow by this factor; beyond that it is taken for a bomb. Source: docs/spec/limits.md."""
+"""A compressed file may expand by this factor; beyond it, the file is taken for a bomb. Source: docs/spec/limits.md."""
 EXPANDED_BYTES_MAX = 1024**3
 _EXPANSION_FLOOR = 1024 * 1024
-"""Below this many bytes the factor does not apply: a tiny file of repetitive entries may well compress better."""
+"""Below this many bytes the factor does not apply, as a tiny file of repetitive entries may compress better."""
 _SNIFF_BYTES = 64
 
 
@@ -107,7 +107,7 @@ class ArchiveSource:
 
     @property
     def position(self) -> int:
-        """How many bytes of the file on the disk have been read."""
+        """The number of bytes of the file on the disk that have been read."""
         return self._raw.position
 
     def records(self) -> Iterator[Record]:
@@ -116,7 +116,7 @@ class ArchiveSource:
 
 
 def _open_stdin() -> BinaryIO:
-    """Open stdin with another buffer than Python's own, whose lock Python takes at its end: a thread that still waits for input has it."""
+    """Open stdin with a buffer of its own: Python locks its own buffer at exit, and a thread that still waits for input holds that lock."""
     try:
         descriptor = sys.stdin.fileno()
     except (OSError, ValueError):
@@ -162,7 +162,7 @@ class _Counted:
         self.file = file
         self.position = 0
         self._ahead = b""
-        # A terminal that was read to its end would go on.
+        # After its end, a terminal would ask for more input.
         self._is_over = False
 
     def peek(self, size: int) -> bytes:
@@ -172,23 +172,19 @@ class _Counted:
             self._is_over = not chunk
         return self._ahead
 
-    def read(self, size: int = -1) -> bytes:
-        ahead, self._ahead = (self._ahead, b"") if size < 0 else (self._ahead[:size], self._ahead[size:])
-        rest = self.file.read(size - len(ahead) if size >= 0 else -1) if size != len(ahead) and not self._is_over else b""
+    def read(self, size: int, /) -> bytes:
+        ahead, self._ahead = self._ahead[:size], self._ahead[size:]
+        rest = self.file.read(size - len(ahead)) if size != len(ahead) and not self._is_over else b""
         self.position += len(ahead) + len(rest)
         return ahead + rest
 
-    def readline(self, size: int = -1) -> bytes:
-        if not self._ahead:
-            line = b"" if self._is_over else self.file.readline(size)
-            self.position += len(line)
-            return line
-        ahead = self._ahead[:size] if size >= 0 else self._ahead
+    def readline(self, size: int, /) -> bytes:
+        ahead = self._ahead[:size]
         end = ahead.find(b"\n") + 1
         if end or len(ahead) == size:
             return self.read(end or size)
         self._ahead = b""
-        rest = b"" if self._is_over else self.file.readline(size - len(ahead) if size >= 0 else -1)
+        rest = b"" if self._is_over else self.file.readline(size - len(ahead))
         self.position += len(ahead) + len(rest)
         return ahead + rest
 

@@ -167,29 +167,29 @@ class PublishedTree:
             DamagedBucket: It is malformed.
             BucketError: The storage failed.
         """
-        width = min(SEGMENT_WIDTH, self.size - number * SEGMENT_WIDTH)
-        first, path, count = None, "", 0
-        for count in dict.fromkeys([width, SEGMENT_WIDTH]):
-            path = f"{self.path}/{segment_path(number, count)}"
-            if (first := await self.storage.read(path, 0, _WHOLE_BYTES)) is not None:
-                break
-        else:
-            # The publisher may have written a longer tail since, and removed this one.
-            grown = (await read_head(self.storage, self.path.partition("/")[0]))[1]
-            count = min(SEGMENT_WIDTH, grown.size - number * SEGMENT_WIDTH)
-            path = f"{self.path}/{segment_path(number, count)}"
-            if grown.origin.folder == self.path and count > width:
-                first = await self.storage.read(path, 0, _WHOLE_BYTES)
-        if first is None:
-            raise MissingObject(f"{self.url}/{segment_path(number, width)} is missing")
-        start, size = first
+        count, path, start, size = await self.find_segment(number, _WHOLE_BYTES)
         segment = OpenSegment(self.storage, path, start, [])
         end = start if len(start) == size else await segment.read(size - INDEX_BYTES_MAX, INDEX_BYTES_MAX)
         try:
             frames = parse_index(end[-INDEX_BYTES_MAX:], size, count)
         except DecodeError as error:
             raise DamagedBucket(f"{segment.url}: {error}") from None
-        return segment._replace(frames=[frame for frame in frames if frame.first < width])
+        return segment._replace(frames=[frame for frame in frames if frame.first < self.size - number * SEGMENT_WIDTH])
+
+    async def find_segment(self, number: int, length: int) -> tuple[int, str, bytes, int]:
+        """Return how many VALUEs a segment has, its path, its first bytes and its size; raise MissingObject if there is none."""
+        width = min(SEGMENT_WIDTH, self.size - number * SEGMENT_WIDTH)
+        for count in dict.fromkeys([width, SEGMENT_WIDTH]):
+            path = f"{self.path}/{segment_path(number, count)}"
+            if (first := await self.storage.read(path, 0, length)) is not None:
+                return count, path, *first
+        # The publisher may have written a longer tail since, and removed this one.
+        grown = (await read_head(self.storage, self.path.partition("/")[0]))[1]
+        count = min(SEGMENT_WIDTH, grown.size - number * SEGMENT_WIDTH)
+        path = f"{self.path}/{segment_path(number, count)}"
+        if grown.origin.folder == self.path and count > width and (first := await self.storage.read(path, 0, length)) is not None:
+            return count, path, *first
+        raise MissingObject(f"{self.url}/{segment_path(number, width)} is missing")
 
     async def _read_either(self, partial: str, full: str, bytes_max: int) -> bytes | None:
         """Read a partial object; where it was removed because the full one is there, read that."""

@@ -23,11 +23,12 @@ from typing import Any, NamedTuple
 import trio
 
 from ..errors import BucketError, DecodeError, LocalProtocolError
+from ..tasks.ordered import map_ordered
 from ..tlog.note import Checkpoint, Origin, decode_base64, encode_base64
 from ..tlog.segment import SEGMENT_WIDTH
 from ..tree.node import Node
 from .leaves import Leaves, read_leaves
-from .reading import PublishedTree, kind_of, read_heads
+from .reading import MissingObject, PublishedTree, kind_of, read_heads
 from .storage import Storage
 
 _SEGMENTS = 12
@@ -179,6 +180,41 @@ async def look(storage: Storage, topic: str | None = None, since: BucketPlace | 
     # A fault that stays is not reported again, even if its reason has other words now.
     same = {name: fault for name, fault in since.faults.items() if name in faults and _kind(fault) == _kind(faults[name])}
     return BucketPlace(wanted, trees, faults | same)
+
+
+async def up_to_gaps(storage: Storage, since: BucketPlace, until: BucketPlace) -> BucketPlace:
+    """Return a place that ends in each tree before the first missing segment after an earlier place, and names it in `faults`.
+
+    So a reader that continues from there reads the segment once it exists. One small read per segment.
+    """
+    trees, faults = dict(until.trees), dict(until.faults)
+    for name, place in until.trees.items():
+        read = since.trees[name].read if name in since.trees else 0
+        numbers = range(read // SEGMENT_WIDTH, -(-place.read // SEGMENT_WIDTH)) if read < place.read else range(0)
+        fault = await _first_gap(PublishedTree(storage, name, place.size, place.root), numbers)
+        if fault is not None:
+            number, error = fault
+            trees[name] = place._replace(read=max(read, number * SEGMENT_WIDTH))
+            faults.setdefault(name.partition("/")[0], f"missing: {error}")
+    return replace(until, trees=trees, faults=faults)
+
+
+async def _first_gap(tree: PublishedTree, numbers: range) -> tuple[int, MissingObject] | None:
+    async def find(number: int) -> MissingObject | None:
+        try:
+            await tree.find_segment(number, 1)
+        except MissingObject as error:
+            return error
+        except BucketError:
+            # Its reader says what is wrong with it.
+            return None
+        return None
+
+    async with map_ordered(find, numbers, ahead=_AHEAD) as found:
+        for number in numbers:
+            if (error := await anext(found)) is not None:
+                return number, error
+    return None
 
 
 def _kind(fault: str) -> str:

@@ -17,7 +17,7 @@ import gossiplog
 from gossiplog.bucket import open_storage, take
 from gossiplog.bucket.leaves import read_leaves
 from gossiplog.bucket.reading import PublishedTree
-from gossiplog.bucket.scan import BucketPlace, Extent, extents, look, read_extent
+from gossiplog.bucket.scan import BucketPlace, Extent, extents, look, read_extent, up_to_gaps
 from gossiplog.bucket.table import bucket_to_arrow, read_pages
 from gossiplog.cli.app import root
 from gossiplog.errors import BucketError, DamagedBucket, DecodeError, LocalProtocolError
@@ -117,6 +117,26 @@ async def test_a_range_is_cut_at_segments_and_reads_no_other_frames(bucket: Path
     chosen = extents(BucketPlace(), end, 1, low=5000, high=8500)
     for proves in (False, True):
         assert [value for _, value, _ in await rows_of(bucket, chosen, proves=proves)] == values[5000:8500]
+
+
+async def test_a_place_can_end_before_the_first_segment_that_is_missing(bucket: Path, tmp_path: Path) -> None:
+    async with gossiplog.open(tmp_path / "long.db", topic=TOPIC, signer=SIGNERS[0], durability="off") as log:
+        await log.append_many([{"n": n} for n in range(9000)])
+        await log.publish(bucket)
+    storage, values = open_storage(bucket), bucket / OURS / "1" / "values"
+    end = await look(storage)
+    assert await up_to_gaps(storage, BucketPlace(), end) == end
+    (values / "001").rename(tmp_path / "001")
+    (values / "002.p" / "808").rename(tmp_path / "tail")
+    cut = await up_to_gaps(storage, BucketPlace(), end)
+    assert (cut.seq, list(cut.faults)) == (4096, [OURS])
+    assert cut.faults[OURS].endswith("values/001 is missing")
+    assert await up_to_gaps(storage, cut, end) == cut, "nothing new, and the same fault"
+    (tmp_path / "001").rename(values / "001")
+    cut = await up_to_gaps(storage, cut, end)
+    assert cut.seq == 8192
+    (tmp_path / "tail").rename(values / "002.p" / "808")
+    assert await up_to_gaps(storage, cut, end) == end
 
 
 async def test_what_is_missing_or_damaged_is_a_row_with_a_fault_and_the_rest_goes_on(bucket: Path, tmp_path: Path) -> None:

@@ -141,6 +141,21 @@ def test_a_stream_has_each_entry_once_with_late_publishers_and_one_that_rolls_ba
     assert [place for place, reason in bad if reason.startswith("rolled-back: ")] == [f"did:key:{OURS}"], "named, and only once"
 
 
+def test_a_stream_waits_for_a_segment_that_is_missing(spark: Any, ours: Path, tmp_path: Path) -> None:
+    """Another program may copy a folder in any order, and so bring a checkpoint before its segments."""
+    place, out = tmp_path / "bucket", tmp_path / "out"
+    expected = published(ours, place, 0)
+    tail = place / OURS / "1" / "values" / "000.p" / "400"
+    tail.rename(tmp_path / "late")
+    for _ in range(2):
+        (row,) = followed(spark, place, out)
+        assert (row["place"], row["verdict"]) == (f"did:key:{OURS}", "reject")
+        assert row["reason"].startswith("missing: ") and row["reason"].endswith("values/000.p/400 is missing")
+    (tmp_path / "late").rename(tail)
+    rows = [bytes(row["value"]) for row in followed(spark, place, out) if row["verdict"] == "accept"]
+    assert sorted(rows) == sorted(expected)
+
+
 def test_an_export_grows_by_what_is_new_of_all_publishers(spark: Any, bucket: Path, ours: Path, tmp_path: Path) -> None:
     out = str(tmp_path / "exported")
     results = export_job(Job(spark, out), str(bucket), schema="n bigint").results

@@ -10,7 +10,7 @@ import trio
 
 from ...arrow.columns import Page
 from ...bucket import open_storage
-from ...bucket.scan import BucketPlace, Extent, extents, look
+from ...bucket.scan import BucketPlace, Extent, extents, look, up_to_gaps
 from ...bucket.table import read_pages
 from .scan import FaultPart, ScanPart, Selection
 
@@ -74,6 +74,10 @@ class BucketScan:
     ) -> BucketPlace:
         """See `Follower`."""
         return latest.within(since, target, rows_max)
+
+    def reachable(self, since: BucketPlace, until: BucketPlace) -> BucketPlace:
+        """See `Follower`. A tree ends before its first missing segment, which is a fault until it is there."""
+        return trio.run(up_to_gaps, open_storage(self._location), since, until)
 
     def between(self, since: BucketPlace, until: BucketPlace, count: int | None) -> list[ScanPart]:
         """See `Follower`. The faults that are new make a part of their own."""

@@ -71,6 +71,9 @@ class Follower(Protocol):
         """Return the latest place, but no further than a target, and at most `rows_max` rows further than an earlier place; the earlier
         place if there is nothing new."""
 
+    def reachable(self, since: Any, until: Any) -> Any:
+        """Return a place as far as everything from an earlier place on can be read now."""
+
     def between(self, since: Any, until: Any, count: int | None) -> Sequence[ScanPart]:
         """Cut the entries between two places into parts. Runs on the driver."""
 

@@ -149,6 +149,10 @@ class LogFollower:
         until = latest if min(bounds) == latest.seq else self._place(min(bounds))
         return until if until.seq > since.seq else since
 
+    def reachable(self, since: LogPlace, until: LogPlace) -> LogPlace:
+        """Return the place itself."""
+        return until
+
     def between(self, since: LogPlace, until: LogPlace, count: int | None) -> list[SeqRange]:
         """See `Follower`."""
         return cut_evenly(since.seq, until.seq, count or 1 + max(0, until.seq - since.seq) // _ROWS_A_PART)

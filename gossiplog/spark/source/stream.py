@@ -52,7 +52,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._place(start)
         self._latest = self._follower.latest(begin)
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        until = self._follower.within(begin, self._latest, self._target, rows_max)
+        until = self._follower.reachable(begin, self._follower.within(begin, self._latest, self._target, rows_max))
         return start if until == begin else self._json(until)
 
     def reportLatestOffset(self) -> dict[str, Any]:
