@@ -169,7 +169,7 @@ class DamagedLog(StoreError):
     """
 
     location: str | None = None
-    hint_default = "run `gossiplog fsck` to see what is affected; reading what is whole goes on"
+    hint_default = "run `gossiplog fsck` to see what is affected; undamaged parts can still be read"
 
 
 class LogReplaced(StoreError):

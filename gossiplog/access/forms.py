@@ -162,7 +162,7 @@ def parse_policy(entry: Entry) -> Policy:
     """
     said = _said_of(entry)
     if said.keys() != {"founders", "k", "salt"} or not is_text_list(said["founders"]) or not isinstance(said["salt"], bytes):
-        raise DecodeError("no policy has this form")
+        raise DecodeError("the policy is malformed")
     try:
         policy = Policy(tuple(said["founders"]), said["k"], said["salt"])
         topic = policy.topic(entry.topic[:-53])
@@ -193,7 +193,7 @@ def parse_said(entry: Entry, *, is_stored: bool = False) -> Said:
             return Revoke(node, under, keep, _ids(rest["adopt"], 1) if "adopt" in rest else ())
         case {"admit": list(ids), "under": str(under), **rest} if not rest:
             return Admit(_ids(ids, 1), under)
-    raise DecodeError("neither a grant nor a revocation nor an admission has this form")
+    raise DecodeError("no grant, revocation or admission has this form")
 
 
 def encode_said(said: Said) -> dict[str, Any]:

@@ -155,10 +155,10 @@ class Members:
             if under.name not in node.path and not is_vote:
                 return f"{under.name} is not above the node {node.name}, and no founder"
             if under is node and said.adopt:
-                return "who leaves adopts nothing"
+                return "a leaving adopts nothing"
             for child in map(self.nodes.get, said.adopt):
                 if child is None or child.path[:-1] != node.path or self._granted[child.name] not in kept.controls:
-                    return "it adopts what is no child of the node granted within what it keeps"
+                    return "it adopts a node that is not a child of the removed one, or was granted outside of what it keeps"
         if isinstance(said, Admit) and not all(named[id] for id in said.ids):
             return "only data is admitted"
         if isinstance(said, Grant) and len(under.path) == LEVELS_MAX:

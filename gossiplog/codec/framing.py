@@ -29,11 +29,11 @@ class FrameTooLong(DecodeError):
 class FrameDecoder:
     """Cuts one direction of one stream into frames, however it was fragmented.
 
-    Only bytes wait here, because nothing is decoded ahead of `next`. If the caller feeds only after `next` has returned None, these are at
-    most one frame and what was fed last.
+    It buffers only bytes, as nothing is decoded ahead of `next`. If the caller feeds only after `next` has returned None, it buffers at
+    most one frame and the bytes fed last.
 
     Attributes:
-        frame_bytes_max: The longest frame that is taken, without its prefix.
+        frame_bytes_max: The longest frame that is accepted, without its prefix.
     """
 
     __slots__ = ("_buffer", "_end", "_start", "frame_bytes_max")

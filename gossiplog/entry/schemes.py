@@ -23,7 +23,7 @@ CODECS = frozenset({"dag-cbor", "dag-json"})
 
 @dataclass(frozen=True, slots=True)
 class SignatureScheme:
-    """A signature scheme, as far as verifying goes.
+    """The verifying half of a signature scheme.
 
     Attributes:
         name: Such as `ed25519`. Schemes that a log accepts together share a name.

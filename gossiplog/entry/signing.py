@@ -202,6 +202,6 @@ def _write_private_file(path: Path, data: bytes, *, overwrite: bool) -> None:
         finally:
             draft.unlink(missing_ok=True)
     except FileExistsError:
-        raise KeyFileError(f"{path} exists", hint="choose another file; a key is not overwritten unless told") from None
+        raise KeyFileError(f"{path} exists", hint="choose another file; a key is overwritten only on request") from None
     except OSError as error:
         raise KeyFileError(f"cannot write {path}: {error.strerror}") from None

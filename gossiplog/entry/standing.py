@@ -34,7 +34,7 @@ class Standing:
         """The reason why it is void, in a few words; None if it counts."""
         if self.counts:
             return None
-        return f"void by the {self.rule} {', '.join(self.revoked_by)}, which it has not seen, of the node {self.node} or of one above it"
+        return f"void by the {self.rule} {', '.join(self.revoked_by)} of the node {self.node} or of one above it, which it has not seen"
 
     def to_record(self) -> dict[str, Any]:
         """Return the standing as the page and the command line show it."""

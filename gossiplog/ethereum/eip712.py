@@ -52,7 +52,7 @@ def verify_action(public_key: bytes, signed: bytes) -> bool | None:
 
 
 def verify_session_message(public_key: bytes, signed: bytes) -> bool | None:
-    """Say whether a session key signed the message that opens its session. Whether a wallet allowed it, `is_session_authorised` says."""
+    """Say whether a session key signed the message that opens its session. `is_session_authorised` checks the wallet's consent."""
     return _verify(SESSION, public_key, signed)
 
 

@@ -68,9 +68,9 @@ class Statement:
         """
         states = pcf.decode(self.states, depth_max=_DEPTH_MAX)
         if not isinstance(states, dict) or len(states) > NAMES_MAX or (self.ttl_ms == 0) != (not states) or self.ttl_ms > TTL_MS_MAX:
-            raise DecodeError("a statement of another form")
+            raise DecodeError("a statement is malformed")
         if not all(0 < len(name) <= NAME_CHARS_MAX for name in states):
-            raise DecodeError("a statement under a name of another length")
+            raise DecodeError("a statement has a name that is empty or too long")
         return states
 
     def frame(self, age_ms: int) -> bytes:
@@ -106,7 +106,7 @@ def decode_frame(body: bytes) -> tuple[Statement, int] | Departed:
         return Statement(id, seq, ttl_ms, signature, body[_TELLING.size :]), age_ms
     if body[:1] == bytes((_DEPARTED,)) and len(body) == _GOING.size:
         return Departed(*_GOING.unpack(body)[1:])
-    raise DecodeError("a presence frame of another form")
+    raise DecodeError("a presence frame is malformed")
 
 
 def sign_statement(signer: Signer, session: bytes, topic: str, seq: int, states: Mapping[str, Any], ttl_ms: int) -> Statement:

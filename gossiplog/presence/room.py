@@ -370,7 +370,7 @@ class PresenceRoom:
     def _on_over(self, peer: _Peer, now: float) -> None:
         if not peer.over.take(1, now):
             peer.over.give_back(OVER_MAX)
-            self._out.append(FaultyPeer(peer.entered.peer, "far more presence than anybody may state"))
+            self._out.append(FaultyPeer(peer.entered.peer, "far more presence than is allowed"))
 
     def _has_turn(self, peer: _Peer, key: bytes, now: float) -> bool:
         """Take one statement from the author's allowance. Each peer has its own; otherwise one could use up that of any author."""

@@ -77,7 +77,7 @@ class JupyterStore(LogYStore, LoggingConfigurable, metaclass=_Meta):
                     while not any(link.state and _HAS_SYNCED.intersection(link.state.counts) for link in links):
                         await asyncio.sleep(_POLL_S)
             except TimeoutError:
-                raise TimeoutError(f"notebook {self.path}: none of {', '.join(self.connect)} says whether it was begun there") from None
+                raise TimeoutError(f"notebook {self.path}: none of {', '.join(self.connect)} answered whether it has it") from None
         shared = await self._ready()
         while shared.is_empty and await self.documents.ids(log, self.path):
             await asyncio.sleep(_POLL_S)

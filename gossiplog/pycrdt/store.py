@@ -67,7 +67,7 @@ class LogYStore(BaseYStore):
         try:
             await shared.write(data, await self.get_metadata())
         except GossipLogError as error:
-            self.log.warning("document %r: edits are not in the log, and nobody else gets them: %s", self.path, error)
+            self.log.warning("document %r: edits are not in the log and reach no other replica: %s", self.path, error)
 
     async def apply_updates(self, ydoc: Doc[Any]) -> None:
         """Apply the log's content to a document, and from then on the updates of others.

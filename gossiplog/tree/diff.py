@@ -117,7 +117,7 @@ class _Frontier:
         children = runs[0].children if runs and runs[0].parent == first else []
         if not children or children[0].key != first.key:
             name = "anchor" if first.key is None else first.key.hex()
-            raise DamagedLog(f"tree node {name} at level {first.level} is not what its parent says, or changed while it was read")
+            raise DamagedLog(f"tree node {name} at level {first.level} does not match its parent, or changed while it was read")
         self.rest += reversed(children)
 
 

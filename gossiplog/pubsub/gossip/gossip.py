@@ -54,8 +54,8 @@ class Gossip:
             return
         self._heard[peer.id] = heard + 1
         seen = core.seen.entries
-        told = chain.from_iterable([ihave.ids for ihave in ihaves if ihave.topic in core.joined])
-        wanted = dict.fromkeys(filterfalse(seen.__contains__, islice(told, params.ihave_ids_max)))
+        announced = chain.from_iterable([ihave.ids for ihave in ihaves if ihave.topic in core.joined])
+        wanted = dict.fromkeys(filterfalse(seen.__contains__, islice(announced, params.ihave_ids_max)))
         if not wanted:
             return
         asked = choose(list(wanted), room, core.rng)

@@ -288,7 +288,7 @@ class PeerExchange:
             self._records[peer] = record
 
     def forget(self, peer: PeerId) -> None:
-        """Drop what is known of a peer that has gone."""
+        """Drop the record of a peer that disconnected."""
         self._records.pop(peer, None)
 
     def offer(self, topic: Topic, pruned: Peer) -> tuple[PeerRecord, ...]:

@@ -1,1 +1,1 @@
-"""The parts of episub: membership by HyParView, the tree by Plumtree, and who is near."""
+"""The parts of episub: membership by HyParView, the tree by Plumtree, and round trips to neighbours."""
