@@ -1,8 +1,8 @@
 """A person's signing keys: a folder with one private file per key, or a single file.
 
 `GOSSIPLOG_KEY_FILE` names the single file, `GOSSIPLOG_KEY_DIR` moves the folder; without either it is `gossiplog/keys` under
-`XDG_CONFIG_HOME` or `~/.config`. Files have mode 0600 and are the user's own, and others are refused before they are read; so is a folder
-that others may write to, for they could put a key of theirs in the place of ours. Nothing here prints, logs or represents a private key.
+`XDG_CONFIG_HOME` or `~/.config`. Files have mode 0600 and belong to the user; others are refused before they are read. A folder that
+others may write to is refused, because they could replace our key with theirs. No function here prints, logs or represents a private key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Keyring:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Keyring:
-        """Return the keyring that the environment (this process's unless given) asks for; nothing is read or created yet."""
+        """Return the keyring that the environment names, by default this process's; nothing is read or created yet."""
         environment = os.environ if environment is None else environment
         if file := environment.get("GOSSIPLOG_KEY_FILE"):
             return cls(Path(file).expanduser(), is_file=True)
@@ -45,7 +45,7 @@ class Keyring:
         return cls(Path(base).expanduser() / "gossiplog" / "keys")
 
     def names(self) -> list[str]:
-        """The names of the keys there are, ascending; empty where there is no folder or file yet.
+        """List the keys' names, ascending; empty if there is no folder or file yet.
 
         Raises:
             KeyFileError: The folder cannot be read, or others may write to it.
@@ -63,10 +63,10 @@ class Keyring:
         return sorted(name for name in names if KEY_NAME_PATTERN.fullmatch(name))[:_KEYS_MAX]
 
     def path_of(self, name: str) -> Path:
-        """The file in which the key of this name is or would be kept.
+        """Return the file of the key of this name, which need not exist.
 
         Raises:
-            KeyFileError: `name` has other characters than `A-Z a-z 0-9 . _ -`, begins with one of the last three, or has more than 64.
+            KeyFileError: `name` has characters other than `A-Z a-z 0-9 . _ -`, begins with one of the last three, or has more than 64.
         """
         if self.is_file:
             return self.path
@@ -78,7 +78,7 @@ class Keyring:
         """Read a key.
 
         Raises:
-            KeyFileError: There is none of this name, others have a right to its file or may write to the folder, or it holds no key.
+            KeyFileError: There is no such key, others have rights to its file or may write to the folder, or the file holds no key.
         """
         from .entry.signing import Ed25519Signer
 
@@ -90,10 +90,10 @@ class Keyring:
         return Ed25519Signer.load(path)
 
     def add(self, name: str, signer: Ed25519Signer) -> Path:
-        """Keep a key under a new name and return its file, which only its owner can read; the folder is made with mode 0700.
+        """Save a key under a new name and return its file, which only its owner can read; a missing folder is created with mode 0700.
 
         Raises:
-            KeyFileError: The name is taken or not possible, others may write to the folder, or the file cannot be written.
+            KeyFileError: The name is taken or malformed, others may write to the folder, or the file cannot be written.
         """
         self._check_folder()
         path = self.path_of(name)
@@ -107,10 +107,10 @@ class Keyring:
         return path
 
     def choose(self, name: str | None) -> Ed25519Signer:
-        """Load the key of this name, or the only one there is when no name is given.
+        """Load the key of this name or, without a name, the only one there is.
 
         Raises:
-            KeyFileError: Also when none was named and there is not exactly one; the hint says how to make or choose one.
+            KeyFileError: As `load` raises; or no name is given and there is not exactly one key, where the hint says what to do.
         """
         if name is not None:
             return self.load(name)
@@ -123,7 +123,7 @@ class Keyring:
         return self.load(names[0])
 
     def _check_folder(self) -> None:
-        """Refuse a folder in which others could put their keys in the place of ours."""
+        """Refuse a folder in which others could replace our keys."""
         if self.is_file or os.name != "posix":
             return
         try:
@@ -139,14 +139,14 @@ class Keyring:
 
     @staticmethod
     def _how_to_move() -> str:
-        return "set GOSSIPLOG_KEY_DIR or GOSSIPLOG_KEY_FILE to a place that you can write to"
+        return "set GOSSIPLOG_KEY_DIR or GOSSIPLOG_KEY_FILE to a place where you can write"
 
 
 def signer_from_pem(data: bytes, passphrase: bytes | None) -> Ed25519Signer:
-    """Read a PKCS #8 PEM document, encrypted with `passphrase` unless that is None.
+    """Read a private key from a PKCS #8 PEM document, which is encrypted with `passphrase` unless that is None.
 
     Raises:
-        KeyFileError: It is something else, of another algorithm, or encrypted with another passphrase.
+        KeyFileError: It is no such document, its algorithm is not Ed25519, or its passphrase is another one.
     """
     from .entry.signing import Ed25519Signer
 
@@ -158,13 +158,13 @@ def signer_from_pem(data: bytes, passphrase: bytes | None) -> Ed25519Signer:
     try:
         key = load_pem_private_key(data, passphrase)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        # The cause may quote the document, so it is not passed on.
-        raise KeyFileError("cannot decrypt the key", hint="is it the right passphrase, and PKCS #8 in PEM?") from None
+        # The cause may quote the document, so it is not kept.
+        raise KeyFileError("cannot decrypt the key", hint="is the passphrase right, and is the file PKCS #8 in PEM?") from None
     return Ed25519Signer.from_pem(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 def signer_to_pem(signer: Ed25519Signer, passphrase: bytes | None) -> bytes:
-    """Return a private key as a PKCS #8 PEM document, encrypted unless `passphrase` is None, in which case it is the secret itself.
+    """Return a private key as a PKCS #8 PEM document, encrypted with `passphrase`, or unencrypted if that is None.
 
     Raises:
         KeyFileError: The passphrase is empty or longer than 1,023 bytes.

@@ -1,10 +1,10 @@
-"""A trail: signed records of what a program does, each with those before it as its parents, in a file of the process's own.
+"""A trail: signed records of what a program does. Each process writes its own file, in which each record is the parent of the next.
 
-Any number of processes write at once without a lock, because forks are ordinary history in a log. To collect the files:
+Any number of processes can write at once without a lock, because forks are ordinary history in a log. To collect the files:
 `cat DIR/*.jsonl | gossiplog import LOG -`.
 
 Recording must never harm the program. Records go into a bounded queue, and one thread of the process signs and writes them. If the queue
-is full or the disk fails, records are dropped, and the next one that is written says how many.
+is full or the disk fails, records are dropped, and the next written record says how many.
 
 Source: docs/trail.md.
 """
@@ -55,15 +55,16 @@ _span: ContextVar[str | None] = ContextVar("gossiplog_trail_span", default=None)
 
 
 class Trail:
-    """Records what this process does. Any thread may use it, also in asyncio and trio. After a fork the child goes on in a file of its own.
+    """Records what this process does. Any thread may use it, also in asyncio and trio. After a fork the child continues in its own file.
 
     Args:
-        folder: Where the files are; created if necessary. Each process writes `PROGRAM-PID-RANDOM.jsonl`.
-        topic: Of the log that they are collected in.
+        folder: The files' folder; created if necessary. Each process writes `PROGRAM-PID-RANDOM.jsonl`.
+        topic: The topic of the log that will collect them.
+        program: The program's name in records and file names; by default that of `sys.argv[0]`.
         queue_max: How many records may wait to be written; more are dropped.
 
     Attributes:
-        error: Why records could not be written, the last time that was so; None if it never was.
+        error: Why records could last not be written; None if all were.
 
     Raises:
         LocalProtocolError: The topic is malformed.
@@ -89,7 +90,7 @@ class Trail:
         return self._lost
 
     def record(self, kind: str, /, **fields: Any) -> None:
-        """Record something. It never waits and never raises; what has no portable form is recorded as text, and what is long is cut."""
+        """Record something, without waiting or raising. Values without a portable form are recorded as text; long values are cut."""
         try:
             span = fields.pop("span", None) or _span.get()
             record = {_text(name): _plain(value, 0) for name, value in fields.items()} | ({"span": span} if span else {})
@@ -100,13 +101,13 @@ class Trail:
             self._queue.put(record)
             if self._thread is None or not self._thread.is_alive():
                 self._start()
-        except Exception as error:  # whatever it is, it is not the program's fault
+        except Exception as error:  # the program must not fail because recording does
             self.error = f"{type(error).__name__}: {error}"
             self._lost = next(self._drops)
 
     @contextmanager
     def span(self, name: str, /, **fields: Any) -> Iterator[str]:
-        """Record the beginning and the end of a block, and how it ended. What is recorded within has it as `span`, or as `parent`."""
+        """Record the beginning and the end of a block, and how it ended. Records within have its id as `span`, or spans as `parent`."""
         span, parent = secrets.token_hex(8), _span.get()
         self.record("begin", **{**fields, "name": name, "span": span, "parent": parent})
         token, began = _span.set(span), time.perf_counter()
@@ -121,7 +122,7 @@ class Trail:
             _span.reset(token)
 
     def recorded(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Record each call of a function, plain or `async def`: arguments, result or exception, and the span that it was called in."""
+        """Record each call of a function, plain or `async def`: its arguments, its result or exception, and the span of the caller."""
         name = f"{function.__module__}.{function.__qualname__}"
         if inspect.iscoroutinefunction(function):
 
@@ -144,12 +145,12 @@ class Trail:
         return call
 
     def environment(self) -> dict[str, str]:
-        """Return environment variables for a program that is started now: its first record comes after what is written here so far."""
+        """Return environment variables for a program to start: they make the records written so far the parents of its first record."""
         self.flush()
         return {_AFTER: ",".join(map(encode_id, self._last))}
 
     def flush(self, timeout_s: float = _CLOSE_S) -> bool:
-        """Wait until everything so far is written, but no longer than this; say whether it is."""
+        """Wait up to `timeout_s` until all records so far are written; return whether they are."""
         if self._thread is None or not self._thread.is_alive():
             return self._queue.empty()
         done = threading.Event()
@@ -157,7 +158,7 @@ class Trail:
         return done.wait(timeout_s)
 
     def _begin(self) -> None:
-        """Begin in this process, with a file and a thread of its own once there is something to write."""
+        """Start afresh in this process; its file and its thread are made at the first record."""
         self._queue: queue.SimpleQueue[dict[str, Any] | threading.Event] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -181,7 +182,7 @@ class Trail:
             records = [each for each in waiting if not isinstance(each, threading.Event)]
             try:
                 self._write(records)
-            except Exception as error:  # a full disk, a folder that is gone: the program goes on, and later records tell
+            except Exception as error:  # such as a full disk or a missing folder: the program goes on, and a later record has the number
                 self.error = f"{type(error).__name__}: {error}"
                 for _ in records:
                     self._lost = next(self._drops)
@@ -208,7 +209,7 @@ class Trail:
             if os.write(self._file, data) != len(data):
                 raise OSError("the disk is full")
         except OSError:
-            # Half a line would spoil the next one.
+            # The next line must not follow half a line.
             os.ftruncate(self._file, self._size)
             raise
         self._size += len(data)
@@ -216,7 +217,7 @@ class Trail:
 
 
 class TrailHandler(logging.Handler):
-    """Puts records of the standard library's logging into a trail, with the span that they were made in."""
+    """Puts records of the standard library's logging into a trail, with the current span."""
 
     def __init__(self, trail: Trail, level: int = logging.NOTSET) -> None:
         super().__init__(level)
@@ -242,7 +243,7 @@ def _flush_all() -> None:
 def _after_fork() -> None:
     for trail in list(_TRAILS):
         trail._begin()
-    # Children of multiprocessing end without what `atexit` was told, and forget finalizers that were made before this.
+    # Children of multiprocessing exit without calling `atexit` functions, and drop finalizers that were made before this moment.
     if (util := sys.modules.get("multiprocessing.util")) is not None:
         util.register_after_fork(_TRAILS, lambda _: util.Finalize(None, _flush_all, exitpriority=0))
 
@@ -260,7 +261,7 @@ def _keys_in(text: str) -> list[bytes]:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """Return what stands for a value in a record, of bounded size."""
+    """Return a portable value of bounded size that represents this one in a record."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""Drawing a stretch of a log's graph: lanes are laid out once and drawn as text, DOT, SVG or a page of HTML."""
+"""Drawing a part of a log's graph: lanes are laid out once, and drawn as text, DOT, SVG or an HTML page."""
 
 from .html import draw_html
 from .layout import GraphNode, GraphRow, Stroke, lay_out

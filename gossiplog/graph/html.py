@@ -1,6 +1,6 @@
 """A graph as one HTML file: the list of entries with its lanes, a search, and the details of the selected entry.
 
-It is drawn by the same modules as the page of a running server (`drawing/`), which are put one after the other into one script.
+It is drawn by the same modules as the page of a running server (`drawing/`), joined into one script.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .layout import GraphNode
 from .palette import palette_css
 
 _MODULES = ("palette.js", "dom.js", "lanes.js", "log_list.js", "entry_details.js", "standalone.js")
-"""In an order in which each comes after those that it imports."""
+"""In an order in which each module comes after those that it imports."""
 _STYLE = """
 body{display:grid;grid-template:auto minmax(0,1fr)/minmax(0,1fr);height:100dvh}
 header{display:flex;flex-wrap:wrap;gap:.5rem 1rem;align-items:center;padding:.6rem 1rem;border-bottom:1px solid var(--line)}
@@ -31,11 +31,11 @@ aside{border-left:0;border-top:1px solid var(--line)}}
 
 
 def draw_html(nodes: Iterable[GraphNode], *, title: str) -> Iterator[str]:
-    """Yield the pieces of a page that loads nothing: its policy forbids every request and every script but the one inside.
+    """Yield the pieces of a page that loads nothing: its policy forbids all requests, and all scripts but its own.
 
     Args:
         nodes: Newest first.
-        title: The page's heading; escaped, as is everything from the log.
+        title: The page's heading; it is escaped, like everything from the log.
     """
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -57,13 +57,13 @@ def draw_html(nodes: Iterable[GraphNode], *, title: str) -> Iterator[str]:
 
 def _record(node: GraphNode) -> str:
     record = {"id": node.id, "parents": node.parents, "clock": node.clock, "author": node.author, "payload": node.payload}
-    # Within a script nothing is escaped, and nothing but `</script` or `<!--` ends or changes it.
+    # In a script element entities are not decoded, and only `</script` and `<!--` have a meaning.
     return json.dumps(record, separators=(",", ":")).replace("<", "\\u003c")
 
 
 @cache
 def _script() -> str:
-    """Join the modules: what one exports is then there for the next."""
+    """Join the modules without their imports and exports: each one sees the names of those before it."""
     folder = files(__package__) / "drawing"
     sources = ((folder / name).read_text("utf-8") for name in _MODULES)
     return "\n".join(re.sub(r"^export ", "", re.sub(r"^import .*$\n", "", source, flags=re.M), flags=re.M) for source in sources)

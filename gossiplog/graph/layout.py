@@ -1,8 +1,8 @@
-"""Lanes: which column each entry of a graph stands in, and how lines run from one row to the next.
+"""Lanes: in which column each entry of a graph stands, and how lines run from one row to the next.
 
-Entries come newest first, so every entry comes before its parents. A lane is a column that waits for one parent: the child that is
-drawn first opens it, later children run into it, and the parent stands in it. A lane moves left, never right, when a child to the
-left of it waits for the same parent; so the oldest line of history stays at the left edge.
+Entries come newest first, so every entry comes before its parents. A lane is a column that waits for one parent: the first child opens
+the lane, later children join it, and the parent stands in it. If a child left of a lane has the same parent, the lane moves left to that
+child's column. Lanes never move right, so the oldest line of history is at the left edge.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ class GraphNode:
     Attributes:
         id: 32 characters.
         parents: Ids in the entry's order; duplicates are drawn once.
+        author: A did.
         payload: The payload as text, of any length; drawing cuts it.
-        is_head: Whether nobody names it as a parent.
+        is_head: Whether it is no entry's parent.
     """
 
     id: str
@@ -51,9 +52,9 @@ class GraphRow:
     """A node with the lines around it.
 
     Attributes:
-        column: Where it stands, 0 for the leftmost.
-        has_child: Whether a lane comes down to it.
-        passing: Columns of the lanes that run past it, ascending.
+        column: The node's column; 0 is the leftmost.
+        has_child: Whether a lane comes down to the node.
+        passing: Columns of the lanes that pass the node, ascending.
         links: The lines from this row to the next: the passing lanes, ascending, then the node's edges in the order of its parents.
     """
 
@@ -67,7 +68,7 @@ class GraphRow:
 def lay_out(nodes: Iterable[GraphNode]) -> Iterator[GraphRow]:
     """Yield a row for every node, in the order given, which must be newest first.
 
-    A row costs as much as there are lanes open. A parent that never comes keeps its lane open to the end.
+    A row costs O(open lanes). The lane of a parent that never comes stays open to the end.
     """
     lanes = _Lanes()
     for node in nodes:
@@ -93,12 +94,13 @@ def lay_out(nodes: Iterable[GraphNode]) -> Iterator[GraphRow]:
 
 @dataclass(slots=True)
 class _Lanes:
-    """Which lanes are open, and which parent each waits for."""
+    """The open lanes."""
 
     waiting: dict[str, int] = field(default_factory=dict)
+    """The lane of each parent that is waited for."""
     used: set[int] = field(default_factory=set)
     _released: list[int] = field(default_factory=list)
-    """A heap of columns that were closed; those in use again are passed over when they come up."""
+    """A heap of lanes that were closed; lanes in use again are dropped from it when they come to its top."""
     _width: int = 0
 
     def open(self, parent: str, lane: int) -> None:

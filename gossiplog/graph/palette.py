@@ -1,7 +1,7 @@
 """The colours of all drawings: the page of a running server, the pictures of a graph, and the file that `graph --format html` writes.
 
-A hue says which: a root's, so that equal logs have equal colours, or an author's. Lightness and chroma are the theme's alone, so that
-no hue is louder than another (OKLCH). `drawing/palette.js` computes the same hues.
+Hues identify: equal roots, and so equal logs, have one hue, and so has each author. Lightness and chroma depend only on the theme, so that
+no hue is more striking than another (OKLCH). `drawing/palette.js` computes the same hues.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ DARK: Mapping[str, str] = {
     "dot-lightness": "0.75",
     "dot-chroma": "0.14",
 }
-"""The same on a dark one."""
+"""The same on a dark ground."""
 _HUES = 18
-"""Authors' hues are 20° apart: those that differ can be told apart."""
+"""Authors' hues are 20° apart, so that different ones can be told apart."""
 _SHADES = (0.0, -0.13, 0.07)
-"""What is added to the theme's lightness: three shades of each hue."""
+"""Added to the theme's lightness, for three shades of each hue."""
 
 
 def palette_css() -> str:
@@ -69,14 +69,14 @@ def _spread(did: str) -> int:
 
 @lru_cache(maxsize=1024)
 def author_colour(did: str, *, is_dark: bool = False) -> str:
-    """Return an author's colour as `#rrggbb`, for what may not know OKLCH."""
+    """Return an author's colour as `#rrggbb`, for programs that may not know OKLCH."""
     theme = DARK if is_dark else LIGHT
     shade = _SHADES[_spread(did) // _HUES % len(_SHADES)]
     return _to_hex(float(theme["dot-lightness"]) + shade, float(theme["dot-chroma"]), math.radians(author_hue(did)))
 
 
 def _to_hex(lightness: float, chroma: float, hue: float) -> str:
-    """Source: Björn Ottosson, "A perceptual color space for image processing" (2020). What sRGB cannot show is cut off."""
+    """Source: Björn Ottosson, "A perceptual color space for image processing" (2020). Colours outside of sRGB are clipped."""
     a, b = chroma * math.cos(hue), chroma * math.sin(hue)
     long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
     medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3

@@ -1,4 +1,4 @@
-"""A graph as a standalone SVG, newest entry on top: authors are colours, text stands beside each node, details where it is pointed at."""
+"""A graph as a standalone SVG, newest entry on top: nodes have their authors' colours, text beside them, and details in tooltips."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PAYLOAD_CHARACTERS = 90
 _TITLE_CHARACTERS = 600
 _CHARACTER_WIDTH = 7.3
 _CLOCK_X, _AUTHOR_X, _PAYLOAD_X = 150, 164, 240
-"""Where the clock's column ends and the next two begin, from the left edge of the text."""
+"""The end of the clock's column and the beginnings of the next two, from the left edge of the text."""
 
 
 def _theme(colours: Mapping[str, str]) -> str:
@@ -34,11 +34,11 @@ _STYLE = f"""
 
 
 def draw_svg(nodes: Iterable[GraphNode], *, title: str) -> Iterator[str]:
-    """Yield the pieces of an SVG document; nothing in it refers to anything outside, and everything from the log is escaped.
+    """Yield the pieces of an SVG document without outside references; everything from the log is escaped.
 
     Args:
-        nodes: Newest first. All are laid out before the first piece, as the size stands in the first line.
-        title: Shown to screen readers.
+        nodes: Newest first. All are laid out before the first piece, because the first line has the size.
+        title: Read by screen readers.
     """
     rows = list(lay_out(nodes))
     lanes = 1 + max((link.end for row in rows for link in row.links), default=0)
@@ -59,7 +59,7 @@ def draw_svg(nodes: Iterable[GraphNode], *, title: str) -> Iterator[str]:
 
 
 def _lines(rows: list[GraphRow]) -> Iterator[str]:
-    """Yield the lanes, each straight stretch as one line however many rows it passes."""
+    """Yield the lanes; a straight stretch is one line over all its rows."""
     since: dict[int, int] = {}
     for index, row in enumerate(rows):
         straight: set[int] = set()
@@ -112,5 +112,5 @@ def _y(index: int) -> int:
 
 
 def _clean(text: str) -> str:
-    """Escape for XML, in text and in attributes; what XML cannot hold at all, and what would reorder the text, is replaced."""
+    """Escape for XML, in text and in attributes; characters that XML forbids or that would reorder the text are replaced."""
     return escape("".join(c if c.isprintable() or c == "\n" else "�" for c in text), quote=True)

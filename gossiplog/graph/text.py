@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from .layout import GraphNode, GraphRow, lay_out
 
 LANES_MAX = 24
-"""Lanes further right are not drawn; an ellipsis stands for them."""
+"""Lanes further right are not drawn; a mark stands for them."""
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 _UNICODE = " ╵╷│╴╯╮┤╶╰╭├─┴┬┼"
 _ASCII = " |||-/\\+-\\/+-+++"
@@ -19,9 +19,9 @@ class TextStyle:
     """The characters to draw with.
 
     Args:
-        ascii_only: For terminals and files that are not UTF-8.
-        paint: Given a character and its lane's column; returns it with whatever colour codes are wanted around it.
-        lanes_max: How many lanes are drawn at most.
+        ascii_only: Whether to draw with ASCII characters, for terminals and files that are not UTF-8.
+        paint: Given a piece of a line and its lane's column; returns it, perhaps with colour codes.
+        lanes_max: The most lanes that are drawn.
     """
 
     def __init__(self, *, ascii_only: bool = False, paint: Painter | None = None, lanes_max: int = LANES_MAX) -> None:
@@ -38,7 +38,7 @@ def draw_text(nodes: Iterable[GraphNode], describe: Callable[[GraphNode, int], s
     """Yield the lines of the drawing, without newlines; `nodes` come newest first.
 
     Args:
-        describe: Returns what stands beside a node; it is told how many columns of the line the lanes took.
+        describe: Returns the text beside a node; its second argument is the number of columns that the lanes take.
     """
     style = style or TextStyle()
     last: GraphRow | None = None
@@ -65,7 +65,7 @@ def _node_line(row: GraphRow, style: TextStyle) -> tuple[str, int]:
 
 
 def _link_line(row: GraphRow, style: TextStyle) -> str:
-    """Draw the line between two rows: each column is the sum of the directions that lines leave it in."""
+    """Draw the line between two rows: each column's character shows the directions in which lines leave it."""
     flags: dict[int, int] = {}
     spans: dict[int, int] = {}
     for start, end, is_edge in row.links:
@@ -73,7 +73,7 @@ def _link_line(row: GraphRow, style: TextStyle) -> str:
         flags[end] = flags.get(end, 0) | _DOWN
         if start == end:
             continue
-        # The colour of a sideways line is that of its lane away from the node.
+        # A horizontal line has the colour of its lane at the end away from the node.
         lane = end if is_edge else start
         low, high = min(start, end), max(start, end)
         flags[low] |= _RIGHT
@@ -86,7 +86,11 @@ def _link_line(row: GraphRow, style: TextStyle) -> str:
 
 
 def _paint(cells: dict[int, str], spans: dict[int, int], style: TextStyle, beyond: str | None = None) -> tuple[str, int]:
-    """Put columns side by side, `spans` naming the gaps to their right that a line crosses; return the text and its width."""
+    """Join the columns' characters; return the text and its width.
+
+    Args:
+        spans: For columns whose gap to their right is crossed by a line: the column that gives its colour.
+    """
     width = min(max(cells, default=0) + 1, style.lanes_max)
     out: list[str] = []
     for column in range(width):
@@ -127,6 +131,6 @@ def draw_dot(nodes: Iterable[GraphNode]) -> Iterator[str]:
 
 
 def _quote(text: str) -> str:
-    """Write a DOT string: only the quote and the backslash mean anything inside one; control characters are taken out."""
+    """Write a DOT string, in which only quotes and backslashes are special; unprintable characters are replaced."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return '"' + "".join(c if c.isprintable() else "�" for c in escaped) + '"'

@@ -24,7 +24,7 @@ export function el(name, attributes = {}, ...children) {
 	return element
 }
 
-/** Put children in the place of what an element has. @param {Element} element @param {...Child} children */
+/** Replace the children of an element. @param {Element} element @param {...Child} children */
 export function fill(element, ...children) {
 	element.replaceChildren()
 	append(element, children)
@@ -38,18 +38,18 @@ function append(element, children) {
 	}
 }
 
-/** Set an element's text if it changed, so that screen readers say only what is new. @param {Element} element @param {string} text */
+/** Set an element's text if it changed, so that screen readers read only changes. @param {Element} element @param {string} text */
 export function say(element, text) {
 	if (element.textContent !== text) element.textContent = text
 }
 
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g
 
-/** Text from a log, without what would reorder or hide what stands around it. @param {string} text */
+/** Text from a log, without characters that would reorder or hide the text around it. @param {string} text */
 export const plain = (text) => text.replace(UNSEEN, "\ufffd")
 
 /**
- * Words of a server, in which commands stand between backticks.
+ * Text of a server, in which commands are between backticks.
  * @param {string} text
  * @returns {(string | HTMLElement)[]}
  */
@@ -61,7 +61,7 @@ export function withCode(text) {
 /** The first characters of an id, enough to tell entries apart by eye. @param {string} id */
 export const shortId = (id) => id.slice(0, 12)
 
-/** The last characters of a did or a peer id, where two of them differ. @param {string} name */
+/** The last characters of a did or a peer id, which tell two of them apart. @param {string} name */
 export const shortName = (name) => (name.length > 14 ? "…" + name.slice(-8) : name)
 
 /** @param {number} value */

@@ -1,9 +1,9 @@
-// What is known of one entry, in words; its parents are links.
+// The details of one entry; its parents are links.
 
 import { authorColour } from "./palette.js"
 import { dot, el, plain, shortId, shortName, whole } from "./dom.js"
 
-/** Where an entry is shown; a permalink. @param {string} id */
+/** The permalink of an entry. @param {string} id */
 export const entryLink = (id) => `#/log/${id}`
 
 /**
@@ -13,7 +13,7 @@ export const entryLink = (id) => `#/log/${id}`
  * @param {number} entry.clock
  * @param {string[]} entry.parents
  * @param {string} entry.payload as text
- * @param {...(Node | null)} more what else there is to say or do
+ * @param {...(Node | null)} more further children
  * @returns {HTMLElement}
  */
 export function entryDetails({ id, author, clock, parents, payload }, ...more) {

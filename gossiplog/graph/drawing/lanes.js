@@ -1,5 +1,5 @@
-// Lanes: in which column each entry stands, and how lines run from one row to the next; as graph/layout.py does it, but only as far down
-// as somebody looks. Rows are numbers, 0 the newest; a row's parents have higher numbers.
+// Lanes: in which column each entry stands, and how lines run from one row to the next; as in graph/layout.py, but only as far down
+// as is visible. Rows are numbers, 0 the newest; a row's parents have higher numbers.
 
 /**
  * @typedef {object} Row

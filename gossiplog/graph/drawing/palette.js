@@ -25,7 +25,7 @@ export function themeColour(name) {
 	return colours[name] ?? ""
 }
 
-/** Have a function called when the theme changes, after the new colours are known. @param {() => void} redraw */
+/** Call a function when the theme changes, after the new colours are known. @param {() => void} redraw */
 export function onThemeChange(redraw) {
 	dark.addEventListener("change", () => {
 		readTheme()
