@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 JSON_BYTES_MAX = 16 * 2**20
 """Enough for the list of peers of a server with 10,000 connections."""
-_ANSWER_S = 10.0
+ANSWER_S = 10.0
 _SENT_BYTES_PER_S = 64 * 1024
 _SAID_BYTES_MAX = 64 * 1024
 _SAID_CHARS_MAX = 400
@@ -51,7 +51,7 @@ async def ask_in_trio(
     from ..net.hub.asking import ask
     from ..net.hub.client import in_words
 
-    seconds = (answer_s or _ANSWER_S) + len(body or b"") / _SENT_BYTES_PER_S
+    seconds = (answer_s or ANSWER_S) + len(body or b"") / _SENT_BYTES_PER_S
     try:
         with trio.fail_after(seconds):
             answer = await ask(server, path, body, tls=tls, answer_bytes_max=JSON_BYTES_MAX)
@@ -90,26 +90,6 @@ def said(answer: HttpAnswer) -> str:
     except DecodeError:
         words = text
     return clean(words[:_SAID_CHARS_MAX]) if isinstance(words, str) and not words.startswith("<") else ""
-
-
-def certificate_of(server: HubUrl, tls: ssl.SSLContext) -> Mapping[str, Any]:
-    """Return a server's certificate as `ssl` decodes it.
-
-    Raises:
-        OSError: The server cannot be reached in time, or its certificate is not trusted; then `reason` says why.
-    """
-    import trio
-
-    from ..net.hub.asking import certificate
-
-    async def task() -> Mapping[str, Any]:
-        with trio.fail_after(_ANSWER_S):
-            return await certificate(server, tls)
-
-    try:
-        return run(task)
-    except trio.TooSlowError:
-        raise TimeoutError from None
 
 
 @dataclass(frozen=True, slots=True)

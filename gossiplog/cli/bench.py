@@ -67,7 +67,7 @@ def bench(entries: int, durability: str, folder: str | None, out: Output) -> Non
     """
     with (
         tempfile.TemporaryDirectory(prefix="gossiplog-bench-", dir=folder) as place,
-        Progress("", _STEPS, is_shown=not out.is_strict, is_told=True) as progress,
+        Progress("", _STEPS, is_shown=not out.is_strict) as progress,
     ):
         measures = run(lambda: _measure(Path(place), entries, durability, progress))
     with Listing(out, _COLUMNS) as listing:

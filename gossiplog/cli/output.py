@@ -78,6 +78,11 @@ def utc(seconds: float, timespec: str = "seconds") -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec=timespec)
 
 
+def record_of(report: object, *names: str) -> dict[str, Any]:
+    """Return attributes of a report as fields of a record, in JSON's spelling: `left_out` as `leftOut`."""
+    return {re.sub("_(.)", lambda found: found[1].upper(), name): getattr(report, name) for name in names}
+
+
 def counted(number: int, one: str, several: str) -> str:
     """A number with its noun: `1 entry`, `1,000 entries`."""
     return f"{number:,} {one if number == 1 else several}"
@@ -277,8 +282,6 @@ class Listing:
             self._write([column.title for column in self._columns], is_heading=True)
         *columns, last = self._columns
         *beside, text = cells
-        if last.is_right:
-            text = " " * (self._widths[-1] - _columns(text)) + text
         out: list[str] = []
         used = 0
         for column, cell, width in zip(columns, beside, self._widths[:-1], strict=True):
@@ -287,8 +290,9 @@ class Listing:
             style = "bright_black" if is_heading else column.styles.get(cell, column.style)
             out.append(self._output.style(gap + cell if column.is_right else cell + gap, style))
             used += _columns(cell) + len(gap) + 2
-        first, *more = [text] if is_heading else self._fit(text, last, used)
-        out.append(self._output.style(first, "bright_black" if is_heading else last.style))
+        gap = " " * (self._widths[-1] - _columns(text)) if last.is_right else ""
+        first, *more = [text] if is_heading else self._fit(text, last, used + len(gap))
+        out.append(gap + self._output.style(first, "bright_black" if is_heading else last.style))
         for line in ("  ".join(out).rstrip(), *more):
             self._output.line(line)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
 import time
 import webbrowser
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +17,8 @@ import click
 
 from ..pubsub.registry import ROUTERS
 from .exits import ExitCode
-from .options import OUTPUT_PATH, PLACE, PathType, output_options, processors
-from .output import Output, say
+from .options import FOLDER, OUTPUT_PATH, PLACE, PathType, option, output_options, processors, takes
+from .output import Output, counted
 from .progress import Progress
 from .session import in_trio, wait_for_signal
 
@@ -26,22 +28,59 @@ if TYPE_CHECKING:
     from ..sim.scenario import Scenario
     from ..sim.simsub.reproduce import RunReport
 
-router_option = click.option("--router", type=click.Choice(ROUTERS), help="A router other than the scenario's.")
-nodes_option = click.option("--nodes", type=click.IntRange(2), help="A number of nodes other than the scenario's.")
-set_option = click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a key, such as publish.messages=50; repeatable."
-)
-jobs_option = click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one per processor by default.")
-plots_option = click.option("--plots", type=PathType(file_okay=False, path_type=Path), help="Draw figures into this folder.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line, and nothing else.")
-format_option = click.option("--format", "image_format", type=click.Choice(("png", "svg", "pdf")), default="png", help="Of the figures.")
+_jobs_option = click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Processes; one per processor by default.")
+_scenario_argument = click.argument("scenario", type=PLACE)
+_TRACE = PathType(exists=True, dir_okay=False, path_type=Path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """The options that change a scenario."""
+
+    nodes: int | None = option("--nodes", type=click.IntRange(2), metavar="N", help="A number of nodes other than the scenario's.")
+    settings: tuple[str, ...] = option(
+        "--set", metavar="KEY=VALUE", multiple=True, help="Set a key, such as publish.messages=50; repeatable."
+    )
+
+    def load(self, name: str, router: str | None = None) -> Scenario:
+        """Load a scenario with these changes, and with this router."""
+        from ..sim.scenario import ScenarioError, load_scenario, set_key
+
+        scenario = load_scenario(name)
+        for setting in self.settings:
+            key, equals, text = setting.partition("=")
+            if not equals:
+                raise click.BadParameter(f"{setting!r}, expected KEY=VALUE", param_hint="--set")
+            scenario = set_key(scenario, key, _value(text))
+        try:
+            return replace(scenario, router=router or scenario.router, nodes=self.nodes or scenario.nodes)
+        except ScenarioError as error:
+            raise click.BadParameter(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """The options for figures."""
+
+    folder: str | None = option("--plots", metavar="DIR", type=FOLDER, help="Draw figures into this folder.")
+    format: str = option("--format", type=click.Choice(("png", "svg", "pdf")), default="png", help="The figures' format.")
+
+
+def _json_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--json`; the command gets an `Output` named `out`, which writes text otherwise, into a pipe too."""
+
+    @functools.wraps(command)
+    def run(*args: Any, as_json: bool, **options: Any) -> None:
+        command(*args, out=Output(is_json=as_json, is_strict=as_json), **options)
+
+    return click.option("--json", "as_json", is_flag=True, help="Write only JSON lines.")(run)
 
 
 @click.group()
 def sim() -> None:
     """Simulate broadcast in virtual time.
 
-    The routers are the very code that runs on the wire, and so are the replicas of `sim check`.
+    The routers, and the replicas of `sim check`, are the code that runs on real networks.
 
     \b
     Examples
@@ -53,8 +92,8 @@ def sim() -> None:
 
 
 @sim.command()
-@json_option
-def scenarios(as_json: bool) -> None:
+@_json_option
+def scenarios(out: Output) -> None:
     """List the scenarios that ship with the package.
 
     \b
@@ -64,39 +103,35 @@ def scenarios(as_json: bool) -> None:
     from ..sim.scenario import ready_scenarios
 
     ready = ready_scenarios()
-    say(json.dumps(ready) if as_json else "\n".join(f"{name:<18} {about}" for name, about in ready.items()))
+    out.tell(ready, "\n".join(f"{name:<18} {about}" for name, about in ready.items()))
 
 
 @sim.command()
-@click.argument("scenario", type=PLACE)
-@click.option("--seed", type=int, default=0, help="Another seed gives another network.")
-@router_option
-@nodes_option
-@set_option
+@_scenario_argument
+@click.option("--seed", type=int, metavar="N", default=0, help="Another seed gives another network.")
+@click.option("--router", type=click.Choice(ROUTERS), help="A router other than the scenario's.")
+@takes(changes=_Changes)
 @click.option("--trace", type=OUTPUT_PATH, help="Write every record; .jsonl, for `sim play` too, or .parquet.")
 @click.option("--transcript", type=OUTPUT_PATH, help="Write every record as text to read.")
-@plots_option
-@format_option
-@click.option("--baseline", is_flag=True, help="Run it without its attackers too, and compare.")
-@json_option
+@takes(figures=_Figures)
+@click.option("--baseline", is_flag=True, help="Also run it without its attackers, and compare.")
+@_json_option
 def run(
     scenario: str,
     seed: int,
     router: str | None,
-    nodes: int | None,
-    settings: tuple[str, ...],
     trace: Path | None,
     transcript: Path | None,
-    plots: Path | None,
-    image_format: str,
     baseline: bool,
-    as_json: bool,
+    changes: _Changes,
+    figures: _Figures,
+    out: Output,
 ) -> None:
     """Run a scenario and print its summary.
 
     SCENARIO is a TOML file, or a name that `gossiplog sim scenarios` lists.
 
-    Ctrl-C ends the run early; the summary then shows what there is.
+    Ctrl-C ends the run early; the summary then covers the run so far.
 
     \b
     Examples
@@ -106,46 +141,35 @@ def run(
     from ..sim.measure import report
     from ..sim.routing.run import ScenarioRun
 
-    chosen = _load(scenario, router, nodes, settings)
-    result = _work(ScenarioRun(chosen, seed, _sinks(chosen, seed, trace, transcript)), as_json=as_json)
+    chosen = changes.load(scenario, router)
+    result = _work(ScenarioRun(chosen, seed, _sinks(chosen, seed, trace, transcript)), out)
     row = report.as_row(result)
-    say(json.dumps(row) if as_json else report.describe(result))
+    out.tell(row, report.describe(result))
     if baseline and chosen.attack.nodes:
-        quiet = report.as_row(_work(ScenarioRun(report.without_attack(chosen), seed), as_json=as_json))
-        if not as_json:
-            say("\nwithout the attackers:")
-        say(json.dumps(quiet) if as_json else report.compare_table([{**row, "router": "attacked"}, {**quiet, "router": "quiet"}]))
-    if plots is not None:
+        quiet = report.as_row(_work(ScenarioRun(report.without_attack(chosen), seed), out))
+        table = report.compare_table([{**row, "router": "attacked"}, {**quiet, "router": "quiet"}])
+        out.tell(quiet, f"\nwithout the attackers:\n{table}")
+    if figures.folder is not None:
         from ..sim.measure.plots import plot_run
 
-        for path in plot_run(result, plots, image_format):
-            say(f"wrote {path}", err=True)
-    if trace is not None and trace.suffix == ".jsonl" and not as_json:
-        say(f"`gossiplog sim play {trace}` shows it", err=True)
+        for path in plot_run(result, Path(figures.folder), figures.format):
+            out.note(f"wrote {path}")
+    if trace is not None and trace.suffix == ".jsonl":
+        out.note(f"`gossiplog sim play {trace}` shows it")
     if result.until_s < chosen.end_s:
         sys.exit(ExitCode.INTERRUPTED)
 
 
 @sim.command()
-@click.argument("scenario", type=PLACE)
-@click.option("--router", "routers", type=click.Choice(ROUTERS), multiple=True, help="Only these; repeatable. All by default.")
-@click.option("--seeds", type=click.IntRange(1, 10_000), default=1, help="Runs of each router; figures are means.")
-@nodes_option
-@set_option
-@jobs_option
-@plots_option
-@format_option
-@json_option
+@_scenario_argument
+@click.option("--router", "routers", type=click.Choice(ROUTERS), multiple=True, help="Only this router; repeatable. All by default.")
+@click.option("--seeds", type=click.IntRange(1, 10_000), metavar="N", default=1, help="Runs of each router; figures are means.")
+@takes(changes=_Changes)
+@_jobs_option
+@takes(figures=_Figures)
+@_json_option
 def compare(
-    scenario: str,
-    routers: tuple[str, ...],
-    seeds: int,
-    nodes: int | None,
-    settings: tuple[str, ...],
-    jobs: int | None,
-    plots: Path | None,
-    image_format: str,
-    as_json: bool,
+    scenario: str, routers: tuple[str, ...], seeds: int, jobs: int | None, changes: _Changes, figures: _Figures, out: Output
 ) -> None:
     """Compare routers on the same networks.
 
@@ -160,40 +184,40 @@ def compare(
     from ..sim.processes import spread_out
     from ..sim.routing.run import run_row, run_scenario
 
-    base = _load(scenario, None, nodes, settings)
+    base = changes.load(scenario)
     names = routers or ROUTERS
     tasks = [(replace(base, router=name), seed) for name in names for seed in range(seeds)]
     rows: list[dict[str, Any]] = []
-    with Progress("", len(tasks), is_shown=not as_json, is_told=True) as bar, contextlib.suppress(KeyboardInterrupt):
+    with Progress("", len(tasks), is_shown=not out.is_json) as bar, contextlib.suppress(KeyboardInterrupt):
         for row in spread_out(run_row, tasks, jobs or processors()):
             rows.append(row)
             bar.tell(row["router"], len(rows))
     means = [report.mean_rows(part) for name in names if (part := [row for row in rows if row["router"] == name])]
-    if as_json:
+    if out.is_json:
         for row in means:
-            say(json.dumps(row))
+            out.record(row)
     else:
-        say(f"scenario {base.name}, {base.nodes} nodes, {base.publish.messages} messages, {seeds} seed{'s' if seeds > 1 else ''} from 0")
-        say(report.compare_table(means))
+        out.line(f"scenario {base.name}, {base.nodes} nodes, {base.publish.messages} messages, {counted(seeds, 'seed', 'seeds')} from 0")
+        out.line(report.compare_table(means))
     if len(rows) < len(tasks):
         sys.exit(ExitCode.INTERRUPTED)
-    if plots is not None:
+    if figures.folder is not None:
         from ..sim.measure.plots import plot_comparison
 
         results = [run_scenario(base, seed, name) for name in names for seed in range(seeds)]
-        say(f"wrote {plot_comparison(results, plots, image_format)}", err=True)
+        out.note(f"wrote {plot_comparison(results, Path(figures.folder), figures.format)}")
 
 
 @sim.command()
-@click.argument("grid", type=PathType(exists=True, dir_okay=False, path_type=Path))
-@jobs_option
-@click.option("--out", type=OUTPUT_PATH, help="Write rows here, .jsonl or .csv; standard output by default.")
+@click.argument("grid", type=_TRACE)
+@_jobs_option
+@click.option("--out", metavar="FILE", type=OUTPUT_PATH, help="Write rows here, .jsonl or .csv; standard output by default.")
 def sweep(grid: Path, jobs: int | None, out: Path | None) -> None:
     """Run a grid of scenarios.
 
-    Prints one row per run, in the same order whatever the number of processes.
+    Prints one row per run, in an order that does not depend on --jobs.
 
-    GRID is TOML: scenario = "NAME", seeds = N, and under [grid] for each key an array of values.
+    GRID is TOML: scenario = "NAME", seeds = N, and under [grid] an array of values for each key.
 
     \b
     Example
@@ -208,7 +232,7 @@ def sweep(grid: Path, jobs: int | None, out: Path | None) -> None:
         raise click.BadParameter(f"{out}: expected a name that ends in .jsonl or .csv", param_hint="--out")
     total = len(loaded.points)
     with contextlib.ExitStack() as stack:
-        bar = stack.enter_context(Progress("sweep", total, is_told=True))
+        bar = stack.enter_context(Progress("sweep", total))
         file = stack.enter_context(out.open("w", encoding="utf-8", newline="")) if out is not None else None
         table: csv.DictWriter[str] | None = None
         for row in run_sweep(loaded, jobs or processors(), lambda done: bar.tell("sweep", done, f"{done} of {total} runs")):
@@ -218,30 +242,15 @@ def sweep(grid: Path, jobs: int | None, out: Path | None) -> None:
                 file.write(json.dumps(row) + "\n")
             else:
                 if table is None:
-                    # Counters are left to JSON, as they differ between routers.
+                    # Routers have different counters, so these are only in JSON.
                     columns = [name for name in row if name != "counters"]
                     table = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
                     table.writeheader()
                 table.writerow(row)
 
 
-def _load(name: str, router: str | None, nodes: int | None, settings: tuple[str, ...]) -> Scenario:
-    from ..sim.scenario import ScenarioError, load_scenario, set_key
-
-    scenario = load_scenario(name)
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{setting!r}, expected KEY=VALUE", param_hint="--set")
-        scenario = set_key(scenario, key, _value(text))
-    try:
-        return replace(scenario, router=router or scenario.router, nodes=nodes or scenario.nodes)
-    except ScenarioError as error:
-        raise click.BadParameter(str(error)) from error
-
-
 def _value(text: str) -> Any:
-    """Read a value as TOML does; what is no TOML value is a string."""
+    """Read a TOML value; any other text is a string."""
     import tomllib
 
     try:
@@ -261,28 +270,26 @@ def _sinks(scenario: Scenario, seed: int, trace: Path | None, transcript: Path |
     return sinks
 
 
-def _work(run: ScenarioRun, *, as_json: bool) -> Any:
-    """Run to the end or to Ctrl-C, with a line that shows simulated time, events a second and time left."""
-    begun = time.monotonic()
-    with Progress(run.scenario.name, run.scenario.end_s, is_shown=not as_json, is_told=True) as bar, contextlib.suppress(KeyboardInterrupt):
-        run.work(
-            lambda now, events: bar.tell(
-                run.scenario.name,
-                now,
-                f"{now:.1f} of {run.scenario.end_s:.1f} s, {events / (time.monotonic() - begun + 1e-9):,.0f} events/s",
-            )
-        )
+def _work(run: ScenarioRun, out: Output) -> Any:
+    """Run to the end or to Ctrl-C, with a line that shows simulated time, events per second and time left."""
+    name, end_s, begun = run.scenario.name, run.scenario.end_s, time.monotonic()
+    with Progress(name, end_s, is_shown=not out.is_json) as bar, contextlib.suppress(KeyboardInterrupt):
+
+        def show(now: float, events: int) -> None:
+            bar.tell(name, now, f"{now:.1f} of {end_s:.1f} s, {events / (time.monotonic() - begun + 1e-9):,.0f} events/s")
+
+        run.work(show)
     return run.result()
 
 
 @sim.command()
-@click.option("--seeds", type=click.IntRange(1, 1_000_000), default=300, help="How many seeds, from --first on.")
-@click.option("--first", type=click.IntRange(0), default=0, help="The first seed.")
-@click.option("--seed", type=click.IntRange(0), default=None, help="Replay this one seed, and show its plan.")
-@jobs_option
+@click.option("--seeds", type=click.IntRange(1, 1_000_000), metavar="N", default=300, help="How many seeds, from --first on.")
+@click.option("--first", type=click.IntRange(0), metavar="N", default=0, help="The first seed.")
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="Replay this one seed, and show its plan.")
+@_jobs_option
 @click.option("--keep-going", is_flag=True, help="Go on after a failure.")
-@json_option
-def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going: bool, as_json: bool) -> None:
+@_json_option
+def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going: bool, out: Output) -> None:
     """Let replicas crash, lie and lose messages, and check the log.
 
     Each seed is a network of 3 to 20 replicas with a history of 200 to 1,000 entries, and faults of its own. A failure prints the seed
@@ -299,33 +306,33 @@ def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going
     chosen = range(first, first + seeds) if seed is None else range(seed, seed + 1)
     failures: list[str] = []
     done, cpu_s, started = 0, 0.0, time.monotonic()
-    with Progress("checking", len(chosen), is_shown=not as_json, is_told=True) as bar:
+    with Progress("checking", len(chosen), is_shown=not out.is_json) as bar:
         try:
             for outcome in spread_out(check_seed, chosen, min(jobs or processors(), len(chosen))):
                 done, cpu_s = done + 1, cpu_s + outcome.cpu_s
                 bar.tell("checking", done, f"seed {outcome.seed}, {cpu_s / done:.2f} s CPU a seed")
                 if outcome.failure is not None:
                     failures.append(outcome.failure)
-                    if not as_json:
+                    if not out.is_json:
                         bar.print(outcome.failure)
                     if not keep_going:
                         break
-                elif seed is not None and not as_json:
+                elif seed is not None and not out.is_json:
                     bar.print(str(outcome.report))
         except KeyboardInterrupt:
-            bar.print("interrupted: what follows covers the seeds before")
-    if as_json:
-        say(json.dumps({"seeds": done, "first": chosen[0], "failures": failures, "cpu_s": round(cpu_s, 3)}))
-    else:
-        wall_s = time.monotonic() - started
-        verdict = f"{len(failures)} of {done} seeds failed" if failures else f"all invariants hold on {done} seed{'s' * (done != 1)}"
-        say(f"{verdict}; {cpu_s / max(1, done):.2f} s CPU a seed, {done / max(wall_s, 1e-9):.1f} seeds/s")
+            out.note("interrupted; the result covers the seeds that were finished")
+    wall_s = time.monotonic() - started
+    verdict = f"{len(failures)} of {done} seeds failed" if failures else f"all invariants hold on {counted(done, 'seed', 'seeds')}"
+    out.tell(
+        {"seeds": done, "first": chosen[0], "failures": failures, "cpu_s": round(cpu_s, 3)},
+        f"{verdict}; {cpu_s / max(1, done):.2f} s CPU a seed, {done / max(wall_s, 1e-9):.1f} seeds/s",
+    )
     sys.exit(ExitCode.FAILED if failures else ExitCode.INTERRUPTED if done < len(chosen) else ExitCode.DONE)
 
 
 @sim.command()
-@click.argument("trace", type=PathType(exists=True, dir_okay=False, path_type=Path))
-@click.argument("other", required=False, type=PathType(exists=True, dir_okay=False, path_type=Path))
+@click.argument("trace", type=_TRACE)
+@click.argument("other", required=False, type=_TRACE)
 @click.option("--listen", "address", metavar="HOST:PORT", default="127.0.0.1:0", help="Where the page is served.")
 @click.option("--open", "opens_page", is_flag=True, help="Open the page in a browser.")
 @output_options()
@@ -334,8 +341,8 @@ async def play(trace: Path, other: Path | None, address: str, opens_page: bool, 
     """Play a trace in a browser, until Ctrl-C.
 
     OTHER, if given, plays beside TRACE on the same clock. A trace is a file of `sim run --trace FILE.jsonl`, or the facts.jsonl of `testnet
-    --report DIR`, so a simulation can be played beside reality. The page shows peers and what they forward to each other, episub's tree of
-    eager and lazy links, and the path that a message took.
+    --report DIR`, so a simulation can be played beside a real network. The page shows the messages that peers forward to each other,
+    episub's tree of eager and lazy links, and the path that a message took.
 
     \b
     Examples
@@ -370,16 +377,18 @@ def reproduce() -> None:
 
 
 @reproduce.command("simsub")
-@click.option("--seeds", type=click.IntRange(1, 10_000), default=100, help="How many seeds, from --first on; the gate needs 100.")
-@click.option("--first", type=click.IntRange(0), default=0, help="The first seed; another one gives other draws.")
-@click.option("--run", "names", multiple=True, metavar="NAME", help="Only this published run, such as 2018-run1; may be repeated.")
-@jobs_option
-@json_option
-def reproduce_simsub(seeds: int, first: int, names: tuple[str, ...], jobs: int | None, as_json: bool) -> None:
+@click.option(
+    "--seeds", type=click.IntRange(1, 10_000), metavar="N", default=100, help="How many seeds, from --first on; the gate needs 100."
+)
+@click.option("--first", type=click.IntRange(0), metavar="N", default=0, help="The first seed.")
+@click.option("--run", "names", multiple=True, metavar="NAME", help="Only this published run, such as 2018-run1; repeatable.")
+@_jobs_option
+@_json_option
+def reproduce_simsub(seeds: int, first: int, names: tuple[str, ...], jobs: int | None, out: Output) -> None:
     """Compare simsub's rules with the figures of its authors.
 
     Runs the rules of 2018 and 2022, and shows every counter beside the published one. The exit code is 1 if the gate does not hold. Fewer
-    than 100 seeds give a preview only.
+    than 100 seeds give only a preview.
 
     \b
     Example
@@ -394,33 +403,27 @@ def reproduce_simsub(seeds: int, first: int, names: tuple[str, ...], jobs: int |
     chosen = [run for run in runs if not names or run.name in names]
     reports: list[RunReport] = []
     workers = min(jobs or processors(), seeds)
-    with Progress("", len(chosen) * seeds, is_shown=not as_json, is_told=True) as bar:
+    with Progress("", len(chosen) * seeds, is_shown=not out.is_json) as bar:
         try:
             found = lib.reproduce(
                 chosen, range(first, first + seeds), workers, lambda name, done, _: bar.tell(name, len(reports) * seeds + done)
             )
             for report in found:
                 reports.append(report)
-                if not as_json:
+                if not out.is_json:
                     bar.print(_table(report))
         except KeyboardInterrupt:
-            bar.print("interrupted: what follows covers the runs above")
+            out.note("interrupted; the result covers the runs that were finished")
     holds = all(report.holds for report in reports)
     is_whole = len(reports) == len(chosen)
-    if as_json:
-        say(
-            json.dumps(
-                {
-                    "seeds": seeds,
-                    "first": first,
-                    "gate": holds and is_whole,
-                    "is_verdict": seeds >= lib.GATE_SEEDS,
-                    "runs": [lib.as_json(report) for report in reports],
-                }
-            )
-        )
-    else:
-        say(_verdict(reports, len(chosen), seeds))
+    record = {
+        "seeds": seeds,
+        "first": first,
+        "gate": holds and is_whole,
+        "is_verdict": seeds >= lib.GATE_SEEDS,
+        "runs": [lib.as_json(report) for report in reports],
+    }
+    out.tell(record, _verdict(reports, len(chosen), seeds))
     sys.exit(ExitCode.INTERRUPTED if not is_whole else ExitCode.DONE if holds else ExitCode.FAILED)
 
 
@@ -446,7 +449,7 @@ def _verdict(reports: list[RunReport], runs: int, seeds: int) -> str:
     from ..sim.simsub.reproduce import GATE_SEEDS
 
     failing = [f"{report.run.name} {counter.name}" for report in reports for counter in report.counters if counter.holds is False]
-    lagged = sum(1 for report in reports for counter in report.counters if counter.holds is None)
+    lagged = sum(counter.holds is None for report in reports for counter in report.counters)
     excluded = f"; {lagged} lagged counters excluded" if lagged else ""
     if len(reports) < runs:
         return f"no verdict: {len(reports)} of {runs} runs were finished"

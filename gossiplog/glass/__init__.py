@@ -1,4 +1,4 @@
-"""Facts: what happens in a log's network, in one schema for live processes and the simulator, kept in a ring; and conclusions from them."""
+"""Facts about a log's network, in one schema for live processes and the simulator, kept in a ring; and conclusions from them."""
 
 from .fact import Fact, Ring
 from .machine_facts import Witness

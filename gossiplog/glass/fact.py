@@ -1,5 +1,6 @@
-"""A fact: one thing that happened in a process, or in a simulated network. One JSON object, in the order of the columns, without nulls.
-A ring keeps the latest of one log.
+"""A fact: one thing that happened in a process, or in a simulated network. A ring keeps the latest facts of one log.
+
+As JSON a fact is an object with the columns in order, without nulls.
 
 Source: docs/glass.md, "Facts".
 """
@@ -21,12 +22,12 @@ KINDS = frozenset(
     | {"graft", "prune", "duplicate", "ihave", "verdict", "waiting", "aside", "sync-begin", "sync"}
     | {"dial-failed", "ban", "refused", "ignored", "slow", "root", "full"}
 )
-"""All kinds; the simulator has those of the first line as well."""
+"""All kinds; the simulator uses those of the first line."""
 WAYS = ("append", "gossip", "push", "sync", "reconcile", "http", "import")
 """The ways by which an entry can come."""
 
 TEXT_CHARS_MAX = 4_096
-"""Characters of a text in a fact that is read."""
+"""The most characters of a text in a fact that `from_record` accepts."""
 
 TRACE_SCHEMA: tuple[tuple[str, str], ...] = (
     ("scenario", "string"),
@@ -46,7 +47,7 @@ TRACE_SCHEMA: tuple[tuple[str, str], ...] = (
     ("rule", "string"),
     ("reason", "string"),
 )
-"""Columns in order, and their types in the simulator's Parquet; live, `node`, `peer` and `message` are strings."""
+"""The columns in order, and their types in the simulator's Parquet; in live networks `node`, `peer` and `message` are strings."""
 
 _INTEGERS = frozenset({"seed", "seq", "count", "bytes", "hops"})
 _NODES = frozenset({"node", "peer", "message"})
@@ -54,17 +55,17 @@ _NODES = frozenset({"node", "peer", "message"})
 
 @dataclass(slots=True)
 class Fact:
-    """One fact. Not frozen for speed; treat it as if it were. The attributes are the columns, in their order.
+    """One fact. It is not frozen, for speed; treat it as if it were. The attributes are the columns.
 
     Attributes:
-        scenario: The simulator's scenario; live: the topic.
+        scenario: The simulator's scenario; in a live network the topic.
         seq: 0, 1, 2, … in the order of events in that process, for that log.
-        time_s: Virtual seconds; live: Unix time.
+        time_s: Virtual seconds; in a live network Unix time.
         kind: One of `KINDS`.
         type: The part, protocol or outcome.
-        message: The entry: its number in the simulator, its id live; for a `root` the root's hash in hex.
-        count: A number of entries or ids, or of peers if something went to many at once.
-        hops: Links crossed; in the simulator only.
+        message: The entry: its number in the simulator, its id in a live network; for a `root` the root's hash in hex.
+        count: A number of entries or ids, or of peers for a fact about many at once.
+        hops: Links crossed; only in the simulator.
         way: One of `WAYS`.
     """
 
@@ -87,39 +88,25 @@ class Fact:
 
     def record(self) -> dict[str, Any]:
         """Return the columns that have a value, in their order."""
-        seed = {} if self.seed is None else {"seed": self.seed}
-        record: dict[str, Any] = {
-            "scenario": self.scenario,
-            "router": self.router,
-            **seed,
-            "seq": self.seq,
-            "time_s": self.time_s,
-            "kind": self.kind,
-            "node": self.node,
-        }
-        for name in _OPTIONAL:
-            value = getattr(self, name)
-            if value is not None:
-                record[name] = value
-        return record
+        return {name: value for name, _ in TRACE_SCHEMA if (value := getattr(self, name)) is not None}
 
     def weight(self) -> int:
-        """Return about how many bytes it takes in memory or as JSON, whichever is more."""
+        """Return about how many bytes the fact takes in memory or as JSON, whichever is more."""
         texts = (self.scenario, self.kind, self.node, self.peer, self.type, self.message, self.way, self.rule, self.reason, self.router)
         return _PLAIN_BYTES + sum(
             len(text) if text.isascii() and text.isprintable() else _ESCAPED_BYTES * len(text) for text in texts if isinstance(text, str)
         )
 
     def to_json(self) -> str:
-        """Return it as one line of JSON, without the newline."""
+        """Return one line of JSON, without the newline."""
         return json.dumps(self.record(), separators=(",", ":"))
 
     @staticmethod
     def from_record(record: object) -> Fact:
-        """Read the result of `record`. Unknown columns are left out, because a later version may have more.
+        """Read the result of `record`. Unknown columns are ignored, because a later version may have more.
 
         Raises:
-            DecodeError: It is not a fact.
+            DecodeError: `record` is not a fact.
         """
         if not isinstance(record, dict):
             raise DecodeError("a fact is an object")
@@ -133,19 +120,18 @@ class Fact:
 
     @staticmethod
     def from_json(line: str) -> Fact:
-        """Read one line.
+        """Read one line of JSON.
 
         Raises:
-            DecodeError: It is no fact.
+            DecodeError: It is not a fact.
         """
         return Fact.from_record(plain_json.decode(line))
 
 
 _PLAIN_BYTES, _ESCAPED_BYTES = 400, 12
-"""Bytes of the names and numbers of a fact, and the most that one character takes."""
+"""Bytes of the names and numbers of a fact, and the most that one character of a text takes."""
 _REQUIRED = ("scenario", "router", "seq", "time_s", "kind", "node")
 _COLUMNS = frozenset(name for name, _ in TRACE_SCHEMA)
-_OPTIONAL = tuple(name for name, _ in TRACE_SCHEMA if name not in (*_REQUIRED, "seed"))
 
 
 def _is_fit(name: str, value: object) -> bool:
@@ -160,13 +146,15 @@ def _is_fit(name: str, value: object) -> bool:
 
 FACTS_MAX = 50_000
 BYTES_MAX = 32 * 2**20
-"""The bytes of a ring; 50,000 facts of our own, of 600 bytes each, take most of them."""
+"""The most bytes of a ring: 50,000 of our own facts, of 600 bytes each, just fit."""
 
 
 class Since(NamedTuple):
     """Facts from a given number on.
 
     Attributes:
+        lines: The facts as JSON.
+        next: The number of the fact after the last of them.
         lost: How many of the wanted facts the ring no longer has.
     """
 
@@ -179,10 +167,11 @@ class Ring:
     """Keeps the latest facts, numbered from 0. Each is encoded once, for its first reader.
 
     Args:
-        bytes_max: The most bytes that they take together, because facts of other servers may have any length. One fact is always kept.
+        size: The most facts.
+        bytes_max: The most bytes of all facts together, because those of other servers may have any length. One fact is always kept.
 
     Attributes:
-        first: The number of the oldest fact that is kept.
+        first: The number of the oldest fact in the ring.
         next: The number that the next fact will get.
     """
 
@@ -209,13 +198,13 @@ class Ring:
             self.first += 1
 
     def facts(self, first: int = 0, most: int | None = None) -> list[Fact]:
-        """Return at most so many of the facts from a number on, the oldest first. O(facts returned)."""
+        """Return the facts from the number `first` on, the oldest first, at most `most` of them. O(facts returned)."""
         start = max(first, self.first)
         end = self.next if most is None else min(self.next, start + most)
         return [self._facts[number] for number in range(start, end)]
 
     def since(self, first: int, bytes_max: int = 65_536) -> Since:
-        """Return the facts from a number on as JSON: at most so many bytes, but at least one fact if there is one."""
+        """Return the facts from the number `first` on as JSON: at most `bytes_max` bytes, but at least one fact if there is one."""
         start = max(first, self.first)
         lines: list[bytes] = []
         size, number = 0, start

@@ -1,6 +1,6 @@
-"""Facts from the events and actions of a broadcast machine and of the router, the same for the service and for the simulator's replicas.
+"""Facts from the events and actions of a broadcast machine and of the router, for the service and for the simulator's replicas alike.
 
-The machine knows nothing of this. Its driver adds what only a driver knows: syncs, their entries, and dials.
+The machine is not involved. Its driver adds the facts that only a driver knows: syncs, their entries, and dials.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from ..sync.wire import UnknownMessage, decode_event
 from .fact import TEXT_CHARS_MAX, Fact, Ring
 
 EACH_MAX = 16
-"""A send to more peers at once, or with more ids, becomes one fact with their number, because a hub has hundreds of clients."""
+"""A send to more peers, or an announcement of more ids, becomes one fact with their number, because a hub has hundreds of clients."""
 _KNOWN_MAX = 20_000
 _REASON_CHARS_MAX = 300
 
 
 class _Came(NamedTuple):
-    """How an entry that is being inserted came here."""
+    """How an entry came here."""
 
     peer: PeerId
     way: str
 
 
 class Witness:
-    """Tells a ring the facts of one log's machine, and of the router what is about that log's topic.
+    """Adds facts about one log's machine, and about that log's topic in the router, to a ring.
 
     Args:
-        node: Who does all this: a peer id, or a replica of the simulator.
-        now: Says what time it is, in the seconds of `Fact.time_s`.
+        node: The node that the facts are about: a peer id, or a replica of the simulator.
+        now: Returns the time, in the seconds of `Fact.time_s`.
     """
 
     def __init__(self, ring: Ring, node: str, topic: str, router: str, now: Callable[[], float]) -> None:
@@ -54,7 +54,7 @@ class Witness:
         self._topic = topic
         self._router = router
         self._now = now
-        # By the token of the insert, of which the machine bounds the number; by key for entries that wait for parents.
+        # By the insert's token, whose number the machine bounds; entries that wait for parents, by key.
         self._under_way: dict[int, tuple[bytes, _Came]] = {}
         self._waiting: OrderedDict[bytes, _Came] = OrderedDict()
         # Entry ids by pubsub's message ids, which are hashes of messages.
@@ -74,14 +74,14 @@ class Witness:
         rule: str | None = None,
         reason: str | None = None,
     ) -> None:
-        """Add a fact. `size` is the column `bytes`; the others have the columns' names."""
+        """Add a fact. `size` is the column `bytes`; the other arguments have the columns' names."""
         where, now = (self._topic, self._router, self._ring.next), self._now()
-        # It may name a file, whose name need not be Unicode.
+        # The reason may name a file, whose name need not be Unicode.
         reason = None if reason is None else reason[:TEXT_CHARS_MAX].encode("utf-8", "replace").decode()
         self._ring.add(Fact(*where, now, kind, self._node, peer, type, message, count, size, None, way, rule, reason))
 
     def tell_verdict(self, verdict: Verdict, key: bytes, peer: str | None, way: str) -> None:
-        """Tell the outcome for an entry: it is here now, was here already, waits for its parents, or is refused."""
+        """Add the outcome for an entry: it is new, was here already, waits for its parents, or is refused."""
         id = encode_id(key)
         if verdict.accepted:
             self.tell("deliver" if verdict.is_new else "duplicate", peer, message=id, way=way)
@@ -92,7 +92,7 @@ class Witness:
             self.tell("verdict", peer, type=verdict.outcome.value, message=id, way=way, rule=verdict.rule, reason=reason)
 
     def on_event(self, event: Event | SharedEvent, actions: Sequence[Action]) -> None:
-        """Report an event and the actions that a machine asks for in response."""
+        """Add the facts of an event, and of the actions that the machine returned for it."""
         way = None
         match event:
             case RpcReceived():
@@ -151,7 +151,7 @@ class Witness:
             case _:
                 pass
 
-    # What came
+    # Incoming
 
     def _on_appended(self, entries: Sequence[Entry]) -> None:
         is_import = len(entries) > PUBLISHED_MAX
@@ -175,7 +175,7 @@ class Witness:
         except (DecodeError, UnknownMessage):
             return
         if isinstance(event, Insert):
-            # The machine did not try it: its peer has too many entries under way, or it was rejected before.
+            # The machine did not look at it: its peer has too many entries under way, or it was rejected before.
             self.tell("verdict", peer, type="ignore", message=encode_id(event.key), way="push", reason="not looked at")
         elif isinstance(event, Update):
             self._on_heard(peer, [encode_id(key) for key in event.heads[:EACH_MAX]], len(event.heads), "push")
@@ -207,7 +207,7 @@ class Witness:
                     pass
 
     def _on_announced(self, peer: PeerId, ids: Iterable[MessageId]) -> None:
-        """Report messages that a peer has and we lack. Their entries are not known yet, so each is named by its message id in hex."""
+        """Add announcements of messages that we lack. Their entries are not known yet, so each is named by its message id in hex."""
         new = [id for id in ids if id not in self._ids]
         for id in new[:EACH_MAX]:
             self.tell("ihave", peer, type=id.hex(), count=1, way="gossip")
@@ -221,7 +221,6 @@ class Witness:
             self.tell("ihave", peer, type="heads", count=count - len(ids), way=way)
 
     def _entry_of(self, message: Message) -> str | None:
-        """Return the id of a message's entry."""
         if message.id in self._ids:
             return self._ids[message.id]
         key: bytes | None = None
@@ -234,7 +233,7 @@ class Witness:
         keep_newest(self._ids, message.id, id, _KNOWN_MAX)
         return id
 
-    # What goes out
+    # Outgoing
 
     def _on_pushed(self, peers: Sequence[PeerId], data: bytes) -> None:
         event = decode_event(data)
@@ -244,7 +243,7 @@ class Witness:
             self._sent(peers, "heads", len(data), count=len(event.heads))
 
     def _about_topic(self, rpc: Rpc) -> Rpc:
-        """Return an RPC without what is about other topics; ids alone, as of IWANT, may be of any."""
+        """Return the parts of an RPC about our topic; parts with ids alone, such as IWANT, stay, as they have no topic."""
         topic, control = self._topic, rpc.control
         return Rpc(
             tuple(message for message in rpc.messages if message.topic == topic),
@@ -307,5 +306,5 @@ _OVERLAY: dict[type, str] = {TreeGraft: "tree-graft", TreePrune: "tree-prune", T
 
 
 def short(reason: str | None) -> str | None:
-    """Shorten a reason to the length that a fact may have; None without one."""
+    """Shorten a reason for a fact; None without one."""
     return reason[:_REASON_CHARS_MAX] if reason else None

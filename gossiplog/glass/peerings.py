@@ -1,24 +1,27 @@
-"""Which nodes are connected, and how, according to the facts of several nodes: the present state, no matter how old."""
+"""Which nodes are connected at present, and how, according to the facts of several nodes."""
 
 from __future__ import annotations
 
 from .fact import Fact, Node
 
 PAIRS_MAX = 50_000
-"""The most pairs of nodes. There is a limit because a watched server may send facts about any node."""
+"""The most pairs of nodes; bounded because a watched server may send facts about any node."""
 _NAME_CHARS_MAX = 256
 
 
 class Peerings:
-    """Takes facts in order. Each costs O(1) amortised: the pairs that a start or a stop ends came from as many earlier facts."""
+    """The connected pairs after a sequence of facts.
+
+    A fact costs O(1) amortised: each pair that a start or a stop removes was added by an earlier fact.
+    """
 
     def __init__(self) -> None:
         self._pairs: dict[tuple[str, str], str] = {}
-        # For each node, the nodes it is in a pair with.
+        # For each node, the nodes that it is connected to.
         self._others: dict[str, set[str]] = {}
 
     def take(self, fact: Fact) -> None:
-        """Take one fact."""
+        """Apply the next fact."""
         if fact.kind in ("start", "stop"):
             node = str(fact.node)
             for other in list(self._others.get(node, ())):
@@ -45,11 +48,11 @@ class Peerings:
                 self._others.pop(node, None)
 
     def between(self, a: Node, b: Node) -> str | None:
-        """Return the peering of two nodes: `full`, `metadata`, or `none` if they are connected by neither. None: they are not connected."""
+        """Return the peering of two nodes: `full`, `metadata`, or `none` if they are only connected. None if they are not connected."""
         return self._pairs.get(_pair(a, b))
 
     def records(self) -> list[dict[str, object]]:
-        """Return all connected pairs, for JSON: `nodes`, two of them, and `peering`."""
+        """Return all connected pairs for JSON, sorted: `nodes`, which has two, and `peering`."""
         return [{"nodes": list(pair), "peering": how} for pair, how in sorted(self._pairs.items())]
 
 

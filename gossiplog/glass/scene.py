@@ -1,4 +1,4 @@
-"""What a server knows of its peers, as `why` and the doctor look at it: the answer to `GET peers`, here or from another server."""
+"""A server's knowledge of its peers, for `why` and the doctor: the answer to `GET peers`, of this server or another one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ class PeerLink:
 
     Attributes:
         kind: `mesh`, `client` or `hub`.
-        protocol: The pubsub protocol spoken with it; None for none.
+        protocol: The common pubsub protocol; None if there is none.
         peering: `full`, `metadata`, `fanout` or `none`.
-        is_heeded: Whether what it sends by pubsub is read.
-        score: None if none is kept.
-        queued_bytes: Bytes that wait to be pushed to it.
-        dropped: Messages to it that found no room.
+        is_pushing: Whether it exchanges this log's entries with us over a push stream.
+        is_heeded: Whether its pubsub messages are read.
+        score: None if no score is kept.
+        queued_bytes: Bytes that wait to be sent to it.
+        dropped: Messages to it that were dropped because a queue was full.
         rights: The rights of a client.
-        refused: The peer's messages that were refused.
+        refused: How many of its messages were refused.
     """
 
     peer: str
@@ -45,11 +46,12 @@ class Scene:
     """A server and its peers.
 
     Attributes:
+        node: The server's peer id.
         links: The connected peers, by peer id.
-        banned: Peers, with the reason.
-        refused: Peers with refused messages, with the latest reason.
-        dials: Addresses and peer ids that cannot be reached, with the reason.
-        trouble: Why nothing can be stored at the moment; None if it can.
+        banned: The reason of the ban, by peer id.
+        refused: The latest reason why a message was refused, by peer id.
+        dials: The reason, by the address or peer id that cannot be reached.
+        trouble: Why nothing can be stored at the moment; None if entries can be stored.
     """
 
     node: str
@@ -83,7 +85,7 @@ def scene_from(record: Mapping[str, Any], trouble: str | None = None) -> Scene:
 
 
 def _link_from(record: Mapping[str, Any]) -> PeerLink:
-    """Read one of its peers; a server of an earlier version says less."""
+    """Read one peer; a server of an earlier version gives fewer fields."""
     score, queue, counts = record.get("score"), record.get("queue", {}), record.get("counts", {})
     return PeerLink(
         str(record["peer"]),

@@ -166,6 +166,8 @@ def test_check_says_what_would_run_and_what_is_wrong(folder: Path) -> None:
     record = ran("serve", "--config", str(file), "--check", "--json", env={"GOSSIPLOG_PER_ADDRESS": "4"})
     assert record["options"]["per-address"] == {"value": 4, "from": "environment"}
     assert record["options"]["json"] == {"value": True, "from": "option"}
+    table = CliRunner().invoke(root, ["serve", "one.db", "--check", "--table"], prog_name="gossiplog").stdout
+    assert "table  True  (option)" in table and "json" not in table
     (folder / "access.toml").write_text("[tokens]\nx = 'plain'\n")
     for text, reason in (
         ("per-adress = 3", "did you mean per-address?"),
@@ -372,7 +374,7 @@ def test_key_of_the_keyring_lets_its_holder_in(folder: Path) -> None:
         assert token not in journal
         assert "proof refused" in journal
     assert "go with --for URL" in ran("token", "--key", "alice", code=2)
-    assert "either --key or --token-file" in ran("sync", "mine.db", url, "--key", "alice", "--token-file", "x", code=2)
+    assert "--key and --token-file exclude" in ran("sync", "mine.db", url, "--key", "alice", "--token-file", "x", code=2)
     (folder / "no-api.toml").write_text('no-api = true\naccess = "access.toml"\n')
     assert "HTTP" in ran("serve", "one.db", "--config", "no-api.toml", "--check", code=2)
 

@@ -82,7 +82,7 @@ async def test_why_brings_each_server_its_own_token_and_no_other(tmp_path: Path,
         peer = f"ws://127.0.0.1:{listener.socket.getsockname()[1]}"
         args = ("why", hub.urls[0], NOBODYS, peer)
         alone = await record(*args, "--token-file", str(files["here"]), code=7)
-        assert "it was asked as well" in alone["text"] and len(heard) == 1
+        assert "the peer could not be asked" in alone["text"] and len(heard) == 1
         monkeypatch.setenv("GOSSIPLOG_TOKEN", "secret-of-the-environment")
         await record(*args, code=7)
         await record(*args, "--token-file", str(files["here"]), "--peer-token-file", str(files["there"]), code=7)
@@ -121,13 +121,13 @@ async def test_doctor_says_when_the_certificate_ends(tmp_path: Path) -> None:
         assert "not trusted" in untrusted.stderr and "trust its CA" in untrusted.stderr
         elsewhere = await stack.enter_async_context(log.listen("127.0.0.2:0", tls=server_tls(paths)))
         other_name = await command("doctor", f"wss://127.0.0.2:{elsewhere.port}", "--tls-ca", str(paths[0]), code=4)
-        assert "for another name: write that in the URL" in other_name.stderr and "its CA" not in other_name.stderr
+        assert "for another name: write that name in the URL" in other_name.stderr and "its CA" not in other_name.stderr
 
 
 @pytest.mark.parametrize(
     ("args", "code", "complaint"),
     [
-        (("why", "ws://127.0.0.1:1", "0k5v"), 2, "all 32 characters"),
+        (("why", "ws://127.0.0.1:1", "0k5v"), 2, "give all 32"),
         (("why", "app.db", NOBODYS), 2, "not the URL of a server"),
         (("why", "ws://[", NOBODYS), 2, "not the URL of a server"),
         (("why", "ws://127.0.0.1:1", NOBODYS), 4, "is the server running"),

@@ -126,7 +126,7 @@ def test_redirect_is_told_and_takes_the_token_nowhere(status: int, is_tls: bool,
 
 @pytest.mark.parametrize("beginning", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n{"])
 def test_server_that_sends_a_byte_now_and_then_does_not_keep_a_command(beginning: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gossiplog.cli.asking._ANSWER_S", 0.1)
+    monkeypatch.setattr("gossiplog.cli.asking.ANSWER_S", 0.1)
     monkeypatch.setattr("gossiplog.cli.posting._ANSWER_S", 0.1)
 
     def drip(connection: socket.socket) -> None:

@@ -178,8 +178,8 @@ async def test_exchange_counts_each_entry_once_and_ends_at_once(rules: dict[str,
 @pytest.mark.parametrize(
     ("rules", "code", "words"),
     [
-        (READ_ONLY, 6, "does not take 200 entries: this client may not push"),
-        (QUOTA, 5, "does not take 180 entries: more than 20 entries of one writer a minute; again in "),
+        (READ_ONLY, 6, "refuses 200 entries: this client may not push"),
+        (QUOTA, 5, "refuses 180 entries: more than 20 entries of one writer a minute; again in "),
     ],
 )
 async def test_sync_says_what_is_not_taken(rules: dict[str, Any], code: int, words: str, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def server_context(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
         (True, "wss://localhost:{port}", False, "trust its CA with --tls-ca FILE"),
         (True, "wss://127.0.0.2:{port}", True, "for another name"),
         (True, "ws://localhost:{port}", False, "begins with wss://"),
-        (False, "wss://localhost:{port}", False, "ws:// without"),
+        (False, "wss://localhost:{port}", False, "ws:// do not"),
     ],
 )
 async def test_what_helps_is_said(tmp_path, caplog, serves_tls, url, is_trusted, hint) -> None:

@@ -163,4 +163,4 @@ def test_command_prints_the_failing_seed_and_exits_with_one():
         as_json = CliRunner().invoke(check, ["--seeds", "1", "--jobs", "1", "--json", "--keep-going"])
     assert result.exit_code == 1
     assert "replay: gossiplog sim check --seed 0" in result.output and "1 of 1 seeds failed" in result.output
-    assert as_json.exit_code == 1 and '"failures": ["seed 0 (' in as_json.output
+    assert as_json.exit_code == 1 and '"failures":["seed 0 (' in as_json.output

@@ -99,7 +99,9 @@ def test_what_is_wrong_with_arguments_is_said_before_spark_starts(whole: Log, tm
     for name in ("followed/checkpoint", "checked"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "checked" / "report.json").touch()
+    (tmp_path / "grid.toml").write_text('scenario = "sparse"\nnodes = 3\n')
     for arguments, said in (
+        (["sweep", str(tmp_path / "grid.toml")], "nodes: unknown key"),
         (["export", whole.path, str(tmp_path / "checked")], "results of another job"),
         (["export", whole.path, str(tmp_path / "followed")], "results of another job"),
         (["export", whole.path, str(tmp_path / "new"), "--columns", "key,nothing"], "column 'nothing' is none of"),

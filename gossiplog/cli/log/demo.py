@@ -1,8 +1,9 @@
-"""`demo`: the main job on two real logs in a temporary folder, from the first append to a forgery that is detected."""
+"""`demo`: the essentials on two real logs in a temporary folder, from the first append to a forgery that is detected."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import sqlite3
 from pathlib import Path
@@ -38,15 +39,15 @@ _MERGE = {"op": "share", "with": "everybody"}
 async def demo(folder: str | None, keep: bool, out: Output) -> int:
     """Show the essentials on two real logs.
 
-    Two replicas fork while apart, merge and end equal; then one is tampered with, and `verify` finds it. Everything is real: two SQLite
-    files, two keys, signatures, a merkle sync each way. Nothing is left behind unless you say so.
+    Two replicas fork while apart, merge and end equal; then a copy is tampered with, and `verify` finds it. Everything is real: two SQLite
+    files, two keys, signatures, a merkle sync each way. Nothing is left behind without --dir or --keep.
 
     \b
     Examples
       gossiplog demo
       gossiplog demo --dir ./demo && gossiplog log ./demo/alice.db
     """
-    # A demonstration is read by people, wherever it goes; only --json asks for data.
+    # A demonstration is for people, in a pipe too; only --json asks for data.
     out = Output(is_json=out.is_strict, is_strict=out.is_strict)
     with working_folder(folder, "gossiplog-demo-", keeps=keep) as place:
         summary = await _play(place, out)
@@ -60,7 +61,7 @@ async def demo(folder: str | None, keep: bool, out: Output) -> int:
 async def _play(place: Path, out: Output) -> dict[str, Any]:
     from ...entry.signing import Ed25519Signer
 
-    # Not secret: with keys that follow from their names every run prints the same, and can be compared with the README.
+    # These keys are not secret: derived from the names, they make every run print the same, which the README shows.
     signers = {name: Ed25519Signer.from_seed(hashlib.sha256(f"gossiplog demo, {name}".encode()).digest()) for name in _APART}
     paths = {name: str(place / f"{name}.db") for name in _APART}
     await _fork(paths, signers, out)
@@ -77,7 +78,7 @@ async def _play(place: Path, out: Output) -> dict[str, Any]:
 
 
 async def _fork(paths: dict[str, str], signers: dict[str, Ed25519Signer], out: Output) -> None:
-    """Let both begin from one entry and append while neither hears of the other."""
+    """Let both start from one entry and append while apart."""
     _say(out, "1  Alice creates a log; Bob gets a copy. Then they work apart, and history forks.")
     async with (
         opened(paths["alice"], read_only=False, create=True, topic=_TOPIC, signer=signers["alice"]) as alice,
@@ -87,14 +88,12 @@ async def _fork(paths: dict[str, str], signers: dict[str, Ed25519Signer], out: O
         await bob.sync(alice)
         for name, log in (("alice", alice), ("bob", bob)):
             for entry in await log.append_many(_APART[name]):
-                _say(
-                    out,
-                    f"   {name:<6} {out.style(entry.id[:ID_CHARACTERS], 'yellow')}  clock {entry.clock}  {_text(entry.message.payload)}",
-                )
+                id, payload = out.style(entry.id[:ID_CHARACTERS], "yellow"), json.dumps(entry.payload, separators=(",", ":"))
+                _say(out, f"   {name:<6} {id}  clock {entry.clock}  {payload}")
 
 
 async def _merge(paths: dict[str, str], signers: dict[str, Ed25519Signer], out: Output) -> dict[str, str]:
-    """Sync each way, let one build on both branches, sync again, and compare the roots."""
+    """Sync both ways, append to both branches, sync again, and compare the roots."""
     _say(out, "\n2  They meet. Each pulls what it lacks, and nothing else.")
     async with (
         opened(paths["alice"], read_only=False, signer=signers["alice"]) as alice,
@@ -108,18 +107,15 @@ async def _merge(paths: dict[str, str], signers: dict[str, Ed25519Signer], out: 
         for line in graph_lines(await graph_nodes(bob, 50), out):
             _say(out, f"   {line}")
         roots = {name: (await log.root()).hash.hex() for name, log in (("alice", alice), ("bob", bob))}
-    equal = roots["alice"] == roots["bob"]
-    _say(
-        out,
-        f"\n3  Equal roots, equal logs: {out.style('equal', 'green', bold=True) if equal else out.style('DIFFERENT', 'red', bold=True)}",
-    )
+    verdict = ("equal", "green") if roots["alice"] == roots["bob"] else ("DIFFERENT", "red")
+    _say(out, f"\n3  Equal roots, equal logs: {out.style(*verdict, bold=True)}")
     for name, root in roots.items():
         _say(out, f"   {name:<6} {root}")
     return roots
 
 
 async def _forge(place: Path, path: str, out: Output) -> tuple[str, BrokenRule | None]:
-    """Change a few bytes of one entry in a copy, behind the log's back, and verify the copy."""
+    """Change a few bytes of one entry in a copy, directly in the database, and verify the copy."""
     copy = str(place / "forged.db")
     shutil.copyfile(path, copy)
     forged = ""
@@ -148,9 +144,3 @@ def _say(out: Output, line: str) -> None:
     if not out.is_json:
         out.line(line)
         out.flush()
-
-
-def _text(payload: Any) -> str:
-    import json
-
-    return json.dumps(payload, separators=(",", ":"))

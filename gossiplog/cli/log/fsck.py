@@ -1,4 +1,4 @@
-"""`fsck` and `replay`: check what is stored, and rebuild what follows from it."""
+"""`fsck` and `replay`: check a log, and rebuild what is derived from its entries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from ...errors import RepairRefused, StoreError
 from ..exits import ExitCode
 from ..options import Location, log_argument, output_options
-from ..output import Column, Listing, Output, clean, counted
+from ..output import Column, Listing, Output, clean, counted, record_of
 from ..progress import Progress
 from ..session import in_trio, load_application, opened
 
@@ -18,28 +18,26 @@ if TYPE_CHECKING:
     from ...log.fsck import FsckReport
 
 _FINDING_COLUMNS = (Column("kind", style="red"), Column("where", style="yellow"), Column("what is wrong"))
-
-
 _ASIDE_MAX = 10
-"""How many entries a repair may set aside unasked."""
+"""How many entries a repair may set aside without --yes."""
 
 
 @click.command()
 @log_argument
 @click.option("--repair", is_flag=True, help="Rebuild the tree, the heads and the graph's index from the entries.")
-@click.option("--dry-run", is_flag=True, help="With --repair: only say how many entries it would quarantine.")
-@click.option("--yes", is_flag=True, help=f"With --repair: set aside more than {_ASIDE_MAX} entries, too.")
+@click.option("--dry-run", is_flag=True, help="With --repair: only say how many entries would go to the quarantine.")
+@click.option("--yes", is_flag=True, help=f"With --repair: also set aside more than {_ASIDE_MAX} entries.")
 @output_options()
 @in_trio
 async def fsck(log: Location, repair: bool, dry_run: bool, yes: bool, out: Output) -> int:
     """Check a log's file, and repair what can be.
 
-    Compares the tree with one built anew, its leaves with the entries, the heads with the graph, and finds foreign rows.
+    Compares the tree with a newly built one, its leaves with the entries, and the heads with the graph, and finds foreign rows.
 
-    --repair rebuilds everything derived from the entries. Entries whose own bytes are damaged go to the quarantine with all their
-    descendants; if these are more than 10, nothing is done without --yes. With another replica at hand, `gossiplog sync --heal LOG OTHER`
-    repairs the log and fetches what is damaged; without one, `gossiplog salvage LOG TARGET` saves what is left in a file that cannot be
-    repaired. The exit code is 3 if anything is wrong in the end.
+    --repair rebuilds everything derived from the entries. Damaged entries go to the quarantine with all their descendants; if these are
+    more than 10, nothing is done without --yes. With another replica at hand, `gossiplog sync --heal LOG OTHER` repairs the log and fetches
+    the damaged entries; without one, `gossiplog salvage LOG TARGET` saves what is left in a file that cannot be repaired. The exit code
+    is 3 if anything is still wrong at the end.
 
     \b
     Examples
@@ -50,7 +48,7 @@ async def fsck(log: Location, repair: bool, dry_run: bool, yes: bool, out: Outpu
     if (dry_run or yes) and not repair:
         raise click.UsageError("--dry-run and --yes go with --repair")
 
-    # A file is rehearsed on in a copy; in a database the transaction of a rehearsal is rolled back.
+    # A dry run uses a copy of a file; in a database its transaction is rolled back.
     is_copied = dry_run and not log.is_url
     try:
         async with opened(log, read_only=not repair or is_copied) as opened_log:
@@ -64,7 +62,7 @@ async def fsck(log: Location, repair: bool, dry_run: bool, yes: bool, out: Outpu
                 )
     except RepairRefused as error:
         error.hint = (
-            f"`gossiplog sync --heal {log} OTHER` fetches what is damaged from another replica and keeps them; "
+            f"`gossiplog sync --heal {log} OTHER` fetches the damaged entries from another replica and keeps all; "
             "without one, --yes sets them aside, where they wait for their ancestors"
         )
         raise
@@ -75,10 +73,10 @@ async def fsck(log: Location, repair: bool, dry_run: bool, yes: bool, out: Outpu
         if before is not None:
             _show(before, out)
             aside = f"; {counted(report.set_aside, 'entry', 'entries')} set aside in quarantine" if report.set_aside else ""
-            out.line(f"repaired: built again what follows from {counted(report.valid, 'valid entry', 'valid entries')}{aside}")
+            out.line(f"repaired: rebuilt everything derived from {counted(report.valid, 'valid entry', 'valid entries')}{aside}")
         _show(report, out)
         if report.unsupported:
-            said = f"{counted(report.unsupported, 'entry', 'entries')} whole, their signatures unverified: {report.unsupported_reason}"
+            said = f"{counted(report.unsupported, 'entry', 'entries')} whole, but with unverified signatures: {report.unsupported_reason}"
             out.line(out.style(said, "yellow"))
         if dry_run and not report.is_clean:
             kept = report.entries - report.set_aside
@@ -91,7 +89,7 @@ async def fsck(log: Location, repair: bool, dry_run: bool, yes: bool, out: Outpu
 
 
 async def _count(log: GossipLog) -> int | None:
-    """Count the entries for the progress; a log that cannot even be counted is what this command is for."""
+    """Count the entries for the progress; None for a log too damaged for that."""
     try:
         return await log.count()
     except StoreError:
@@ -104,7 +102,7 @@ def _advise(log: str, report: FsckReport, out: Output, *, is_repair: bool) -> No
     if report.entries_topic is not None:
         topic = clean(report.entries_topic)
         out.note(
-            f"the entries have topic {topic}: `gossiplog salvage {log} TARGET` and `gossiplog sync --heal` build the log anew under it"
+            f"the entries have topic {topic}: `gossiplog salvage {log} TARGET` or `gossiplog sync --heal` rebuilds the log with that topic"
         )
     elif any(each.kind in (FindingKind.FILE, FindingKind.UNREADABLE) for each in report.findings):
         out.note(
@@ -113,22 +111,12 @@ def _advise(log: str, report: FsckReport, out: Output, *, is_repair: bool) -> No
     elif report.valid + report.unsupported < report.entries:
         out.note(f"`gossiplog sync --heal {log} OTHER` fetches damaged entries from another replica; see also --repair --dry-run")
     elif not is_repair:
-        out.note(f"`gossiplog fsck {log} --repair` builds again whatever follows from the entries")
+        out.note(f"`gossiplog fsck {log} --repair` rebuilds everything derived from the entries")
 
 
 def _record(report: FsckReport) -> dict[str, Any]:
-    findings = [{"kind": each.kind, "where": each.where, "detail": each.detail} for each in report.findings]
-    return {
-        "clean": report.is_clean,
-        "entries": report.entries,
-        "valid": report.valid,
-        "unsupported": report.unsupported,
-        "unsupportedReason": report.unsupported_reason,
-        "entriesTopic": report.entries_topic,
-        "problems": report.problems,
-        "duplicates": report.duplicates,
-        "findings": findings,
-    }
+    counts = record_of(report, "entries", "valid", "unsupported", "unsupported_reason", "entries_topic", "problems", "duplicates")
+    return {"clean": report.is_clean, **counts, "findings": [record_of(each, "kind", "where", "detail") for each in report.findings]}
 
 
 def _show(report: FsckReport, out: Output) -> None:
@@ -148,14 +136,14 @@ def _show(report: FsckReport, out: Output) -> None:
     "--apply",
     "apply_name",
     metavar="MODULE:FUNCTION",
-    help="The application's apply function, imported from the current folder or the path.",
+    help="The application or its apply function, imported from the current folder or Python's path.",
 )
 @output_options()
 @in_trio
 async def replay(log: str, apply_name: str | None, out: Output) -> None:
     """Run the application over every entry again.
 
-    Its apply function gets all entries in causal order, to build its tables anew.
+    Its apply function gets all entries in causal order, and rebuilds its tables.
 
     Without --apply the entries are only read and counted. The function is imported and run: name only code that you trust.
 
@@ -172,7 +160,7 @@ async def replay(log: str, apply_name: str | None, out: Output) -> None:
                 count, set_aside = rebuilt.entries, rebuilt.set_aside
             else:
                 async for entry in opened_log.iterate():
-                    # Decoding is what would fail.
+                    # Decodes the entry, which fails if it is damaged.
                     assert entry.message is not None
                     progress.step()
                 count, set_aside = progress.done, 0

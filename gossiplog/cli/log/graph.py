@@ -26,7 +26,7 @@ _LIMIT_MAX = 50_000
 _LANE_COLOURS = ("blue", "yellow", "green", "magenta", "cyan", "red", "bright_blue", "bright_green")
 _WIDTH_PIPED = 120
 _DESCRIPTION_MIN = 40
-"""Columns kept for what stands beside a node, however many lanes there are."""
+"""Columns kept for the text beside a node, for any number of lanes."""
 
 
 @click.command()
@@ -38,7 +38,7 @@ _DESCRIPTION_MIN = 40
 def graph(log: Location, format_: str | None, limit: int, is_ascii: bool, output: str | None) -> None:
     """Draw the graph.
 
-    The newest entries are drawn, newest on top, heads marked.
+    Draws the newest entries, newest on top, with the heads marked.
 
     'text' is for terminals, 'dot' for Graphviz, 'svg' a single picture, and 'html' a page with the picture, a search and the details of the
     selected entry.
@@ -82,7 +82,7 @@ def graph(log: Location, format_: str | None, limit: int, is_ascii: bool, output
 
 
 async def graph_nodes(log: GossipLog, limit: int) -> list[GraphNode]:
-    """Read the newest entries, newest first, as the drawing wants them."""
+    """Read the newest entries, newest first, as nodes of a drawing."""
     heads = set(await log.heads())
     nodes = []
     async for entry, is_void in with_void(log, log.iterate(reverse=True, limit=limit)):
@@ -96,7 +96,7 @@ async def graph_nodes(log: GossipLog, limit: int) -> list[GraphNode]:
 
 
 def graph_lines(nodes: list[GraphNode], out: Output, *, is_ascii: bool = False, is_file: bool = False) -> Iterator[str]:
-    """Yield the text drawing's lines, coloured if stdout takes colours and as wide as the terminal is."""
+    """Yield the text drawing's lines, coloured if stdout takes colours, and as wide as the terminal."""
     width = shutil.get_terminal_size((_WIDTH_PIPED, 24)).columns if sys.stdout.isatty() and not is_file else _WIDTH_PIPED
     has_colour = out.colour and not is_file
     clocks = max((len(str(node.clock)) for node in nodes), default=1)
@@ -108,9 +108,9 @@ def graph_lines(nodes: list[GraphNode], out: Output, *, is_ascii: bool = False, 
         id = node.id[:ID_CHARACTERS]
         beside = f"  {node.clock:>{clocks}}  {short_did(node.author)}  "
         payload = cut(clean(node.payload), max(8, width - used - len(id) - len(beside)))
-        return (
-            f"{click.style(id, fg='yellow')}{click.style(beside, fg='bright_black')}{payload}" if has_colour else f"{id}{beside}{payload}"
-        )
+        if has_colour:
+            id, beside = click.style(id, fg="yellow"), click.style(beside, fg="bright_black")
+        return f"{id}{beside}{payload}"
 
     style = TextStyle(
         ascii_only=is_ascii or not (is_file or is_unicode(sys.stdout)), paint=paint, lanes_max=max(4, (width - _DESCRIPTION_MIN) // 2)

@@ -1,4 +1,4 @@
-"""`sync --heal`: make a damaged log whole, in place or in a new file, before another replica is asked for what is gone."""
+"""`sync --heal`: repair a damaged log, in place or in a new file, and then fetch its lost entries from another replica."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ class Healing:
     """The healing of one log, and its results.
 
     Attributes:
-        set_aside: Entries that the repair set aside, to wait for what the replica brings.
-        rebuilt: Where the damaged file is kept, if the log had to be built anew in another one.
+        set_aside: The number of entries that the repair set aside until the other replica brings their ancestors.
+        rebuilt: Where the damaged file is kept, if the log was rebuilt in a new one.
+        released: The number of these entries that are in the log again.
+        waiting: The number of entries whose ancestors the other replica lacks, too.
+        is_clean: Whether the log was without faults at the end.
     """
 
     log: Location
@@ -40,23 +43,23 @@ class Healing:
 
     @property
     def code(self) -> ExitCode:
-        """The exit code, as far as healing decides it."""
+        """The exit code of the healing."""
         return ExitCode.DONE if self.is_clean and not self.waiting else ExitCode.INTEGRITY
 
     @property
     def record(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The results as JSON."""
         kept = None if self.rebuilt is None else str(self.rebuilt)
         return {"setAside": self.set_aside, "released": self.released, "waiting": self.waiting, "damagedFile": kept, "clean": self.is_clean}
 
     async def prepare(self, topic: str | None) -> None:
-        """Repair the log where it lies, or where that is impossible, salvage it into a file that takes its place.
+        """Repair the log in place or, if that is impossible, salvage it into a new file that replaces it.
 
-        Nothing is lost if this, or what follows it, is interrupted; repeat it.
+        Nothing is lost if this, or a later step, is interrupted; it can be repeated.
 
         Raises:
-            StoreError: It is in use, or cannot be written to.
-            Failure: There is nothing to heal: no entry can be read.
+            StoreError: The log is in use, or cannot be written to.
+            Failure: No entry of the log can be read.
         """
         try:
             if not self.log.is_url and await self._is_torn():
@@ -70,7 +73,7 @@ class Healing:
             if report.is_clean:
                 self.set_aside = report.set_aside
                 if report.repaired is not None:
-                    self.out.note(f"repaired; {counted(report.set_aside, 'entry waits', 'entries wait')} for what the other log has")
+                    self.out.note(f"repaired; {counted(report.set_aside, 'entry waits', 'entries wait')} for ancestors from the other log")
                 return
         except (DamagedLog, ForeignFile):
             if self.log.is_url:
@@ -80,7 +83,7 @@ class Healing:
         await self._rebuild(topic)
 
     async def finish(self, log: GossipLog, pull: Callable[[], Awaitable[object]]) -> None:
-        """Pull what is gone, let in what waited for it, and check."""
+        """Pull the lost entries, let in those that waited for them, and check the log."""
         await pull()
         async for _, verdict in log.retrying():
             self.released += verdict.is_new
@@ -89,10 +92,10 @@ class Healing:
         if self.released:
             self.out.note(f"{counted(self.released, 'entry', 'entries')} let in again")
         if self.waiting:
-            self.out.note(f"{counted(self.waiting, 'entry waits', 'entries wait')} for ancestors that the other log does not have either")
+            self.out.note(f"{counted(self.waiting, 'entry waits', 'entries wait')} for ancestors that the other log lacks, too")
 
     async def _is_torn(self) -> bool:
-        """Look, without writing, whether the database's own structure is damaged: a repair there would write over what can be saved."""
+        """Check, without writing, whether the database's own structure is damaged: a repair would overwrite entries that can be saved."""
         from ...log.fsck import FINDINGS_MAX, FindingKind
 
         async with opened(self.log) as log:
@@ -112,9 +115,9 @@ class Healing:
             report = await salvage_log(self.log, draft, topic, self.out)
             if report.unsupported:
                 what = f"{counted(report.unsupported, 'entry', 'entries')} of {path} cannot be verified: {report.unsupported_reason}"
-                raise Failure(what, hint="nothing was healed, as a log built anew would lack them", kind="unsupported")
+                raise Failure(what, hint="nothing was healed, because a rebuilt log would lack them", kind="unsupported")
             is_empty = report.target is None or report.target.entries + report.waiting == 0
-            # What was no log of ours must not be replaced by one.
+            # A file that was never one of our logs must not be replaced.
             if report.target is None or not report.target.is_clean or (is_empty and not has_mark(path)):
                 raise Failure(f"no entry can be read in {path}", hint="it was left as it is", code=ExitCode.INTEGRITY, kind="damaged-log")
             self.set_aside = report.waiting
@@ -122,16 +125,16 @@ class Healing:
         finally:
             lock.release()
             _remove(Path(draft))
-        self.out.note(f"built anew; the damaged file, with the application's own tables, is kept as {self.rebuilt}")
+        self.out.note(f"rebuilt; the damaged file, with the application's own tables, is kept as {self.rebuilt}")
 
 
 def _swap(path: Path, draft: Path) -> Path:
-    """Put a whole file in the place of a damaged one, which is kept under another name; there is a file under `path` at any moment."""
+    """Replace a damaged file, which is kept under the returned name, by a whole one; at every moment there is a file at `path`."""
     number = 1
     while (kept := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
     os.link(path, kept)
-    # What lies beside it would be taken for the new file's.
+    # SQLite would take the files beside the old one for the new one's.
     for suffix in BESIDE:
         if os.path.lexists(old := beside(path, suffix)):
             old.replace(beside(kept, suffix))

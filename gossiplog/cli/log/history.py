@@ -1,4 +1,4 @@
-"""`heads`, `ancestors` and `explain`: where an entry stands in the graph."""
+"""`heads`, `ancestors` and `explain`: an entry's place in the graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...errors import DecodeError, NotFound
 from ..entries import ENTRY_COLUMNS, ID_CHARACTERS, add_entry, entry_cells, payload_text, with_void
 from ..exits import ExitCode
 from ..options import id_argument, log_argument, output_options
-from ..output import Listing, Output, clean
+from ..output import Listing, Output, clean, record_of
 from ..session import resolve, with_log
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ _SHOWN = 16
 @output_options(quiet="Print only ids.")
 @with_log
 async def heads(log: GossipLog, out: Output) -> None:
-    """List the heads: entries that are nobody's parents yet.
+    """List the heads: entries that are no entry's parents yet.
 
-    The next append names them as its parents. Several heads mean that the history has forked, as it does while replicas are apart.
+    They become the parents of the next entry. Several heads mean that the history has forked, as it does while replicas are apart.
 
     \b
     Examples
@@ -54,7 +54,7 @@ async def heads(log: GossipLog, out: Output) -> None:
 @click.command()
 @log_argument
 @id_argument
-@click.option("--of", "other_id", metavar="ID", help="Only say whether the first entry is an ancestor of this one.")
+@click.option("--of", "other_id", metavar="ID", help="Only say whether the entry is an ancestor of this one.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N entries.")
 @click.option("--exit-code", is_flag=True, help="With --of: exit with 1 if it is not.")
 @output_options(quiet="Print only ids.")
@@ -62,7 +62,7 @@ async def heads(log: GossipLog, out: Output) -> None:
 async def ancestors(log: GossipLog, entry_id: str, other_id: str | None, limit: int | None, exit_code: bool, out: Output) -> int:
     """List an entry's ancestors.
 
-    The nearest come first. With --of, say instead whether the entry is an ancestor of that one.
+    The nearest come first. With --of, say instead whether the entry is an ancestor of another one.
 
     \b
     Examples
@@ -89,9 +89,9 @@ async def ancestors(log: GossipLog, entry_id: str, other_id: str | None, limit: 
 @output_options()
 @with_log
 async def explain(log: GossipLog, entry_id: str, out: Output) -> int:
-    """Explain where an entry stands, and whether it is valid.
+    """Explain an entry's place in the graph, and whether it is valid.
 
-    Shows its parents and whether they are here, its signer, the rule that it fails if any, its children and its branch; in a log with
+    Shows its parents and whether they are here, its signer, the rule that it breaks if any, its children and its branch; in a log with
     members also whether it counts, or what made it void.
 
     Entries in quarantine are explained too. The exit code is 3 if the entry is not valid or a parent is missing.
@@ -136,7 +136,7 @@ async def _explain(log: GossipLog, id: str, out: Output) -> int:
         "isHead": is_head,
         "branch": position.branch,
         "bytes": len(entry.value),
-        "setAside": [{"application": found.application, "kind": found.kind, "reason": found.reason} for found in aside],
+        "setAside": [record_of(found, "application", "kind", "reason") for found in aside],
     }
     missing = [parent for parent, here in present.items() if not here]
     states = [f"{parent} {'here' if here else out.style('MISSING', 'red', bold=True)}" for parent, here in present.items()]
@@ -186,7 +186,7 @@ def _explain_quarantined(held: Quarantined, out: Output) -> int:
 
 
 def _list(name: str, items: list[str], empty: str) -> list[tuple[str, str]]:
-    """Show items on a line each, the name beside the first of them, and how many were left out."""
+    """Show each item on its own line, the name beside the first one, and at the end how many are left out."""
     lines = items[:_SHOWN] or [empty]
     if len(items) > _SHOWN:
         lines.append(f"and {len(items) - _SHOWN} more")

@@ -27,10 +27,10 @@ from ..session import in_trio, is_in_bucket, opened, waited_for
     "--topic",
     required=True,
     metavar="T",
-    help="The log's name, which never changes: at most 128 of letters, digits, '.', '-', ':'; or NAME#PART.",
+    help="The log's name, which never changes: at most 128 letters, digits, '.', '-' and ':'; or NAME#PART.",
 )
 @click.option("--founder", "founders", metavar="DID", multiple=True, help="A founder of a log that keeps its own members; repeatable.")
-@click.option("--k", type=click.IntRange(1, 16), metavar="N", help="How many founders remove a member together.  [default: more than half]")
+@click.option("--k", type=click.IntRange(1, 16), metavar="N", help="How many founders' votes remove a member.  [default: more than half]")
 @output_options()
 @in_trio
 async def init(log: Location, topic: str, founders: tuple[str, ...], k: int | None, out: Output) -> None:
@@ -39,8 +39,8 @@ async def init(log: Location, topic: str, founders: tuple[str, ...], k: int | No
     A log has one topic, which every signature covers: entries cannot be passed off as another topic's. If the log exists with the same
     topic, nothing changes.
 
-    With --founder the log's own entries decide who may write (`gossiplog access --help`). Its topic is then T, a dot, and a hash of the
-    founders, which is printed: others join with `gossiplog init LOG --topic` and the whole of it, and sync.
+    With --founder the log's own entries decide who may write (`gossiplog access --help`). The command then prints the whole topic: T, a
+    dot, and a hash of the founders. Others join with `gossiplog init LOG --topic` and that topic, and sync.
 
     \b
     Examples
@@ -81,9 +81,9 @@ async def _exists(log: Location) -> bool:
 async def stat(log: Location, out: Output) -> int:
     """Show a log's topic, size, heads and root.
 
-    Two replicas hold the same entries exactly when their roots are equal. For a bucket, it shows what the publishers' checkpoints say,
-    without reading entries; the exit code is 3 if one of them is wrong. For a folder or a database of logs, as `gossiplog serve --dir` has
-    them, each log is a row, and the last line adds them up.
+    Two replicas have the same entries exactly if their roots are equal. For a bucket, it shows the publishers' checkpoints without reading
+    entries; the exit code is 3 if one of them is wrong. For a folder or a database of logs, as for `gossiplog serve --dir`, each log is a
+    row, and the last line has the sums.
 
     \b
     Examples
@@ -174,7 +174,7 @@ async def _stat_bucket(place: str, out: Output) -> int:
     }
     shown = [
         ("topic", clean(found.topic or "")),
-        ("entries", f"{count:,}" if count is not None else f"{max(sizes):,} to {sum(sizes):,}: publishers have different ones"),
+        ("entries", f"{count:,}" if count is not None else f"{max(sizes):,} to {sum(sizes):,}: publishers differ"),
         ("root", "not known before a clone" if root is None else f"level {root.level}, hash {root.hash.hex()}"),
         ("published by", counted(len(publishers), "publisher", "publishers")),
         *[("", f"{did}: {counted(size, 'entry', 'entries')}") for did, size in publishers],
@@ -193,8 +193,8 @@ async def _stat_bucket(place: str, out: Output) -> int:
 async def migrate(log: Location, dry_run: bool, out: Output) -> None:
     """Migrate a log to this version's schema.
 
-    Writing commands do it by themselves; this one can show it first, and serves logs that are otherwise only read. It is one transaction,
-    done whole or not at all. There is no way back, so make a copy first.
+    Commands that write migrate a log automatically. This one can show the steps first, and is for logs that are only read. The migration
+    is one transaction. It cannot be undone, so make a copy first.
 
     \b
     Examples
@@ -206,7 +206,7 @@ async def migrate(log: Location, dry_run: bool, out: Output) -> None:
     version, pending = await waited_for(partial(pending_migrations, log.full))
 
     if not (pending and dry_run):
-        # An old schema is the only thing that this command passes over; anything else that is wrong with the file is said here.
+        # This migrates the log, or reports everything that is wrong with the file except an old schema.
         async with opened(log, read_only=not pending):
             pass
     record = {"log": log, "schema": version, "pending": pending, "applied": bool(pending) and not dry_run}

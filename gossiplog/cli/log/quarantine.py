@@ -1,4 +1,4 @@
-"""`quarantine`: entries that a repair kept out of the log, and those of the log that an application could make nothing of."""
+"""`quarantine`: entries that a repair keeps out of the log, and entries of the log on which the application failed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _COLUMNS = (Column("id", style="yellow"), Column("rule"), Column("since"), Colum
 def quarantine() -> None:
     """List and retry entries without effect.
 
-    If the application raises on an entry, the entry is set aside: it stays in the log. A repair or a salvage keeps entries out of the log
-    that are damaged, or whose ancestors are.
+    If the application raises on an entry, the entry is set aside: it stays in the log, without effect. A repair or a salvage keeps entries
+    out of the log if they or their ancestors are damaged.
 
     \b
     Examples
@@ -66,7 +66,7 @@ async def retry(log: str, ids: tuple[str, ...], apply_name: str | None, out: Out
     """Try entries again: those named, or all.
 
     Entries kept out of the log enter it if they are valid and their ancestors are there. With --apply and no ID, the application gets its
-    set-aside entries again; if later ones have been applied, its tables are rebuilt. The exit code is 1 if any entry stays.
+    set-aside entries again; if later ones have been applied, its tables are rebuilt. The exit code is 1 if any entry stays without effect.
 
     \b
     Examples
@@ -100,7 +100,7 @@ async def _resolve(log: GossipLog, prefix: str) -> str:
     from ...entry.message_id import encode_id
 
     found: list[str] = []
-    # Only ids of the log have an index that is asked for a prefix; a quarantine is read through, a page at a time.
+    # The quarantine has no index to look up a prefix: it is read whole, a page at a time.
     async for held in log.quarantine():
         if (id := encode_id(held.key)).startswith(prefix):
             found.append(id)

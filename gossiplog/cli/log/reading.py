@@ -1,4 +1,4 @@
-"""`log` and `show`: entries as they are."""
+"""`log` and `show`: list entries, or show one."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 @click.option("--before", metavar="ID", help="End before this entry.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N entries.")
 @click.option("--reverse", is_flag=True, help="Newest first.")
-@click.option("--author", metavar="DID", help="Only entries of this did, or of dids that end like this.")
-@click.option("--follow", is_flag=True, help="Show entries in the order of arrival, and wait for more from any process.")
+@click.option("--author", metavar="DID", help="Only entries of this did; its last characters are enough.")
+@click.option("--follow", is_flag=True, help="Show entries in the order of arrival, and wait for more, from any process.")
 @output_options(quiet="Print only ids.")
 @in_trio
 async def log(
@@ -80,7 +80,7 @@ async def log(
 
 
 def _is_by(entry: Entry, author: str) -> bool:
-    """Whether this did signed an entry; an entry too damaged to tell counts as a yes, so that it is reported."""
+    """Whether this did signed an entry; True for an entry too damaged to tell, so that it is reported."""
     try:
         return entry.signature.public_key.endswith(author)
     except DecodeError:
@@ -90,11 +90,11 @@ def _is_by(entry: Entry, author: str) -> bool:
 @click.command()
 @log_argument
 @id_argument
-@click.option("--hex", "is_hex", is_flag=True, help="Print the bytes that are stored and hashed, as hexadecimal.")
+@click.option("--hex", "is_hex", is_flag=True, help="Print the bytes that are stored and hashed, in hexadecimal.")
 @output_options()
 @with_log
 async def show(log: GossipLog, entry_id: str, is_hex: bool, out: Output) -> None:
-    """Show one entry whole.
+    """Show one whole entry.
 
     \b
     Examples

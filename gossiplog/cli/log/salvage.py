@@ -15,7 +15,7 @@ import click
 from ...errors import StoreError, TopicMismatch
 from ..exits import ExitCode, Failure
 from ..options import LOG, Location, log_argument, output_options
-from ..output import Output, clean, counted
+from ..output import Output, clean, counted, record_of
 from ..progress import Progress
 from ..session import in_trio, opened
 
@@ -39,8 +39,8 @@ async def salvage(log: Location, target: Location, topic: str | None, out: Outpu
     Copies every entry that is readable anywhere in the file, and valid by its hash and its signature, into TARGET, which is created if
     necessary; LOG is only read. It reads undamaged rows, then the file's pages one by one, so it works even if no program can open LOG. A
     valid entry that has lost an ancestor waits in TARGET's quarantine: `gossiplog sync` with a replica brings the ancestor, and
-    `gossiplog quarantine retry` lets it in. Entries known to be missing are named, and TARGET is checked as by fsck. The exit code is 3 if
-    anything is missing.
+    `gossiplog quarantine retry` lets the entry in. Entries known to be missing are named, and TARGET is checked as by fsck. The exit code
+    is 3 if anything is missing.
 
     The application's own tables are not copied: `gossiplog replay` rebuilds them.
 
@@ -57,30 +57,19 @@ async def salvage(log: Location, target: Location, topic: str | None, out: Outpu
     shown_missing = [(f"  {id}", "") for id in report.missing[:_SHOWN]] if not out.is_json else []
     check = report.target
     assert check is not None
-    record = {
-        "added": report.added,
-        "entries": check.entries,
-        "waiting": report.waiting,
-        "invalid": report.invalid,
-        "unsupported": report.unsupported,
-        "unsupportedReason": report.unsupported_reason,
-        "gaps": report.gaps,
-        "missing": report.missing,
-        "equal": report.is_equal,
-        "clean": check.is_clean,
-    }
+    names = ("added", "waiting", "invalid", "unsupported", "unsupported_reason", "gaps", "missing")
     shown = [
         ("entries", f"{counted(report.added, 'entry', 'entries')} added, {check.entries:,} in all"),
-        ("waiting", f"{report.waiting:,} in the quarantine, for ancestors that are missing"),
-        ("damaged", f"{counted(report.invalid, 'row', 'rows')} that are no entries, {counted(len(report.gaps), 'gap', 'gaps')}"),
+        ("waiting", f"{report.waiting:,} in the quarantine, for missing ancestors"),
+        ("damaged", f"{counted(report.invalid, 'row', 'rows')} without a valid entry, {counted(len(report.gaps), 'gap', 'gaps')}"),
         *([("left out", f"{counted(report.unsupported, 'entry', 'entries')}: {report.unsupported_reason}")] if report.unsupported else []),
         *[("  gap", clean(gap)) for gap in report.gaps[:_SHOWN]],
-        ("missing", counted(len(report.missing), "entry is known", "entries are known")),
+        ("missing", f"{counted(len(report.missing), 'entry', 'entries')}, as far as is known"),
         *shown_missing,
-        ("root", "as the damaged log has it" if report.is_equal else "not what the damaged log has"),
+        ("root", "equal to the damaged log's" if report.is_equal else "not the damaged log's"),
         ("checked", "ok" if check.is_clean else counted(check.problems, "problem", "problems")),
     ]
-    out.fields(record, shown)
+    out.fields({**record_of(report, *names), "entries": check.entries, "equal": report.is_equal, "clean": check.is_clean}, shown)
     return ExitCode.DONE if report.is_complete else ExitCode.INTEGRITY
 
 
@@ -88,7 +77,7 @@ async def salvage_log(log: Location, target: Location, topic: str | None, out: O
     """Salvage one log into another.
 
     Raises:
-        Failure: Nobody knows the topic.
+        Failure: The topic is not known, or not one.
         StoreError: The target failed.
     """
     async with _damaged(log) as source:
@@ -100,7 +89,7 @@ async def salvage_log(log: Location, target: Location, topic: str | None, out: O
 
 @asynccontextmanager
 async def _damaged(log: Location) -> AsyncIterator[Store | None]:
-    """Open a damaged log as far as it can be opened: its store, or None."""
+    """Open a damaged log's store; None if it cannot be opened."""
     from ...store import Durability, open_store
 
     async with AsyncExitStack() as stack:
@@ -109,7 +98,7 @@ async def _damaged(log: Location) -> AsyncIterator[Store | None]:
             opening = open_store(log.full, topic=None, create=False, read_only=True, durability=Durability.FULL)
             store = await stack.enter_async_context(opening)
         except StoreError:
-            # A file has pages that can be looked at all the same; a server's are not ours to read.
+            # The pages of a file can be read all the same; those of a server cannot.
             if log.is_url:
                 raise
         yield store
@@ -128,7 +117,7 @@ def _scan(log: Location) -> Iterator[bytes]:
 
 
 async def _find_topics(source: Store | None, log: Location) -> Counter[str]:
-    """Ask the entries themselves for their topic: it is under their signatures, and what the log says of it may be damaged."""
+    """Count the topics of some entries. They are signed, while the log's own record of its topic may be damaged."""
     from ...entry import validate
     from ...replica.fsck import DAMAGE, as_bytes, read_around
 
@@ -152,11 +141,15 @@ async def _find_topics(source: Store | None, log: Location) -> Counter[str]:
 
 
 def _choose_topic(log: Location, wanted: str | None, stored: str | None, topics: Counter[str]) -> str:
-    """Choose what the target's topic is.
+    """Choose the target's topic.
+
+    Args:
+        stored: The topic by the log's own record.
+        topics: The topics of its entries.
 
     Raises:
-        TopicMismatch: No entry has the one that is wanted.
-        Failure: Nobody knows the topic.
+        TopicMismatch: The log does not have the topic that is wanted.
+        Failure: The topic is not known, or not one.
     """
     names = ", ".join(clean(name) for name in sorted(topics))
     if wanted is not None:
@@ -168,5 +161,5 @@ def _choose_topic(log: Location, wanted: str | None, stored: str | None, topics:
     if not topics:
         raise Failure(f"there is no entry in {log}", code=ExitCode.INTEGRITY, kind="damaged-log")
     if len(topics) > 1:
-        raise Failure(f"{log} has entries of several topics: {names}", hint="say which with --topic", code=ExitCode.USAGE)
+        raise Failure(f"{log} has entries of several topics: {names}", hint="choose one with --topic", code=ExitCode.USAGE)
     return next(iter(topics))

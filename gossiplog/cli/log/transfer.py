@@ -1,4 +1,4 @@
-"""`export`, `import` and `copy`: a log as a file, back, and from one place to another."""
+"""`export`, `import` and `copy`: a log to a file, back from a file, and from one place to another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...errors import DamagedLog, DecodeError, StoreError
 from ...tasks.pages import bounded
 from ..exits import ExitCode, Failure
 from ..options import FILE_OR_DASH, LOG, OUTPUT_OR_DASH, Location, archive_options, durability_option, log_argument, output_options
-from ..output import Output, clean, counted
+from ..output import Output, clean, counted, record_of
 from ..progress import Progress
 from ..session import damage_hint, in_trio, is_in_bucket, opened, resolve, run, waited_for
 
@@ -51,9 +51,9 @@ def export(log: str, output: str, columns: str | None, range_: str | None, out: 
 
     The file holds the log as it was when the command began, and can be checked and imported anywhere. JSON lines are those of
     `gossiplog log --json`. A CAR file holds one block per entry, named by the hash of its bytes, with the heads as roots; any IPLD tool
-    reads it. Parquet is for DuckDB, Polars and the like, and needs the extra: pip install 'gossiplog[arrow]'. As Parquet a bucket (a folder
-    or s3://…) can be written too: its publishers' entries, proved, in the order in which they got them. The file appears under its name
-    only when it is complete.
+    reads it. Parquet is for DuckDB, Polars and the like, and needs the extra: pip install 'gossiplog[arrow]'. A bucket (a folder or
+    s3://…) can be exported as Parquet: its publishers' entries, with their proofs checked, in the publishers' order. The file appears
+    under its name only when it is complete.
 
     \b
     Examples
@@ -68,11 +68,11 @@ def export(log: str, output: str, columns: str | None, range_: str | None, out: 
         raise click.UsageError("--columns is for Parquet")
     kind = ArchiveFormat.JSONL if output == "-" else format_of_name(output)
     if kind not in (ArchiveFormat.JSONL, ArchiveFormat.CAR) and not is_parquet:
-        raise click.BadParameter(f"{output} ends neither in .jsonl nor in .car (nor .gz after them), nor in .parquet", param_hint="-o")
+        raise click.BadParameter(f"{output}, expected a name that ends in .jsonl, .car (with or without .gz) or .parquet", param_hint="-o")
 
     if is_in_bucket(log):
         if not is_parquet or range_ is not None:
-            raise Failure("of a bucket only Parquet can be written, and the whole log", hint="`gossiplog clone` makes a log of it")
+            raise Failure("a bucket can be exported only as Parquet, and only whole", hint="`gossiplog clone` makes a log of it")
         return _export_bucket(log, output, columns, out)
 
     run(partial(_export_log, log, output, kind, columns, range_, out))
@@ -80,7 +80,7 @@ def export(log: str, output: str, columns: str | None, range_: str | None, out: 
 
 
 async def _export_log(log: str, output: str, kind: ArchiveFormat | None, columns: str | None, range_: str | None, out: Output) -> None:
-    """Write a log's entries in this format, or without one as Parquet."""
+    """Write a log's entries in this format; None is Parquet."""
     async with opened(log) as opened_log:
         low, high = await _bounds(opened_log, range_)
         moment = await opened_log.moment()
@@ -100,7 +100,7 @@ async def _export_log(log: str, output: str, kind: ArchiveFormat | None, columns
 
 
 def _export_bucket(place: str, output: str, columns: str | None, out: Output) -> int:
-    """Write what a bucket's publishers have as a Parquet file; what is missing or damaged there is named, and the exit code is 3 then."""
+    """Write the entries of a bucket's publishers as a Parquet file; missing or damaged parts are named, and the exit code is then 3."""
     from ...arrow import ParquetFile, arrow_schema
     from ...bucket.table import bucket_to_arrow
 
@@ -126,7 +126,7 @@ def _tell_written(output: str, count: int, out: Output) -> None:
 
 
 async def _bounds(log: GossipLog, text: str | None) -> tuple[str | None, str | None]:
-    """Read `A..B`: A as a whole id, and the least id that is greater than B."""
+    """Read `A..B`; return A as a whole id, and the least id that is greater than B."""
     if text is None:
         return None, None
     low, dots, high = text.partition("..")
@@ -138,7 +138,6 @@ async def _bounds(log: GossipLog, text: str | None) -> tuple[str | None, str | N
 async def _write_parquet(
     log: GossipLog, moment: Moment, low: str | None, high: str | None, columns: str | None, file: Any, progress: Progress
 ) -> None:
-    """Write the entries after `low` and before `high` as a Parquet file."""
     import trio
 
     from ...arrow import ParquetFile, arrow_schema
@@ -165,7 +164,7 @@ def _id_after(id: str) -> str | None:
 
 
 async def _roots(log: GossipLog, moment: Moment, low: str | None, high: str | None) -> list[bytes]:
-    """The sha2-256 digests of what nothing else in the range builds on; for the whole log these are its heads."""
+    """Return the sha2-256 digests of the entries that are no parents of others in the range; for the whole log these are its heads."""
     import hashlib
 
     from ...entry import encode_id
@@ -182,7 +181,7 @@ async def _roots(log: GossipLog, moment: Moment, low: str | None, high: str | No
 
 @contextlib.contextmanager
 def _sink(output: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """Open what to write to; a file gets its name when it is whole, and is removed when it is not going to be."""
+    """Open the output; a file gets its name when it is complete, and is removed after an error."""
     if output == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -202,7 +201,7 @@ def _sink(output: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
     except BaseException as error:
         draft.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None:
-            # A file that cannot be written to any further does not say which it is.
+            # The error of a failed write has no file name.
             raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
 
@@ -217,7 +216,7 @@ def _sink(output: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
 async def import_(log: str, file: str, durability: str, expanded_bytes_max: int, out: Output) -> int:
     """Add the entries of a file.
 
-    The file may be .jsonl, .car or .hex, plain or with .gz; '-' is stdin. Every entry is verified as if a stranger had sent it. Good
+    The file may be .jsonl, .car or .hex, plain or with .gz; '-' is stdin. Every entry is verified as if it came from a stranger. Good
     entries are kept; those that are damaged, forged or without their parents are named by line or offset, and the exit code is 3. Entries
     may come in any order; those already in the log count as known. An interrupted run can be repeated.
 
@@ -244,12 +243,11 @@ async def import_(log: str, file: str, durability: str, expanded_bytes_max: int,
 
 
 def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
-    """Group records so that neither their number nor their bytes grow large."""
     return bounded(records, lambda record: len(record.value or b""), count_max=_BATCH, bytes_max=_BATCH_BYTES)
 
 
 class _Tally:
-    """Counts what came of each record, and names what failed: all of it under `--json`, the first few otherwise."""
+    """Counts the outcomes, and reports the failures: all of them under `--json`, otherwise the first few."""
 
     def __init__(self, out: Output) -> None:
         self._out = out
@@ -260,7 +258,7 @@ class _Tally:
         self._orphan_bytes = 0
 
     def keep_orphan(self, record: Record) -> bool:
-        """Set a record aside whose parents may come later in the file; False when too many wait already."""
+        """Keep a record whose parents may come later in the file; return False if too many wait already."""
         size = len(record.value or b"")
         if len(self.orphans) >= _ORPHANS_MAX or self._orphan_bytes + size > _ORPHAN_BYTES_MAX:
             return False
@@ -280,7 +278,7 @@ class _Tally:
 
 
 async def _insert_orphans(log: GossipLog, tally: _Tally) -> None:
-    """Try once more, now that the whole file was read, what came before its parents; in the order of ids, which is causal."""
+    """After the whole file, insert the entries that came before their parents, in the order of their ids, which is causal."""
     from ...entry import Entry
 
     orphans = sorted(tally.orphans, key=lambda record: Entry.decode(record.value or b"", BLOCK_BYTES_MAX).key)
@@ -307,8 +305,8 @@ async def _insert(log: GossipLog, batch: list[Record], tally: _Tally, *, is_last
         if not verdict.accepted:
             tally.fail(record.place, record.id or found, verdict.rule or "rejected", verdict.reason or "rejected")
         elif record.id is not None and found is not None and record.id != found:
-            # The entry is good and was kept; but the line says that it is another one, so somebody changed the line.
-            tally.fail(record.place, record.id, "key", f"the line names {record.id}, its contents are entry {found}")
+            # The entry is good and was kept, but the line claims another id, so the line was changed.
+            tally.fail(record.place, record.id, "key", f"the line names {record.id}, but contains entry {found}")
         elif verdict.is_new:
             tally.added += 1
         else:
@@ -327,9 +325,9 @@ _SHOWN = 20
 async def copy(log: Location, target: Location, durability: str, out: Output) -> int:
     """Copy a log, byte for byte.
 
-    Copies between files and servers in any direction; TARGET is created if necessary. Entries keep the order in which LOG got them; the
-    quarantine and followers' cursors are copied too. Every entry is verified on the way, and in the end the roots are compared. An
-    interrupted run can be repeated: it skips what is there. LOG may grow meanwhile.
+    Copies between files and databases in any direction; TARGET is created if necessary. Entries keep the order in which LOG got them; the
+    quarantine and followers' cursors are copied too. Every entry is verified, and at the end the roots are compared. An interrupted run can
+    be repeated: it skips entries that are already there. LOG may grow meanwhile.
 
     \b
     Examples
@@ -355,15 +353,8 @@ async def copy(log: Location, target: Location, durability: str, out: Output) ->
                 raise Failure(message, hint=hint, code=ExitCode.INCOMPLETE, kind="storage") from error
     for id, reason in report.refused[:_SHOWN] if not out.is_json else ():
         out.note(clean(f"{id} was left out: {reason}"))
-    record = {
-        "added": report.entries,
-        "known": report.known,
-        "failed": report.failed,
-        "quarantined": report.quarantined,
-        "cursors": report.cursors,
-        "equal": report.is_equal,
-        "refused": [{"id": id, "reason": reason} for id, reason in report.refused],
-    }
+    record = {"added": report.entries, **record_of(report, "known", "failed", "quarantined", "cursors"), "equal": report.is_equal}
+    record["refused"] = [{"id": id, "reason": reason} for id, reason in report.refused]
     cursors = "not copied: TARGET has its entries in another order" if report.cursors is None else f"{report.cursors:,}"
     shown = [
         ("entries", f"{counted(report.entries, 'entry', 'entries')} added, {report.known:,} known already, {report.failed:,} failed"),

@@ -1,12 +1,13 @@
-"""`verify`: every entry against every rule, in as many processes as there are cores."""
+"""`verify`: check every entry against every rule, in as many processes as there are cores."""
 
 from __future__ import annotations
 
 import signal
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,30 +18,33 @@ from ...errors import DecodeError
 from ...tasks.pages import bounded
 from ..exits import ExitCode
 from ..options import FILE_OR_DASH, LOG, Location, archive_options, output_options, processors
-from ..output import Column, Listing, Output, clean, counted
+from ..output import Column, Listing, Output, clean, counted, record_of
 from ..progress import Progress
 from ..session import in_trio, is_in_bucket, opened, waited_for
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ProcessPoolExecutor
+    from concurrent.futures import ProcessPoolExecutor
 
     from ...gossip_log import GossipLog
 
 _CHUNK = 256
 _CHUNK_BYTES = 2**20
 _INLINE_MAX = 4 * _CHUNK
-"""Up to this many entries are verified sooner than other processes start."""
+"""Up to this many entries are verified in this process, which is faster than starting others."""
 _AWAY = frozenset({"missing", "unreadable"})
 _COLUMNS = (Column("id", style="yellow"), Column("verdict"), Column("rule"), Column("reason"))
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenRule:
-    """What was found about one entry, small enough to send between processes.
+    """The finding about one entry, small enough to send between processes.
 
     Attributes:
-        id: Its id; None when it has none because there is no such entry in the bytes.
-        reason: The rule that it breaks and how, in words; None if it is valid.
+        id: The entry's id; None if the bytes hold no entry.
+        rule: The rule that it breaks; None if it is valid.
+        reason: How it breaks the rule, in words.
+        parents: The keys of its parents, if it is valid.
+        place: Where in the file or bucket it was found.
     """
 
     id: str | None
@@ -53,7 +57,15 @@ class BrokenRule:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One entry to verify: VALUE, the key it is stored under if it is, and where it was found; or instead a fault and its kind."""
+    """One entry to verify, or a fault instead of one.
+
+    Attributes:
+        value: The entry's bytes; None for a fault.
+        key: The key that it is stored under; None if that is not known.
+        place: Where in the file or bucket it was found.
+        claimed_id: The id that the file gives it, which need not be well formed.
+        kind: The kind of the fault.
+    """
 
     value: bytes | None
     key: bytes | None = None
@@ -68,9 +80,9 @@ class Item:
 @click.option(
     "--values", metavar="FILE", type=FILE_OR_DASH, help="Verify a file with one VALUE in hexadecimal a line instead; '-' is stdin."
 )
-@click.option("--topic", metavar="T", help="For files: the topic that entries must have; otherwise each one's own.")
+@click.option("--topic", metavar="T", help="For files: the topic that entries must have; by default any.")
 @click.option("--partial", is_flag=True, help="For files: they hold a part of a log, so parents may be missing.")
-@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="How many processes; one per core otherwise.")
+@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Processes; one per core by default.")
 @archive_options
 @output_options()
 @in_trio
@@ -87,10 +99,10 @@ async def verify(
 
     Checks canonical bytes, shape, topic, clock, id and signature, and that the parents are there.
 
-    Takes a log, a bucket (a folder or s3://…), or a file of `gossiplog export` (.jsonl, .car, either with .gz). Every byte of a bucket is
-    also compared with its checkpoints. A file must hold all parents of its entries, in any order, as for an import; `--partial` is for
-    files of `export --range`. JSON lines are {"id", "accepted", "rule", "reason"}, one per entry; a table names only the entries that fail.
-    The exit code is 3 if one does, and 5 if nothing but objects of a bucket is missing or cannot be read.
+    The argument is a log, a bucket (a folder or s3://…), or a file of `gossiplog export` (.jsonl, .car, either with .gz). Every byte of a
+    bucket is also compared with its checkpoints. A file must hold all parents of its entries, in any order, as for an import; `--partial`
+    is for files of `export --range`. JSON lines are {"id", "accepted", "rule", "reason"}, one per entry; a table names only the entries
+    that fail. The exit code is 3 if one does, and 5 if the only fault is that objects of a bucket are missing or cannot be read.
 
     \b
     Examples
@@ -122,7 +134,7 @@ async def verify(
                 count, failed = await _print(_check_file_parents(findings) if is_whole else findings, None, out)
     if failed:
         out.note(f"{failed.total():,} of {count:,} failed")
-        # What lacks its parents since an object of a bucket is away fails with it.
+        # Entries whose parents are in a missing object of a bucket fail, too.
         is_away = bool(failed.keys() & _AWAY) and failed.keys() <= _AWAY | {"parents"}
         return ExitCode.INCOMPLETE if is_away else ExitCode.INTEGRITY
     (out.note if out.is_json else out.line)(f"{counted(count, 'entry', 'entries')}, all valid")
@@ -130,7 +142,7 @@ async def verify(
 
 
 def _is_log(path: str) -> bool:
-    """Whether to open it as a log: anything that is not clearly another file, so that errors speak of what was meant."""
+    """Whether to open the path as a log: if it is not clearly another kind of file, so that errors are about logs."""
     if path == "-":
         return False
     if isinstance(path, Location) and path.is_url:
@@ -145,12 +157,12 @@ def _is_log(path: str) -> bool:
 
 
 def verify_log(log: GossipLog, pool: VerifyPool) -> AsyncGenerator[BrokenRule, None]:
-    """Verify every entry of a log, in causal order, its parents' presence included."""
+    """Verify every entry of a log, in causal order, and that its parents are there."""
     return _check_parents(log, pool.verify(_chunks_of_log(log)))
 
 
 async def _print(findings: AsyncGenerator[BrokenRule, None], total: int | None, out: Output) -> tuple[int, Counter[str]]:
-    """Print findings; return how many there are, and how many break which rule."""
+    """Print findings; return how many there are, and how many break each rule."""
     count, failed = 0, Counter[str]()
     with Progress("verifying", total, is_shown=not out.is_strict) as progress, Listing(out, _COLUMNS, empty="") as listing:
         async with aclosing(findings):
@@ -164,7 +176,7 @@ async def _print(findings: AsyncGenerator[BrokenRule, None], total: int | None, 
 
 def _add(listing: Listing, finding: BrokenRule, out: Output) -> None:
     if out.is_json:
-        record = {"id": finding.id, "accepted": finding.accepted, "rule": finding.rule, "reason": finding.reason}
+        record = record_of(finding, "id", "accepted", "rule", "reason")
         listing.add(record if finding.accepted or finding.place is None else {**record, "place": finding.place}, ())
     elif not finding.accepted:
         reason = clean(finding.reason or "")
@@ -211,7 +223,7 @@ def _cut(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 
 def _key_of(id: str | None) -> bytes | None:
-    """Return the key that a file claims for an entry; None if it claims none, or what is no id."""
+    """Return the key that a file claims for an entry; None if it claims none, or no well-formed id."""
     from ...entry import decode_id
 
     try:
@@ -221,7 +233,7 @@ def _key_of(id: str | None) -> bytes | None:
 
 
 async def _check_file_parents(findings: AsyncGenerator[BrokenRule, None]) -> AsyncGenerator[BrokenRule, None]:
-    """Reject findings whose parents are not among the good entries of the file. Entries that come before their parents are judged last."""
+    """Reject entries whose parents are not among the good entries of the file. Entries that come before their parents are judged last."""
     from ...entry import decode_id
 
     with FileParents() as parents:
@@ -239,7 +251,7 @@ async def _check_file_parents(findings: AsyncGenerator[BrokenRule, None]) -> Asy
 
 
 async def _check_parents(log: GossipLog, findings: AsyncGenerator[BrokenRule, None]) -> AsyncGenerator[BrokenRule, None]:
-    """Reject findings whose parents are not in the log, with one look-up for many entries."""
+    """Reject entries whose parents are not in the log, with one look-up for many entries."""
     batch: list[BrokenRule] = []
     async with aclosing(findings):
         async for finding in findings:
@@ -260,15 +272,14 @@ async def _with_parents(log: GossipLog, findings: Sequence[BrokenRule]) -> list[
     present = await log.run(ask(ReadLeaves(wanted))) if wanted else {}
     out = []
     for finding in findings:
-        missing = sum(parent not in present for parent in finding.parents)
-        out.append(
-            BrokenRule(finding.id, False, "parents", f"{missing} of {len(finding.parents)} parents are missing") if missing else finding
-        )
+        if missing := sum(parent not in present for parent in finding.parents):
+            finding = BrokenRule(finding.id, False, "parents", f"{missing} of {len(finding.parents)} parents are missing")
+        out.append(finding)
     return out
 
 
 class VerifyPool:
-    """Processes that verify chunks, in order, with few chunks on their way at a time; a single job runs in this process."""
+    """Processes that verify chunks in order, a bounded number at a time; a single job runs in a thread of this process."""
 
     def __init__(self, jobs: int, topic: str | None) -> None:
         self._jobs = jobs
@@ -280,7 +291,7 @@ class VerifyPool:
             import multiprocessing
             from concurrent.futures import ProcessPoolExecutor
 
-            # A fork would take over the threads' locks of this process; a fresh interpreter does not.
+            # A fork would inherit the locks that threads of this process hold.
             self._pool = ProcessPoolExecutor(self._jobs, multiprocessing.get_context("spawn"))
         return self
 
@@ -290,55 +301,54 @@ class VerifyPool:
 
     async def verify(self, chunks: AsyncGenerator[list[Item], None]) -> AsyncGenerator[BrokenRule, None]:
         """Yield a finding for every item, in order."""
-        import trio
-
-        waiting: deque[Future[list[BrokenRule]]] = deque()
+        waiting: deque[Callable[[], list[BrokenRule]]] = deque()
         async with aclosing(chunks):
             async for chunk in chunks:
-                if self._pool is None:
-                    for finding in await trio.to_thread.run_sync(verify_items, chunk, self._topic):
-                        yield finding
-                    continue
-                waiting.append(self._submit(self._pool, chunk))
-                while len(waiting) >= 2 * self._jobs:
-                    for finding in await trio.to_thread.run_sync(waiting.popleft().result, abandon_on_cancel=True):
+                waiting.append(self._submit(chunk))
+                if self._pool is None or len(waiting) >= 2 * self._jobs:
+                    for finding in await waited_for(waiting.popleft()):
                         yield finding
         while waiting:
-            for finding in await trio.to_thread.run_sync(waiting.popleft().result, abandon_on_cancel=True):
+            for finding in await waited_for(waiting.popleft()):
                 yield finding
 
-    def _submit(self, pool: ProcessPoolExecutor, chunk: list[Item]) -> Future[list[BrokenRule]]:
-        """Submit a chunk, for which the pool may start a process.
+    def _submit(self, chunk: list[Item]) -> Callable[[], list[BrokenRule]]:
+        """Begin to verify a chunk, for which the pool may start a process; return a function that waits for the findings.
 
-        Ctrl-C goes to all processes of a terminal; one that begins while it is blocked never sees it, and this one still does.
+        A terminal's Ctrl-C goes to all its processes. One that starts while SIGINT is blocked ignores it, and this one handles it.
         """
+        if self._pool is None:
+            return partial(verify_items, chunk, self._topic)
         if not hasattr(signal, "pthread_sigmask"):
-            return pool.submit(verify_items, chunk, self._topic)
+            return self._pool.submit(verify_items, chunk, self._topic).result
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            return pool.submit(verify_items, chunk, self._topic)
+            return self._pool.submit(verify_items, chunk, self._topic).result
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def verify_items(items: Iterable[Item], topic: str | None) -> list[BrokenRule]:
-    """Verify items one by one; runs in any process."""
+    """Verify items one by one, in any process."""
     from ...archive.car import add_foreign
     from ...entry import encode_id
     from ...entry.validation import judge
 
     found: list[BrokenRule] = []
     for item in items:
-        claimed_id = item.claimed_id if item.key is None else encode_id(item.key)
+        id = item.claimed_id if item.key is None else encode_id(item.key)
         if item.value is None:
-            found.append(BrokenRule(claimed_id, False, item.kind, item.fault, place=item.place))
+            found.append(BrokenRule(id, False, item.kind, item.fault, place=item.place))
             continue
         verdict = judge(item.value, item.key, topic=topic)
-        entry, reason = verdict.entry, verdict.reason
-        if entry is None:
-            found.append(BrokenRule(claimed_id, False, verdict.rule, add_foreign(reason or "", item.value), place=item.place))
-        elif verdict.accepted:
+        entry = verdict.entry
+        if entry is not None and verdict.accepted:
             found.append(BrokenRule(entry.id, True, parents=entry.parent_keys, place=item.place))
+            continue
+        reason = verdict.reason
+        if entry is None:
+            reason = add_foreign(reason or "", item.value)
         else:
-            found.append(BrokenRule(claimed_id or entry.id, False, verdict.rule, reason, place=item.place))
+            id = id or entry.id
+        found.append(BrokenRule(id, False, verdict.rule, reason, place=item.place))
     return found

@@ -1,4 +1,4 @@
-"""`publish`, `clone`, `checkpoint`, `prove` and `check`: a log in a bucket, and `sync` with one."""
+"""`publish`, `clone`, `checkpoint`, `prove` and `check`: logs in buckets; and the part of `sync` that is about buckets."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ..options import (
     OUTPUT,
     PLACE,
     Location,
+    choose_signer,
     durability_option,
     id_argument,
     key_option,
@@ -26,7 +27,7 @@ from ..options import (
     output_options,
     witness_option,
 )
-from ..output import Column, Listing, Output, clean, counted
+from ..output import Column, Listing, Output, clean, counted, record_of
 from ..progress import Progress
 from ..session import in_trio, opened, resolve, with_log
 
@@ -56,7 +57,7 @@ async def publish(
 
     URL is a folder, which others read directly or through any web server. In it each publisher has its own folder, named by its did.
     Entries are written in the order in which LOG got them, in compressed segments, with a tree of hashes over them and a checkpoint that
-    your key signs. Only new entries are written; existing files stay as they are. An interrupted or killed run can be repeated and resumes.
+    your key signs. Only new entries are written; existing files stay as they are. An interrupted or killed run resumes when repeated.
     LOG may grow, and be served, meanwhile.
 
     \b
@@ -66,9 +67,7 @@ async def publish(
     """
     import trio
 
-    from ...keyring import Keyring
-
-    signer = Keyring.from_environment().choose(key_name)
+    signer = choose_signer(key_name)
     async with opened(log) as opened_log:
         while True:
             with Progress("publishing", await opened_log.count(), is_shown=not out.is_strict) as progress:
@@ -92,9 +91,9 @@ async def publish(
 async def clone(place: str, log: Location, topic: str | None, durability: str, out: Output) -> int:
     """Make a log from a bucket.
 
-    Takes the entries of all publishers below URL. Each byte is verified before it is used: the checkpoint by its signature, tiles and
+    Copies the entries of all publishers below URL. Each byte is verified before it is used: the checkpoint by its signature, tiles and
     entries by the checkpoint, and each entry by its own signature as well. LOG can be read while it grows. An interrupted run can be
-    repeated; repeating an older clone takes what is new.
+    repeated; later runs add new entries.
 
     \b
     Examples
@@ -112,19 +111,17 @@ async def clone(place: str, log: Location, topic: str | None, durability: str, o
 async def exchange_with(
     log: Location, place: str, *, key_name: str | None, pulls: bool, pushes: bool, topic: str | None, durability: str, out: Output
 ) -> int:
-    """Do what `sync` does with a bucket.
+    """Sync a log with a bucket.
 
     Args:
-        pulls: Whether to take the entries of others.
-        pushes: Whether to publish.
+        pulls: Whether the log gets what others have published.
+        pushes: Whether the log is published.
         topic: The topic that the log must have; None for any.
-        durability: That of the entries taken.
     """
     from ...bucket import Exchanged, Taken, open_storage
-    from ...keyring import Keyring
 
     takes_only = not pushes or (pulls and key_name is None and open_storage(place).is_read_only)
-    signer = None if takes_only else Keyring.from_environment().choose(key_name)
+    signer = None if takes_only else choose_signer(key_name)
     async with opened(log, topic=topic, read_only=not pulls, durability=durability) as opened_log:
         with Progress("syncing", is_shown=not out.is_strict) as progress:
             if pulls:
@@ -143,7 +140,7 @@ async def checkpoint(place: str, publisher: str | None, out: Output) -> int:
     """Show the checkpoints in a bucket.
 
     Shows for each publisher how many entries it has published, and the root of the tree over them, signed by its key. Signatures are
-    verified; if a checkpoint is not valid, it is named and the exit code is 3, or 5 if it cannot be read.
+    verified; invalid checkpoints are named, and the exit code is then 3, or 5 if one cannot be read.
 
     \b
     Examples
@@ -178,16 +175,16 @@ async def checkpoint(place: str, publisher: str | None, out: Output) -> int:
 @click.command()
 @log_argument
 @id_argument
-@click.option("-o", "--output", metavar="FILE", type=OUTPUT, required=True, help="Where to write the proof: x.tlog-proof.")
-@click.option("--from", "place", metavar="URL", type=PLACE, help="The bucket that holds it; by default those that LOG was published to.")
+@click.option("-o", "--output", metavar="FILE", type=OUTPUT, required=True, help="The file for the proof, such as said.tlog-proof.")
+@click.option("--from", "place", metavar="URL", type=PLACE, help="The bucket with the entry; by default those where LOG was published.")
 @_publisher_option
 @output_options()
 @with_log
 async def prove(log: GossipLog, entry_id: str, output: str, place: str | None, publisher: str | None, out: Output) -> None:
     """Prove that an entry is in a published log.
 
-    FILE has the entry, the publisher's newest checkpoint with its signatures, and the hashes between the two, so it can be checked without
-    LOG and the bucket. It proves the author, and that the entry was in this publisher's log, but not that its contents are true.
+    FILE holds the entry, the publisher's newest checkpoint with its signatures, and the hashes between the two, so it can be checked
+    without LOG and the bucket. It proves the author, and that the entry was in this publisher's log, but not that its contents are true.
 
     \b
     Examples
@@ -202,14 +199,14 @@ async def prove(log: GossipLog, entry_id: str, output: str, place: str | None, p
 
 @click.command()
 @click.argument("proof", metavar="PROOF", type=FILE)
-@click.option("--policy", type=FILE, help="Whose logs are accepted, and which witnesses must have seen them.")
+@click.option("--policy", type=FILE, help="The file that says whose logs are accepted, and which witnesses must have cosigned.")
 @_publisher_option
 @output_options()
 def check(proof: str, policy: str | None, publisher: str | None, out: Output) -> None:
     """Check a proof.
 
-    It needs no log. Without a policy any publisher is accepted, and named: compare its did with the one you expect. A policy is a file as
-    C2SP's tlog-policy has it: keys of logs, keys of witnesses, and how many of these there must be.
+    No log is needed. Without a policy every publisher is accepted; compare the did that is shown with the one that you expect. A policy is
+    a file in the format of C2SP's tlog-policy: keys of logs, keys of witnesses, and how many of these must have cosigned.
 
     \b
     Examples
@@ -243,7 +240,7 @@ def check(proof: str, policy: str | None, publisher: str | None, out: Output) ->
         ("payload", payload_text(entry)),
         ("published by", f"did:key:{found.origin.publisher}"),
         ("in", f"{clean(found.origin.topic)}, generation {found.origin.generation}, as entry {evidence.index:,} of {found.size:,}"),
-        ("seen by", ", ".join(f"{clean(name)} at {at}" for name, at in seen.items()) or "no witness that was asked about"),
+        ("seen by", ", ".join(f"{clean(name)} at {at}" for name, at in seen.items()) or "no witness that a --policy names"),
     ]
     out.fields(record, shown)
 
@@ -254,13 +251,7 @@ def _read(path: str, bytes_max: int) -> bytes:
 
 
 def _report_published(published: Published, out: Output) -> None:
-    record = {
-        "origin": published.origin,
-        "size": published.size,
-        "added": published.added,
-        "objects": published.objects,
-        "bytes": published.written_bytes,
-    }
+    record = {**record_of(published, "origin", "size", "added", "objects"), "bytes": published.written_bytes}
     cosigned = published.cosigned
     if cosigned is not None:
         record |= {"witnesses": cosigned.names, "refusals": cosigned.refusals}
@@ -280,27 +271,23 @@ def _report_exchanged(done: Exchanged, log: str, out: Output) -> int:
     taken, published = done.taken, done.published
     publishers = [
         {
-            "publisher": each.publisher,
-            "size": each.size,
+            **record_of(each, "publisher", "size", "known", "rejected", "left_out"),
             "added": each.entries,
-            "known": each.known,
-            "rejected": each.rejected,
-            "leftOut": each.left_out,
             "complete": each.is_complete,
             "refused": [{"id": id, "reason": reason} for id, reason in each.refused],
-            "faults": [{"kind": fault.kind, "reason": fault.reason, "evidence": list(fault.evidence)} for fault in each.faults],
+            "faults": [record_of(fault, "kind", "reason", "evidence") for fault in each.faults],
         }
         for each in taken.publishers
     ]
     record = {"added": taken.entries, "publishers": publishers, "published": None if published is None else published.added}
-    shown = [("taken", f"{counted(taken.entries, 'new entry', 'new entries')} of {counted(len(publishers), 'publisher', 'publishers')}")]
+    shown = [("taken", f"{counted(taken.entries, 'new entry', 'new entries')} from {counted(len(publishers), 'publisher', 'publishers')}")]
     if published is not None:
         shown.append(("published", f"{counted(published.added, 'new entry', 'new entries')}, {published.size:,} in all"))
     out.fields(record, shown)
     _tell_faults(taken, log, out)
     code = ExitCode.INTEGRITY if any(each.rejected for each in taken.publishers) else of_faults(fault.kind for fault in taken.faults)
     if code is ExitCode.INCOMPLETE and all(each.is_complete for each in taken.publishers):
-        out.note(f"{log} has every entry nonetheless: other publishers had what could not be read")
+        out.note(f"{log} has every entry nonetheless: other publishers had those that could not be read")
         return ExitCode.DONE
     return code
 
@@ -313,4 +300,4 @@ def _tell_faults(taken: Taken, log: str, out: Output) -> None:
         out.note(clean(f"{fault.kind}: {fault.reason}{evidence}"))
     refused: Sequence[tuple[str, str]] = [each for one in taken.publishers for each in one.refused]
     for id, reason in refused[:_SHOWN]:
-        out.note(clean(f"{id} was not taken: {reason}"))
+        out.note(clean(f"{id} was refused: {reason}"))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ssl
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..asking import Asker, certificate_of
+from ..asking import ANSWER_S, Asker
 from ..exits import ExitCode, Failure
 from ..options import PLACE, Location, client_tls, output_options, read_token, tls_ca_option, token_option
 from ..output import Column, Listing, Output, clean
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ...glass.doctor import Certificate, Clock, Diagnosis
 
 _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
-_COLUMNS = (Column("severity", styles=_COLOURS), Column("check"), Column("what is so, and what to do"))
+_COLUMNS = (Column("severity", styles=_COLOURS), Column("check"), Column("finding and advice"))
 _HAS_EXPIRED = 10
 """OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED."""
 
@@ -33,7 +34,7 @@ def doctor(place: str, tls_ca: str | None, token_file: str | None, out: Output) 
     """Say what is wrong with a log or a server, and what to do.
 
     For a log it checks the disk, heads, quarantine, entries set aside, and whether the tree fits some entries (`gossiplog fsck` checks
-    all). For a server, at the URL that `gossiplog serve` prints, also its clock, version, certificate, file descriptors, connections,
+    all). For a server, at the URL that `gossiplog serve` prints, it also checks clock, version, certificate, file descriptors, connections,
     unreachable addresses, mesh, scores, queues, refusals and bans.
 
     The exit code is 0 if there is nothing to fix, 7 if there is, and 3 if the tree does not fit the entries.
@@ -73,7 +74,7 @@ def _of_server(url: str, tls: ssl.SSLContext | None, token: str | None) -> list[
     asker = Asker(url, tls, token)
     certificate = _certificate(asker, tls or ssl.create_default_context()) if asker.server.is_tls else None
     if certificate is not None and certificate.left_s <= 0:
-        # With that nobody asks it anything more.
+        # No client would ask a server with such a certificate.
         return examine(Vitals(certificate=certificate))
     said = asker.ask("doctor")
     found = findings_from(said.record)
@@ -86,20 +87,29 @@ def _of_server(url: str, tls: ssl.SSLContext | None, token: str | None) -> list[
 
 
 def _certificate(asker: Asker, tls: ssl.SSLContext) -> Certificate | None:
-    """Look at the server's certificate; None where that cannot be looked at, which asking it will tell."""
+    """Return the server's certificate; None if the server cannot be reached, which the next request will report."""
+    import trio
+
     from ...glass.advice import advice_on
     from ...glass.doctor import Certificate
+    from ...net.hub.asking import certificate
+
+    async def read() -> Mapping[str, Any]:
+        with trio.fail_after(ANSWER_S):
+            return await certificate(asker.server, tls)
 
     host = asker.server.host
     try:
-        shown = certificate_of(asker.server, tls)
+        shown = run(read)
+    except trio.TooSlowError:
+        return None
     except OSError as error:
         reason = getattr(error, "reason", None)
         if not isinstance(reason, ssl.SSLCertVerificationError):
             return None
         if reason.verify_code == _HAS_EXPIRED:
             return Certificate(host, -1.0)
-        text = f"{host} shows a certificate that is not trusted: {reason.verify_message}"
+        text = f"the certificate of {host} is not trusted: {reason.verify_message}"
         raise Failure(text, hint=advice_on(reason.verify_message), code=ExitCode.NETWORK, kind="tls") from None
     ends = shown.get("notAfter")
     return Certificate(host, ssl.cert_time_to_seconds(ends) - time.time()) if isinstance(ends, str) else None

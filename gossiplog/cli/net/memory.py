@@ -1,8 +1,8 @@
-"""Memory that was freed, given back to the system: glibc by itself keeps what lies below the last block in use of each arena.
+"""Returning freed memory to the system: by itself glibc keeps everything below the last used block of each arena.
 
-A hub on a SQLite file has up to 37 threads, each with a cache of the file, and so up to 16 arenas on two cores: what one thread frees in
-its arena is of no use to the next. Large blocks come from the system and return to it, until one was freed: from then on glibc puts all
-that are no larger between the others. docs/operations.md, "Memory".
+A hub on a SQLite file has up to 37 threads, each with a cache of the file, and so up to 16 arenas on two cores; memory that one thread
+frees is not used by threads of other arenas. glibc takes large blocks directly from the system, but once one was freed, it allocates
+blocks up to that size in the arenas. See docs/operations.md, "Memory".
 
 Source: https://man7.org/linux/man-pages/man3/mallopt.3.html
 """
@@ -16,20 +16,20 @@ from collections.abc import Callable
 import trio
 
 GIVE_BACK_S = 5.0
-"""How often. It takes 0.1 ms where there is nothing to give, and 20 to 200 ms, in a thread, for 60 to 300 MB."""
+"""The interval. A call takes 0.1 ms if there is nothing to return, and 20 to 200 ms, in a thread, for 60 to 300 MB."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _LARGE_BYTES = 1024 * 1024
-"""Above what an answer usually has. glibc begins with 128 KiB, and moves the line up to 32 MiB, unless it is named: with 128 KiB that stay,
-a sync of entries of 3 kB took a tenth more CPU, with this no more than without."""
+"""The size from which blocks come directly from the system; answers are usually smaller. By default glibc starts at 128 KiB and moves the
+threshold up to 32 MiB. Fixed at 128 KiB, a sync of entries of 3 kB took a tenth more CPU; fixed at this, no more than by default."""
 _UNUSED_BYTES_MAX = 4 * 1024 * 1024
-"""At the end of the arena, given back without being asked."""
+"""The unused bytes at the end of the arena from which glibc returns them by itself."""
 _ENVIRONMENT = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
 
 
 def keep_together() -> bool:
-    """Have all threads that are still to come take memory from one arena, and large blocks from the system.
+    """Let all later threads allocate from one arena, and large blocks from the system.
 
-    One arena is enough where one thread at a time holds the interpreter. What the environment says of it counts more.
+    One arena is enough because only one thread at a time holds the interpreter. Settings in the environment take precedence.
 
     Returns:
         Whether it was done: False where the C library is not glibc.
@@ -45,7 +45,7 @@ def keep_together() -> bool:
 
 
 def trimmer() -> Callable[[], None] | None:
-    """Return the function that gives freed memory back; None if the C library is not glibc."""
+    """Return a function that returns freed memory to the system; None if the C library is not glibc."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):
@@ -55,7 +55,7 @@ def trimmer() -> Callable[[], None] | None:
 
 
 async def give_back() -> None:
-    """Give freed memory back now and then, until cancelled; at once done where that cannot be."""
+    """Return freed memory to the system at intervals, until cancelled; returns at once if the C library is not glibc."""
     trim = trimmer()
     while trim is not None:
         await trio.sleep(GIVE_BACK_S)

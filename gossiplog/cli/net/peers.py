@@ -1,4 +1,4 @@
-"""`peers`: who is connected with a running server."""
+"""`peers`: the connections of a running server."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from ..output import Column, Listing, Output, clean, utc
 
 WATCH_S = 1.0
 _MORE = ("peering", "backoff_s", "topics", "syncing", "queue", "traffic")
-"""What our own servers say of a peer beside what is said of its connection."""
-
+"""The fields that our own servers, unlike the reference's, give for a peer in addition to those of its connection."""
 _COLUMNS = (
     Column("kind"),
     Column("side"),
@@ -42,12 +41,12 @@ _COLUMNS = (
 def peers(url: str, tls_ca: str | None, token_file: str | None, is_watching: bool, out: Output) -> None:
     """List a running server's connections.
 
-    URL is what `gossiplog serve` prints; with several logs, the URL of one. A peer is a `client` of the server, a `hub` that the server is
+    URL is as `gossiplog serve` prints it; with several logs, the URL of one. A peer is a `client` of the server, a `hub` that the server is
     a client of, or a server of the `mesh`.
 
-    The peering with a server of the mesh is `full` if it gets each message at once, `metadata` if it hears of messages and asks for them,
-    and `fanout` if it gets our own messages in a topic that we are not in. A mesh peer has a score: below 0 it is kept out of the mesh
-    until its backoff ends, and below -80 nothing from it is read.
+    The peering with a server of the mesh is `full` if it gets each message at once, `metadata` if it gets announcements and asks for
+    messages, and `fanout` if it gets our own messages in a topic to which we are not subscribed. A mesh peer has a score: below 0 it is
+    kept out of the mesh until its backoff ends, and below -80 all its messages are ignored.
 
     The columns count entries and updates received from the peer, entries pushed to it, syncs pulled from it, and bytes waiting to be sent.
     Below the table the command lists unreachable addresses, bans, and reasons for refused messages. --json adds the parts of each score,
@@ -69,7 +68,7 @@ def peers(url: str, tls_ca: str | None, token_file: str | None, is_watching: boo
         try:
             _show(asker, out)
         except GossipLogError as error:
-            # It may come back.
+            # The server may come back.
             out.note(str(error))
 
 
@@ -84,7 +83,7 @@ def _show(asker: Asker, out: Output) -> None:
 
 
 def _cells(link: Mapping[str, Any]) -> tuple[str, ...]:
-    """Show a connection. The reference implementation tells only a peer's name."""
+    """Return a connection's cells; the reference implementation gives only the peer's name."""
     counts, since = link.get("counts", {}), link.get("since")
     return (
         clean(str(link.get("kind", ""))),
@@ -104,11 +103,11 @@ def _score(score: Any) -> str:
 
 
 def _ask(asker: Asker) -> tuple[list[tuple[Mapping[str, Any], tuple[str, ...]]], list[tuple[dict[str, Any], str]]]:
-    """Return connections and troubles, each as a record and as what a table shows."""
+    """Return connections with their cells, and troubles with their texts."""
     links = asker.ask("connections").record
     more: Mapping[str, Any] = {}
     with contextlib.suppress(GossipLogError):
-        # The reference's server, and older ones of ours, do not have it.
+        # The reference's server, and our older ones, lack this request.
         more = asker.ask_object("peers")
     try:
         if not isinstance(links, list):

@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 _FILES_WANTED = 16_384
 _CLOSE_S = 3.0
-"""After a signal to end. What a database has not answered by then was not acknowledged, and its sender has it."""
+"""How long logs may take to close. Entries that a database has not committed by then were not acknowledged, and their senders have them."""
 SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 
 
 def _print_params(context: click.Context, option: click.Parameter, router: str | None) -> None:
-    """Print the defaults as a file for `--mesh-params`, and end."""
+    """Print a router's defaults as a file for `--mesh-params`, and exit."""
     if router is None:
         return
     from ...pubsub.tables import as_toml
@@ -59,12 +59,12 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
 
 
 @click.command(cls=ConfiguredCommand)
-@click.argument("logs", metavar="LOG...", type=LOG, nargs=-1)
+@click.argument("logs", metavar="[LOG]...", type=LOG, nargs=-1)
 @takes(shelf=ShelfOptions, clients=ClientOptions)
 @click.option("--connect", "hubs", metavar="URL", multiple=True, help="Be a client of this hub as well; repeatable.")
 @tls_ca_option
-@click.option("--app", "apps", metavar="MODULE:OBJECT", multiple=True, help="Run this Application, or apply function, here; repeatable.")
-@click.option("--authorize", metavar="MODULE:FUNCTION", help="The logs' access rule, which decides whose entries they hold.")
+@click.option("--app", "apps", metavar="MODULE:OBJECT", multiple=True, help="Run this Application, or apply function; repeatable.")
+@click.option("--authorize", metavar="MODULE:FUNCTION", help="The logs' access rule, which decides whose entries they accept.")
 @token_option
 @takes(mesh=MeshOptions)
 @click.option(
@@ -79,9 +79,9 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
 @click.option("--no-api", is_flag=True, help="Serve only WebSocket, no HTTP.")
 @durability_option
 @click.option("-v", "--verbose", "is_verbose", is_flag=True, help="Log everything, such as each attempt to connect and each lost stream.")
-@click.option("--log-format", type=click.Choice(LOG_FORMATS), default="text", help="How to log, on stderr.")
+@click.option("--log-format", type=click.Choice(LOG_FORMATS), default="text", help="The format of the log on stderr.")
 @config_option
-@click.option("--check", is_flag=True, help="Only check and say what would run, and with which options.")
+@click.option("--check", is_flag=True, help="Only check the options and logs, and show what would run.")
 @output_options(quiet="Log only problems.")
 def serve(
     logs: tuple[Location, ...],
@@ -105,25 +105,25 @@ def serve(
 ) -> int:
     """Put logs on the network, until Ctrl-C.
 
-    The server is a hub: browsers and other replicas, the reference's included, connect by WebSocket, exchange missing entries, and see each
-    other's new ones as they come. The same port serves the HTTP API: /api/messages to read and post, /api/events to follow,
-    /api/connections and /metrics to watch.
+    The server is a hub: browsers and other replicas, the reference's included, connect by WebSocket, exchange missing entries, and get
+    each other's new ones as they come. The same port serves the HTTP API: /api/messages to read and post, /api/events to follow,
+    /api/connections and /metrics to monitor.
 
-    With --p2p or --bootstrap the logs also take part in a mesh of servers each, which find each other over libp2p; entries from one side
-    go out on the other. Two servers have one connection for all logs of both.
+    With --p2p or --bootstrap each log also takes part in a mesh of servers, which find each other over libp2p; entries from clients go to
+    the mesh and back. Two servers share one connection for all their logs.
 
     Every option may also stand in a TOML file (--config, or GOSSIPLOG_CONFIG) by its long name, or in the environment (--per-address as
-    GOSSIPLOG_PER_ADDRESS); the command line takes precedence over the environment, and that over the file. At SIGHUP the server reads the
-    file's logs and the rules of --access again.
+    GOSSIPLOG_PER_ADDRESS); the command line takes precedence over the environment, and that over the file. At SIGHUP the server rereads
+    the file's logs and the rules of --access.
 
-    With --publish each log also exchanges entries with a bucket: new ones are published there within seconds, and what others publish
-    comes in. A bucket that fails is tried again, and nothing else waits for it.
+    With --publish each log also exchanges entries with a bucket: new entries are published there within seconds, and those that others
+    publish come in. A failing bucket is retried, and nothing else waits for it.
 
     With --dir every log of a folder is served at /TOPIC: it is opened when a client asks for it, and closed when idle. Hubs, buckets and
-    meshes get what the open ones hold. With --create clients that --access gives the right create may create logs there.
+    meshes exchange entries with the open logs. With --create clients with the right create, by --access, may create logs there.
 
-    A single log is served at any path, several each at /TOPIC. Ctrl-C ends the server cleanly: it stores what it has received, and sends
-    what waits.
+    A single log is served at any path, several each at /TOPIC. Ctrl-C ends the server cleanly: it stores the entries that it has received,
+    and sends those that wait.
 
     \b
     Examples
@@ -141,19 +141,19 @@ def serve(
     from .serving import ServePlan, check_plan
 
     if is_verbose and out.is_quiet:
-        raise click.UsageError("either --quiet or --verbose")
+        raise click.UsageError("--quiet and --verbose exclude each other")
     if not logs and shelf.folder is None:
-        raise click.UsageError("Missing argument 'LOG...', or --dir FOLDER.")
+        raise click.UsageError("nothing to serve: give a LOG, or --dir FOLDER")
     if shelf.creatable and (shelf.folder is None or clients.access_file is None):
-        raise click.UsageError("--create needs --dir, and --access with a file that gives the right create")
+        raise click.UsageError("--create needs --dir FOLDER, and --access FILE, which gives clients the right create")
     if mesh.is_wanted and (len(logs) > 1 or shelf.folder is not None) and mesh.key_file is None:
         raise click.UsageError("a peer with several logs needs --peer-key FILE, which is made if missing")
     for hub in hubs:
         if hub_url(hub) is None:
-            raise click.UsageError(f"--connect {hub}: a hub has a URL, ws://HOST:PORT or wss://…")
+            raise click.UsageError(f"--connect {hub}: expected the URL of a hub, ws://HOST:PORT or wss://…")
     token = read_token(token_file)
     if (len(logs) > 1 or shelf.folder is not None) and any("{topic}" not in place for place in bucket.urls):
-        raise click.UsageError("--publish: several logs have a place each, with {topic} in the URL")
+        raise click.UsageError("--publish: several logs need {topic} in the URL, so that each has its own place")
     plan = ServePlan(
         logs=logs,
         listens=clients.addresses or (() if hubs or mesh.is_wanted else ("127.0.0.1:8080",)),
@@ -173,7 +173,7 @@ def serve(
         shelf=shelf,
     )
     if no_api and plan.limits.access.names_dids:
-        raise click.UsageError("--access names dids, which prove themselves over HTTP: not with --no-api")
+        raise click.UsageError("--access names dids, which log in over HTTP, so it does not go with --no-api")
     glass.check(has_api=plan.has_api and bool(plan.listens), signs=bool(hubs or bucket.urls))
     context = click.get_current_context()
     if check:
@@ -191,7 +191,7 @@ def serve(
 
 
 async def _serve(plan: ServePlan, mesh: MeshOptions, out: Output, read_again: Callable[[], tuple[Sequence[Location], Access]]) -> int:
-    """Serve until a signal ends it; at SIGHUP, take what `read_again` reads of the logs and their clients' rights."""
+    """Serve until a signal ends it; at SIGHUP, apply the logs and clients' rights that `read_again` returns."""
     import trio
 
     from .memory import give_back
@@ -202,11 +202,11 @@ async def _serve(plan: ServePlan, mesh: MeshOptions, out: Output, read_again: Ca
         async with AsyncExitStack() as stack:
             open_logs = await serving.open(stack)
             path = plan.logs[0] if plan.logs else ""
-            # First, for it brings the name that logs have on the network.
+            # First, because it brings the logs' name on the network.
             peer = await mesh.join(stack, serving.logs, path, plan.limits, plan.hub_tls) if mesh.is_wanted else None
             serving.multiaddrs = [] if peer is None else [str(address) for address in peer.host.announced]
             await serving.listen(stack)
-            # Else each full collection goes through all that was imported, and holds the event loop for 70 to 100 ms.
+            # Otherwise each full collection visits all imported objects, and blocks the event loop for 70 to 100 ms.
             gc.freeze()
             nursery.start_soon(give_back)
             with trio.open_signal_receiver(*SIGNALS) as signals:
@@ -217,7 +217,7 @@ async def _serve(plan: ServePlan, mesh: MeshOptions, out: Output, read_again: Ca
                     text = f"{serving.shelf.location}  {counted(number, 'log', 'logs')}  {'  '.join(urls)}".rstrip()
                     out.tell({"serving": serving.shelf.location, "logs": number, "urls": urls}, text)
                 out.flush()
-                # A log that is being opened, from a database that does not answer, must not keep a signal to end waiting.
+                # In tasks, because a log in a database that does not answer must not delay the handling of SIGTERM.
                 async with trio.open_nursery() as rereading:
                     turn = trio.Lock()
                     async for number in signals:
@@ -226,7 +226,7 @@ async def _serve(plan: ServePlan, mesh: MeshOptions, out: Output, read_again: Ca
                         rereading.start_soon(_reread, serving, plan, out, read_again, turn)
                     rereading.cancel_scope.cancel()
             nursery.cancel_scope.deadline = trio.current_time() + _CLOSE_S
-            # From here on Ctrl-C is an interrupt again.
+            # From here on Ctrl-C interrupts.
             out.note("closing; Ctrl-C again to leave at once")
         await serving.close()
         nursery.cancel_scope.cancel()
@@ -236,14 +236,14 @@ async def _serve(plan: ServePlan, mesh: MeshOptions, out: Output, read_again: Ca
 async def _reread(
     serving: Serving, plan: ServePlan, out: Output, read_again: Callable[[], tuple[Sequence[Location], Access]], turn: trio.Lock
 ) -> None:
-    """Take the files anew, one after the other; what is wrong with one is logged, and nothing changes."""
+    """Reread the files, one call after the other; an error is logged, and then nothing changes."""
     import trio
 
     from ...net.ground.journal import note
 
     async with turn:
         try:
-            # In a thread: the disk that they lie on may not answer.
+            # In a thread, because the files' disk may not answer.
             wanted, rules = await trio.to_thread.run_sync(read_again, abandon_on_cancel=True)
             plan.limits.access.replace(rules)
             came, gone = await serving.change(wanted)
@@ -263,7 +263,7 @@ async def _report(out: Output, log: GossipLog, urls: Sequence[str]) -> None:
 
 
 def _raise_file_limit() -> None:
-    """Let the process have as many sockets as the system allows it, up to what a hub needs."""
+    """Raise the limit of open files as far as the system allows, up to the needs of a hub."""
     try:
         import resource
     except ImportError:

@@ -1,4 +1,4 @@
-"""The options of `serve` that go together, and what is made of them: a folder of logs, clients, the mesh, buckets, and the page."""
+"""The options of `serve` in groups, with the objects that they configure: a folder of logs, clients, the mesh, buckets, and the page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 from ...errors import LocalProtocolError
 from ...pubsub.params import MESH_PARAMS
 from ..exits import ExitCode, Failure, misused
-from ..options import FILE, PLACE, Location, complete_key, option, shared, witness_option
+from ..options import FILE, PLACE, Location, choose_signer, complete_key, option, shared, witness_option
 
 if TYPE_CHECKING:
     from ...entry.signing import Signer
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def _read_addresses(context: click.Context, option: click.Parameter, value: Any) -> Any:
-    """Take an IP address, or several, in the form that those of connections have."""
+    """Parse an IP address, or several, and spell them like those of connections."""
     if value is None:
         return None
     try:
@@ -39,19 +39,19 @@ def _read_addresses(context: click.Context, option: click.Parameter, value: Any)
 
 
 def _read_origins(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Take origins in the form that browsers give them; others would match none."""
+    """Check origins, and spell them like browsers: others would never match."""
     origins = tuple(value.lower().removesuffix("/") for value in values)
     for value, origin in zip(values, origins, strict=True):
         scheme, _, authority = origin.partition("://")
         if origin not in ("null", "*") and (not scheme or not authority or "/" in authority):
-            raise click.BadParameter(f"{value!r} is no origin, which has a scheme and a host, and no path: https://app.example.com")
+            raise click.BadParameter(f"{value!r} is no origin: expected a scheme and a host without a path, https://app.example.com")
     return origins
 
 
 def _read_hosts(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     for value in values:
         if "/" in value:
-            raise click.BadParameter(f"{value!r} is no name: without scheme and path, hub.example.com")
+            raise click.BadParameter(f"{value!r} is no name: expected a host without scheme and path, hub.example.com")
     return values
 
 
@@ -60,68 +60,74 @@ class ShelfOptions:
     """The options of a folder or a database of logs."""
 
     folder: str | None = option(
-        "--dir", metavar="FOLDER", type=PLACE, help="Serve every log in this folder, or database, opened when asked for."
+        "--dir", metavar="FOLDER", type=PLACE, help="Serve every log in this folder or database, opened when a client asks for it."
     )
     creatable: tuple[str, ...] = option(
-        "--create", metavar="PATTERN", multiple=True, help="Clients with the right create may create such topics; repeatable."
+        "--create", metavar="PATTERN", multiple=True, help="Clients with the right create may create logs of such topics; repeatable."
     )
-    most_open: int = option("--most-open", type=click.IntRange(min=1), default=256, help="Logs of --dir open at a time.")
-    most_logs: int = option("--most-logs", type=click.IntRange(min=1), default=100_000, help="Logs in --dir; more are not created.")
+    most_open: int = option("--most-open", type=click.IntRange(min=1), metavar="N", default=256, help="Logs of --dir open at a time.")
+    most_logs: int = option(
+        "--most-logs", type=click.IntRange(min=1), metavar="N", default=100_000, help="Logs in --dir; no more are created."
+    )
     most_bytes: int | None = option(
-        "--most-bytes", type=click.IntRange(min=1), help="What all logs of --dir may take before nothing more comes in by clients."
+        "--most-bytes", type=click.IntRange(min=1), metavar="N", help="Bytes of all logs of --dir; then clients can add no more."
     )
     creations: int = option(
-        "--creations", type=click.IntRange(min=1), default=60, help="Logs that one did, or one token, may create a minute."
+        "--creations", type=click.IntRange(min=1), metavar="N", default=60, help="Logs that one did, or one token, may create per minute."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """The options of servers for clients: where they are, and who may do what there."""
+    """The options for clients: addresses to listen on, certificates, limits and rights."""
 
     addresses: tuple[str, ...] = option("--listen", metavar="HOST:PORT", multiple=True, help="Serve WebSocket and HTTP here; repeatable.")
     tls_cert: str | None = option(
         "--tls-cert", type=FILE, help="The server's certificate, with its chain, in PEM: serve wss:// and https://."
     )
-    tls_key: str | None = option("--tls-key", type=FILE, help="Its private key in PEM; needed unless the certificate's file has it.")
+    tls_key: str | None = option("--tls-key", type=FILE, help="The certificate's private key, in PEM, unless it is in the same file.")
     origins: tuple[str, ...] = option(
         "--origin",
         metavar="URL",
         multiple=True,
         callback=_read_origins,
-        help="Let only pages from here connect and read; repeatable, '*' is any. By default, on loopback, pages of this machine.",
+        help="Let only pages from this origin connect and read; repeatable, '*' is any. By default, on loopback, pages of this machine.",
     )
     hosts: tuple[str, ...] = option(
         "--host",
         metavar="NAME",
         multiple=True,
         callback=_read_hosts,
-        help="A name under which HTTP answers, beside addresses, localhost and the origins'; repeatable, '*' is any.",
+        help="A host name that HTTP requests may use, beside addresses, localhost and the origins'; repeatable, '*' is any.",
     )
     proxies: tuple[str, ...] = option(
         "--proxy",
         metavar="ADDRESS",
         multiple=True,
         callback=_read_addresses,
-        help="Trust what this proxy says about its clients; repeatable.",
+        help="Trust the client addresses that this proxy reports; repeatable.",
     )
-    connections: int = option("--connections", type=click.IntRange(min=1), default=10_000, help="The most connections at once.")
+    connections: int = option(
+        "--connections", type=click.IntRange(min=1), metavar="N", default=10_000, help="The most connections at once."
+    )
     per_address: int = option(
         "--per-address",
         type=click.IntRange(min=1),
+        metavar="N",
         default=8,
         help="The most connections from one address, and 8 times as many further logs on them.",
     )
     access_file: str | None = option("--access", metavar="FILE", type=FILE, help="Clients' rights and quotas, in TOML.")
     allow: tuple[str, ...] = option(
-        "--allow", metavar="DID", multiple=True, help="Take only this writer's entries from clients; repeatable."
+        "--allow", metavar="DID", multiple=True, help="Accept only this writer's entries from clients; repeatable."
     )
 
     def limits(self, shelf: ShelfOptions) -> HubLimits:
-        """Read the limits of each server.
+        """Return the limits of each server.
 
         Raises:
-            Failure: The rules cannot be used.
+            GossipLogError: The rules of --access are wrong.
+            OSError: Their file cannot be read.
         """
         from ...net.ground.admission import HubLimits
 
@@ -138,7 +144,7 @@ class ClientOptions:
         )
 
     def access(self) -> Access:
-        """Read the rules."""
+        """Read the rules of --access and --allow; raises like `limits`."""
         from ...net.ground.access import Access
 
         if self.access_file:
@@ -157,7 +163,7 @@ class ClientOptions:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.set_alpn_protocols(["http/1.1"])
-        hint = "both files are PEM, the key without a password and belonging to the certificate"
+        hint = "both files must be PEM, and the key must belong to the certificate and have no password"
         with misused(f"cannot use the certificate {self.tls_cert}", hint=hint, kind="tls"):
             context.load_cert_chain(self.tls_cert, self.tls_key)
         return context
@@ -165,20 +171,20 @@ class ClientOptions:
 
 @dataclass(frozen=True, slots=True)
 class MeshOptions:
-    """The options of the mesh; multiaddrs are not parsed yet."""
+    """The options of the mesh, with unparsed multiaddrs."""
 
     listen: tuple[str, ...] = option(
-        "--p2p", metavar="MULTIADDR", multiple=True, help="Be a peer among servers, and listen here; repeatable."
+        "--p2p", metavar="MULTIADDR", multiple=True, help="Take part in a mesh of servers, and listen here; repeatable."
     )
     bootstrap: tuple[str, ...] = option(
-        "--bootstrap", metavar="MULTIADDR", multiple=True, help="A peer to find the others through; repeatable."
+        "--bootstrap", metavar="MULTIADDR", multiple=True, help="A peer through which to find others; repeatable."
     )
     announce: tuple[str, ...] = option(
         "--announce", metavar="MULTIADDR", multiple=True, help="Announce this address instead of our own; repeatable."
     )
-    key_file: str | None = option("--peer-key", type=FILE, help="Our key among peers; made if missing.  [default: LOG.peer.pem]")
+    key_file: str | None = option("--peer-key", type=FILE, help="Our key in the mesh; created if missing.  [default: LOG.peer.pem]")
     router: str = option("--router", type=click.Choice(tuple(MESH_PARAMS)), default="gossipsub", help="How entries spread.")
-    target: int = option("--peers", type=click.IntRange(min=1), default=16, metavar="N", help="Connections to keep.")
+    target: int = option("--peers", type=click.IntRange(min=1), default=16, metavar="N", help="Connections with peers to keep up.")
     params_file: str | None = option(
         "--mesh-params", type=FILE, help="TOML with the router's parameters that differ from the defaults, peer scores included."
     )
@@ -188,14 +194,14 @@ class MeshOptions:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether to take part in a mesh at all."""
+        """Whether to take part in a mesh."""
         return bool(self.listen or self.bootstrap)
 
     def check(self) -> None:
-        """Read everything that there is to read, and join nothing.
+        """Parse the options and read the parameters' file, without joining.
 
         Raises:
-            Failure: As `join`, for what can be seen.
+            Failure: One of them cannot be used.
         """
         if self.is_wanted:
             for name, texts in (("--p2p", self.listen), ("--announce", self.announce), ("--bootstrap", self.bootstrap)):
@@ -203,11 +209,11 @@ class MeshOptions:
         _read_params(self.router, self.params_file)
 
     async def join(self, stack: AsyncExitStack, logs: OpenLogs, path: str, limits: HubLimits, tls: ssl.SSLContext | None) -> Mesh:
-        """Join the meshes of logs while they are open, for as long as the stack is.
+        """Join the mesh of each open log, until the stack is closed.
 
         Args:
-            path: Of the only log; beside it lies the key. Not looked at where that is named.
-            limits: For hubs; those of the mesh are the same, but for the number of connections.
+            path: The place of the only log; the key is beside it unless --peer-key names one.
+            limits: Those of hubs; the mesh has the same, with another number of connections.
 
         Raises:
             Failure: A multiaddr cannot be used, or the key has no place.
@@ -221,7 +227,7 @@ class MeshOptions:
         if self.key_file is None and isinstance(path, Location) and path.is_url:
             raise click.UsageError("a peer whose log is not a file needs --peer-key FILE")
         if self.key_file is None and not Path(path).exists():
-            hint = "give one with --peer-key FILE; it is made if missing"
+            hint = "name a file with --peer-key FILE; it is created if missing"
             raise Failure("a log that is not a file has no place for its peer's key", hint=hint, code=ExitCode.USAGE)
         key = PeerKey.load_or_create(Path(self.key_file or f"{path}.peer.pem"))
         config = MeshConfig(
@@ -241,11 +247,11 @@ class MeshOptions:
 
 @dataclass(frozen=True, slots=True)
 class BucketOptions:
-    """The options of the buckets that logs are published in.
+    """The options of the buckets in which logs are published.
 
     Attributes:
-        urls: With `{topic}` for a log's topic.
-        signer: Signs checkpoints, once these options were read.
+        urls: With `{topic}` in the place of a log's topic.
+        signer: Signs checkpoints; set by `read`.
     """
 
     urls: tuple[str, ...] = option(
@@ -253,23 +259,22 @@ class BucketOptions:
         metavar="URL",
         type=PLACE,
         multiple=True,
-        help="Publish in this bucket, and take what others publish; repeatable. Signed by --key.",
+        help="Publish in this bucket, signed by --key, and fetch what others publish there; repeatable.",
     )
     every_s: float = option(
-        "--publish-every", type=click.FloatRange(min=0.1), default=5.0, metavar="SECONDS", help="How often buckets are looked at."
+        "--publish-every", type=click.FloatRange(min=0.1), default=5.0, metavar="SECONDS", help="The interval of exchanges with buckets."
     )
     witnesses: tuple[str, ...] = shared(witness_option)
     signer: Signer | None = None
 
     def read(self, key_name: str | None) -> BucketOptions:
-        """Check all of it, and load the key if something is to be published.
+        """Check the options, and load the key if something is to be published.
 
         Raises:
-            GossipLogError: It cannot be used.
+            GossipLogError: A URL, a witness or the key cannot be used.
         """
         from ...bucket import open_storage
         from ...bucket.cosigning import WitnessPlace
-        from ...keyring import Keyring
         from ...tlog.note import publisher_of
 
         if not self.urls:
@@ -280,12 +285,12 @@ class BucketOptions:
             open_storage(url)
         for witness in self.witnesses:
             WitnessPlace.parse(witness)
-        signer = Keyring.from_environment().choose(key_name)
+        signer = choose_signer(key_name)
         publisher_of(signer)
         return replace(self, signer=signer)
 
     async def exchange(self, stack: AsyncExitStack, log: GossipLog) -> None:
-        """Keep a log in exchange with all of them, for as long as the stack is open."""
+        """Keep a log synced with the buckets until the stack is closed."""
         from ...bucket import in_place
 
         for url in self.urls:
@@ -297,13 +302,13 @@ class BucketOptions:
 class GlassOptions:
     """The options of the server's page and facts."""
 
-    dashboard: bool = option("--dashboard", is_flag=True, help="Serve a page at / that shows the log, its network, and what happens.")
-    may_append: bool = option("--dashboard-append", is_flag=True, help="Let the page append, signed by --key; else it only looks.")
+    dashboard: bool = option("--dashboard", is_flag=True, help="Serve a page at / that shows the log, its network, and events.")
+    may_append: bool = option("--dashboard-append", is_flag=True, help="Let the page append entries, signed by --key.")
     key_name: str | None = option(
         "--key",
         metavar="NAME",
         shell_complete=complete_key,
-        help="The keyring's key: signs the page's appends and --publish's checkpoints, and lets us in at hubs.",
+        help="The keyring's key that signs the page's appends and --publish's checkpoints, and logs in to hubs.",
     )
     watched: tuple[str, ...] = option(
         "--dashboard-watch", metavar="URL", multiple=True, help="Show this server on the page as well; repeatable."
@@ -311,22 +316,22 @@ class GlassOptions:
     facts_file: str | None = option("--facts", metavar="FILE", type=FILE, help="Append all facts to this file, as JSON lines.")
 
     def check(self, *, has_api: bool, signs: bool) -> None:
-        """Say what does not fit together.
+        """Check that the options go together.
 
         Raises:
-            UsageError: Something does not.
-            KeyFileError: There is no key to sign with, or it is not said which.
-            Failure: The file cannot be written.
+            UsageError: They do not.
+            KeyFileError: There is no key to sign with, or not exactly one to choose from.
+            Failure: A URL is malformed, or the facts' file cannot be written.
         """
         from ...net.hub.asking import parse_server_url
 
         if self.dashboard and not has_api:
-            raise click.UsageError("--dashboard needs HTTP, which --no-api and a server that does not listen leave out")
+            raise click.UsageError("--dashboard needs HTTP: it goes neither with --no-api nor with a server that does not listen")
         for name, is_given in (("--dashboard-append", self.may_append), ("--dashboard-watch", bool(self.watched))):
             if is_given and not self.dashboard:
                 raise click.UsageError(f"{name} needs --dashboard")
         if self.key_name is not None and not (self.may_append or signs):
-            raise click.UsageError("--key needs --dashboard-append, --connect or --publish: nothing else is signed here")
+            raise click.UsageError("--key needs --dashboard-append, --connect or --publish: nothing else needs a key")
         self.signer()
         for url in self.watched:
             with misused("--dashboard-watch"):
@@ -336,17 +341,15 @@ class GlassOptions:
                 Path(self.facts_file).open("ab").close()
 
     def signer(self) -> Signer | None:
-        """Load the key that signs what the page appends; None if it may not.
+        """Load the key that signs the page's appends; None if it may not append.
 
         Raises:
-            KeyFileError: There is none, or it is not said which.
+            KeyFileError: There is no such key, or not exactly one to choose from.
         """
-        from ...keyring import Keyring
-
-        return Keyring.from_environment().choose(self.key_name) if self.may_append else None
+        return choose_signer(self.key_name) if self.may_append else None
 
     async def settings(self, stack: AsyncExitStack, tls: ssl.SSLContext | None) -> GlassSettings:
-        """Return what the HTTP server is to show; whom it shows beside itself is followed for as long as the stack is open."""
+        """Return the settings of the HTTP server's page; the other servers that it shows are followed until the stack is closed."""
         from ...web.glass import FactGatherer, GlassSettings
 
         gather = FactGatherer(self.watched, tls) if self.watched else None
@@ -355,7 +358,7 @@ class GlassOptions:
         return GlassSettings(self.dashboard, self.may_append, gather)
 
     def observing(self, log: GossipLog) -> AbstractContextManager[None]:
-        """Have facts made of a log, if any are wanted, for the length of a block that begins before anything brings it on the network."""
+        """Collect a log's facts during a block, if facts are wanted; the block must begin before the log is on the network."""
         from ...net.service.service import observed
 
         if not self.dashboard and self.facts_file is None:

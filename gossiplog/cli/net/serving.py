@@ -1,4 +1,4 @@
-"""What `serve` runs, or with `--check` would run: logs that come and go, each in a task of its own, and the servers that they are on."""
+"""What `serve` runs, or with `--check` would run: logs, each in its own task, so that they can be added and removed; and servers."""
 
 from __future__ import annotations
 
@@ -33,17 +33,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServePlan:
-    """What is to be served, and how.
+    """The options of `serve`, read and checked.
 
     Attributes:
-        hubs: URLs to be a client of.
-        hub_tls: How those of hubs are checked.
-        token: What hubs let us in with.
-        identity: By whose did they do so instead.
-        durability: What a received entry survives.
-        glass: What is to be seen of it all.
-        dial_from: Which of this machine's addresses to dial hubs from; None lets the system choose.
-        shelf: A folder or database whose logs are served as well.
+        listens: Addresses for WebSocket and HTTP.
+        hubs: The URLs of hubs to be a client of.
+        hub_tls: None for the system's certificate authorities.
+        token: The token for hubs.
+        identity: The key to log in to hubs with, without a token.
+        dial_from: The address of this machine from which hubs are dialled; None lets the system choose.
+        shelf: The folder or database whose logs are served as well.
     """
 
     logs: tuple[Location, ...]
@@ -68,13 +67,12 @@ class Serving:
     """Serves logs.
 
     Args:
-        plan: The options of `gossiplog serve`, read and checked.
-        nursery: Runs each log, which is closed when it is cancelled.
+        nursery: Runs each log in a task; cancelling it closes them.
 
     Attributes:
-        shelf: The logs of a folder, if one is served.
-        logs: All that are open: named ones, which are pinned, and those of the shelf.
-        multiaddrs: Where peers of a mesh connect.
+        shelf: The logs of a folder; None if no folder is served.
+        logs: All open logs: the named ones, which are pinned, and those of the shelf.
+        multiaddrs: The addresses for peers of a mesh.
     """
 
     def __init__(self, plan: ServePlan, nursery: trio.Nursery) -> None:
@@ -85,12 +83,12 @@ class Serving:
         self.logs: OpenLogs
         self._connections: HubConnections
         self.multiaddrs: list[str] = []
-        # When each named log is to end, and when it has.
+        # For each named log, an event that ends it, and one that is set when it is closed.
         self._named: dict[Location, tuple[trio.Event, trio.Event]] = {}
         self._options = {"durability": plan.durability, "app": plan.apps, "authorize": plan.authorize, "signer": plan.glass.signer()}
 
     async def open(self, stack: AsyncExitStack) -> list[GossipLog]:
-        """Open the shelf, for as long as the stack is open, and the named logs.
+        """Open the named logs, and the shelf until the stack is closed.
 
         Raises:
             GossipLogError: Something cannot be opened, or two logs have one topic.
@@ -107,7 +105,7 @@ class Serving:
         return [await self._open(location) for location in self._plan.logs]
 
     async def listen(self, stack: AsyncExitStack) -> None:
-        """Connect to hubs and buckets and listen on all addresses, for as long as the stack is open."""
+        """Connect to hubs and buckets, and listen on all addresses, until the stack is closed."""
         from ...net.hub.client import open_hub_connections
         from ...net.hub.server import listen
 
@@ -126,15 +124,15 @@ class Serving:
             self._hubs.append(hub)
 
     def urls_of(self, topic: str) -> list[str]:
-        """Where clients of a log connect, and peers."""
+        """Return a log's URLs for clients, and the multiaddrs for peers."""
         return [*(url for hub in self._hubs for url in hub.urls_of(topic)), *self.multiaddrs]
 
     async def close(self) -> None:
-        """Close the named logs, after what was submitted is committed."""
+        """Close the named logs after committing what was submitted to them."""
         await self._close(list(self._named))
 
     async def change(self, wanted: Sequence[Location]) -> tuple[list[GossipLog], list[Location]]:
-        """Serve these logs and no others; return which came, and which are gone. One that cannot be opened is logged, and left out."""
+        """Serve exactly these named logs; return the new and the removed ones. One that cannot be opened is logged and left out."""
         from ...net.ground.journal import note
 
         came: list[GossipLog] = []
@@ -149,7 +147,7 @@ class Serving:
         return came, gone
 
     async def _open(self, location: Location) -> GossipLog:
-        """Open a log in a task of its own, wherever the others are."""
+        """Open a log in a task of its own."""
         log: GossipLog = await self._nursery.start(self._hold, location)
         return log
 
@@ -179,14 +177,14 @@ class Serving:
 
     @asynccontextmanager
     async def _linked(self, log: GossipLog) -> AsyncIterator[None]:
-        """Keep a log in exchange with buckets and hubs for the length of a block."""
+        """Keep a log in exchange with buckets and hubs during a block."""
         async with AsyncExitStack() as stack:
             await self._plan.bucket.exchange(stack, log)
             await self._connect(stack, log)
             yield
 
     async def _connect(self, stack: AsyncExitStack, log: GossipLog) -> None:
-        """Connect a log to each hub; one of several at its topic's path."""
+        """Connect a log to each hub; if there are several logs, at the path of its topic."""
         from ...net.hub.client import at_topic, connect
 
         for hub in self._plan.hubs:
@@ -199,10 +197,10 @@ class Serving:
 
 
 async def check_plan(context: click.Context, plan: ServePlan, mesh: MeshOptions, out: Output) -> int:
-    """Open each log read-only, read what else there is to read, and report it all. Certificates and rules were read before.
+    """Check the rest of the options, open each log read-only, and report both. Certificates and rules were read before.
 
     Raises:
-        GossipLogError: What is wrong.
+        GossipLogError: One of them cannot be used.
     """
     from ...net.hub.server import parse_address
     from ...store import check_writable
@@ -220,7 +218,10 @@ async def check_plan(context: click.Context, plan: ServePlan, mesh: MeshOptions,
     options = [(name, _value(context, param), source_of(context, str(param.name))) for name, param in configurable(context.command).items()]
     record = {"logs": logs, "options": {name: {"value": value, "from": source} for name, value, source in options if name != "logs"}}
     shown = [("log", f"{log['log']}  {_say(log)}") for log in logs]
-    shown += [(name, f"{value}  ({source})") for name, value, source in options if name != "logs" and source != "default"]
+    # A switch that is off has the source of the one that shares its name, such as --table beside --json.
+    shown += [
+        (name, f"{value}  ({source})") for name, value, source in options if source != "default" and name != "logs" and value is not False
+    ]
     out.fields(record, shown)
     return ExitCode.DONE
 
@@ -234,7 +235,7 @@ async def _look_at(location: Location) -> dict[str, Any]:
         async with opened(location) as log:
             found |= {"topic": log.topic, "entries": await log.count()}
     except ReadOnlyLog as error:
-        # An older version's in a database cannot be read before a server brings it up to date.
+        # A log of an older version in a database cannot be read before it is migrated.
         refusal = error
     _, pending = await trio.to_thread.run_sync(pending_migrations, location.full)
     if refusal is not None and not pending:
@@ -253,7 +254,7 @@ def _check_topics(logs: list[dict[str, Any]]) -> None:
 
 def _say(log: dict[str, Any]) -> str:
     if pending := log.get("pending"):
-        return f"of an older version; serving brings it up to date, for good: {', '.join(pending)}"
+        return f"of an older version; serving migrates it for good: {', '.join(pending)}"
     return f"{log['topic']}  {counted(log['entries'], 'entry', 'entries')}"
 
 

@@ -1,11 +1,11 @@
-"""`sync`: make two logs equal, or a log and what a hub serves: once, or until Ctrl-C."""
+"""`sync`: make a log equal to another log, or to that of a hub: once, or until Ctrl-C."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from ..options import (
     tls_ca_option,
     token_option,
 )
-from ..output import Output, counted
+from ..output import Output, counted, record_of
 from ..progress import Progress
 from ..session import in_trio, opened, wait_for_signal
 from .bucket import exchange_with
@@ -46,19 +46,19 @@ if TYPE_CHECKING:
     from ...sync.result import SyncResult
     from ...tree import Node
 
-# A hub at the other end
-IDS_SHOWN = 8
-"""How many ids of entries that are not valid are named."""
+# With a hub
+_IDS_SHOWN = 8
+"""How many ids of invalid entries are named."""
 _SAMPLE = 100
 _KEY_BYTES = 20
 _VALUE_OVERHEAD = 4
 
 
 def hub_url(text: str, token: str | None = None, identity: Signer | None = None) -> HubUrl | None:
-    """Take a URL apart; None if it is a path. The token lets us in, or the identity.
+    """Parse the URL of a hub, to log in with the token or the identity; None if `text` is a path.
 
     Raises:
-        Failure: It is a URL, and no hub's.
+        Failure: It is another kind of URL.
     """
     if "://" not in text:
         return None
@@ -68,60 +68,60 @@ def hub_url(text: str, token: str | None = None, identity: Signer | None = None)
         return parse_url(text, token=token, identity=identity)
 
 
-async def _sync_hub(log: GossipLog, hub: HubUrl, wish: _Wish, tls: ssl.SSLContext | None) -> Exchange:
-    """Exchange with a hub once, and report it."""
+async def _sync_hub(log: GossipLog, hub: HubUrl, wish: _Wish, tls: ssl.SSLContext | None) -> SyncResult | None:
+    """Exchange with a hub once, and report it; return the pull."""
     from ...net.hub.exchange import exchange
     from ...sync.result import Ending
 
-    out, pulls, pushes = wish.out, wish.pulls, wish.pushes
-    with Progress("entries", is_shown=not out.is_strict) as progress:
+    with Progress("entries", is_shown=not wish.out.is_strict) as progress:
 
         def on_pause(seconds: float) -> None:
-            out.note(f"{hub.url} wants to be left alone for {seconds:.0f} s, or brought nothing; going on after that")
+            wish.out.note(f"{hub.url} asks for a pause of {seconds:.0f} s, or sent nothing; going on after that")
 
         done = await exchange(
-            log, hub, pulls=pulls, pushes=pushes, tls=tls, on_progress=progress.step, on_pause=on_pause, connections=wish.connections
+            log,
+            hub,
+            pulls=wish.pulls,
+            pushes=wish.pushes,
+            tls=tls,
+            on_progress=progress.step,
+            on_pause=on_pause,
+            connections=wish.connections,
         )
+    pulled, per_entry = done.pulled, done.bytes_per_entry
     record = {
-        "pulled": None if done.pulled is None else done.pulled.entries,
-        "pushed": done.pushed if pushes else None,
         "equal": done.is_equal,
         "root": None if done.root is None else {"level": done.root.level, "hash": done.root.hash.hex()},
-        "roundTrips": None if done.pulled is None else done.pulled.waits,
-        "sessions": (0 if done.pulled is None else done.pulled.sessions) + done.sessions,
-        "bytesSent": done.bytes_sent,
-        "bytesReceived": done.bytes_received,
-        "bytesPerEntry": None if done.bytes_per_entry is None else round(done.bytes_per_entry, 1),
+        "roundTrips": None if pulled is None else pulled.waits,
+        "sessions": (0 if pulled is None else pulled.sessions) + done.sessions,
+        **record_of(done, "bytes_sent", "bytes_received"),
+        "bytesPerEntry": None if per_entry is None else round(per_entry, 1),
         "seconds": round(done.seconds, 3),
-        **wish.healed,
-        "leftOut": None if done.pulled is None else left_out_record(done.pulled),
+        "leftOut": left_out_record(pulled),
     }
-    shown = [("pulled", counted(done.pulled.entries, "entry", "entries"))] if done.pulled is not None else []
-    shown += [("pushed", counted(done.pushed, "entry", "entries"))] if pushes else []
-    per_entry = "" if done.bytes_per_entry is None else f", {done.bytes_per_entry:,.0f} an entry"
-    shown += [("bytes", f"{done.bytes_sent:,} sent, {done.bytes_received:,} received{per_entry}")]
-    shown += [("round trips", f"{done.pulled.waits:,}")] if done.pulled is not None else []
+    each = "" if per_entry is None else f", {per_entry:,.0f} an entry"
+    shown = [("bytes", f"{done.bytes_sent:,} sent, {done.bytes_received:,} received{each}")]
+    shown += [("round trips", f"{pulled.waits:,}")] if pulled is not None else []
     shown += [("seconds", f"{done.seconds:.2f}")]
     if done.root is not None:
         shown += [_roots(await log.root(), done.root, is_equal=done.is_equal)]
-    out.fields(record, shown)
-    has_our_store_failed = done.pulled is not None and done.pulled.ending is Ending.STORAGE
+    wish.report(None if pulled is None else pulled.entries, done.pushed, record, shown)
+    has_our_store_failed = pulled is not None and pulled.ending is Ending.STORAGE
     if done.is_taken is False and not has_our_store_failed:
         hint = f"run it again to go on; if that does not help, `gossiplog doctor {hub.url}` says whether the hub can store entries"
         if done.unserved:
             hint = f"this log cannot answer its requests: {done.unserved}; `gossiplog verify` looks for damage"
-        raise _refusal(hub, done) or Failure(
-            f"{hub.url} did not take all entries", hint=hint, code=ExitCode.INCOMPLETE, kind="sync-aborted"
-        )
-    return done
+        message = f"{hub.url} did not accept all entries"
+        raise _refusal(hub, done) or Failure(message, hint=hint, code=ExitCode.INCOMPLETE, kind="sync-aborted")
+    return pulled
 
 
 def _refusal(hub: HubUrl, done: Exchange) -> Failure | None:
-    """Say what the hub said that it does not take; None if it said nothing."""
+    """Return the error for entries that the hub reported as refused; None if it reported none."""
     refused = sorted(done.refused.values(), key=lambda each: (each.rule == Rule.QUOTA, -each.count))
     if not refused:
         return None
-    message = f"{hub.url} does not take {counted(refused[0].count, 'entry', 'entries')}: {refused[0].reason}"
+    message = f"{hub.url} refuses {counted(refused[0].count, 'entry', 'entries')}: {refused[0].reason}"
     if refused[0].rule == Rule.QUOTA:
         return Failure(message, hint="run it again after that to go on", code=ExitCode.INCOMPLETE, kind="quota")
     first = f"the first is {refused[0].ids[0]}" if refused[0].ids else None
@@ -129,43 +129,28 @@ def _refusal(hub: HubUrl, done: Exchange) -> Failure | None:
 
 
 async def _rehearse_hub(log: GossipLog, hub: HubUrl, wish: _Wish, tls: ssl.SSLContext | None) -> int:
-    """Say what an exchange with a hub would move, and about how many bytes that takes; move nothing."""
+    """Report what an exchange with a hub would move, and about how many bytes that takes; move nothing."""
     from ...net.hub.exchange import exchange
 
-    pulls, pushes = wish.pulls, wish.pushes
     try:
-        done = await exchange(log, hub, pulls=pulls, pushes=pushes, tls=tls, is_rehearsal=True)
+        done = await exchange(log, hub, pulls=wish.pulls, pushes=wish.pushes, tls=tls, is_rehearsal=True)
     except ProtocolNotSupported:
-        message = f"{hub.url} cannot say beforehand what would be moved"
-        raise Failure(message, hint="it does not reconcile; only a sync shows it", code=ExitCode.USAGE) from None
+        message = f"{hub.url} does not reconcile, so --dry-run cannot know what would be moved"
+        raise Failure(message, hint="only a sync shows it", code=ExitCode.USAGE) from None
     found = done.rehearsal
     assert found is not None
-    mean = await _mean_value_bytes(log)
+    # Entries to come are taken to be as large as our last ones.
+    sizes = [len(entry.value) async for entry in log.iterate(reverse=True, limit=_SAMPLE)]
+    mean = sum(sizes) / max(1, len(sizes))
     spent = done.bytes_sent + done.bytes_received
     expected = spent + round(_KEY_BYTES * found.wanted + (mean + _VALUE_OVERHEAD) * (found.wanted + found.given))
-    record = {
-        "pulled": found.wanted if pulls else None,
-        "pushed": found.given if pushes else None,
-        "dryRun": True,
-        "symbols": found.symbols,
-        "bytesSpent": spent,
-        "bytesExpected": expected,
-    }
-    shown = [("to be pulled", f"{found.wanted:,}")] if pulls else []
-    shown += [("to be pushed", f"{found.given:,}")] if pushes else []
-    shown += [("bytes", f"about {expected:,} with entries of {mean:,.0f} bytes; this run took {spent:,}")]
-    wish.out.fields(record, shown)
+    record = {"dryRun": True, "symbols": found.symbols, "bytesSpent": spent, "bytesExpected": expected}
+    shown = [("bytes", f"about {expected:,} with entries of {mean:,.0f} bytes; this run took {spent:,}")]
+    wish.report(found.wanted, found.given, record, shown)
     return ExitCode.DONE
 
 
-async def _mean_value_bytes(log: GossipLog) -> float:
-    """Return the mean size of our last entries, by which those of others are guessed."""
-    sizes = [len(entry.value) async for entry in log.iterate(reverse=True, limit=_SAMPLE)]
-    return sum(sizes) / len(sizes) if sizes else 0.0
-
-
 async def _follow_hub(log: GossipLog, hub: HubUrl, tls: ssl.SSLContext | None, out: Output) -> int:
-    """Stay connected to a hub until Ctrl-C."""
     from ...net.hub.client import connect
 
     async with connect(log, hub.url, tls=tls, headers=dict(hub.headers), identity=hub.identity):
@@ -173,32 +158,31 @@ async def _follow_hub(log: GossipLog, hub: HubUrl, tls: ssl.SSLContext | None, o
     return ExitCode.DONE
 
 
-def left_out_record(result: SyncResult) -> dict[str, object] | None:
-    """What a sync left out and why, as JSON has it; None where that is nothing."""
+def left_out_record(result: SyncResult | None) -> dict[str, object] | None:
+    """Return the entries that a sync left out and why, as JSON; None if there are none."""
     from ...entry.message_id import encode_id
 
-    if result.complete and not result.rejected:
+    if result is None or (result.complete and not result.rejected):
         return None
     return {
-        "rejected": result.rejected,
-        "rejectedIds": [encode_id(key) for key in result.rejected_keys[:IDS_SHOWN]],
-        "unsupported": result.unsupported,
+        **record_of(result, "rejected", "unsupported", "orphans", "skipped"),
+        "rejectedIds": [encode_id(key) for key in result.rejected_keys[:_IDS_SHOWN]],
         "unsupportedReason": result.unsupported_reason or None,
-        "orphans": result.orphans,
-        "skipped": result.skipped,
         "reason": result.reason or None,
     }
 
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """The options of `sync` but for the direction."""
+    """The options of `sync`, without the direction."""
 
-    is_dry: bool = option("--dry-run", is_flag=True, help="Count what would move, and move nothing.")
-    heals: bool = option("--heal", is_flag=True, help="First repair a damaged LOG; fetch its damaged and lost entries from OTHER.")
+    is_dry: bool = option("--dry-run", is_flag=True, help="Count the entries that would move, and move none.")
+    heals: bool = option("--heal", is_flag=True, help="First repair a damaged LOG, and fetch its damaged and lost entries from OTHER.")
     is_all: bool = option("--all", is_flag=True, help="LOG is a folder or a database of logs: sync each of them.")
     creates: bool = option("--create", is_flag=True, help="With --all: create logs that one side lacks.")
-    follows: bool = option("--follow", is_flag=True, help="With a hub: stay connected, and exchange what is new as it comes, until Ctrl-C.")
+    follows: bool = option(
+        "--follow", is_flag=True, help="With a hub: stay connected, and exchange new entries as they come, until Ctrl-C."
+    )
     tls_ca: str | None = shared(tls_ca_option)
     token_file: str | None = shared(token_option)
     key_name: str | None = shared(exchange_key_option)
@@ -209,7 +193,7 @@ class _Options:
 @click.command()
 @click.argument("log", metavar="LOG", type=LOG_OR_SHELF)
 @click.argument("other", metavar="OTHER", type=LOG_OR_SHELF)
-@click.option("--pull", "direction", flag_value="pull", help="Only take from OTHER what LOG lacks.")
+@click.option("--pull", "direction", flag_value="pull", help="Only fetch from OTHER what LOG lacks.")
 @click.option("--push", "direction", flag_value="push", help="Only give OTHER what it lacks.")
 @takes(options=_Options)
 @output_options()
@@ -221,16 +205,15 @@ async def sync(log: Location, other: Location, direction: str | None, options: _
     the difference, not on the size. All received entries are verified. An interrupted run keeps what it has and can be repeated.
 
     OTHER is another log, or the ws:// or wss:// URL of a hub: a `gossiplog serve`, or the reference implementation. They sync once, or with
-    --follow stay connected. OTHER may also be a bucket, which is a folder: LOG takes what others have published there, and is published
-    beside them with your key. A path that ends in / is a bucket even if no folder is there yet. From a bucket behind a web server LOG only
-    takes.
+    --follow stay connected. OTHER may also be a bucket, which is a folder: LOG gets what others have published there, and is published
+    beside them with your key. A path that ends in / is a bucket even if no folder is there yet. A bucket behind a web server is only read.
 
     Damaged rows do not change hashes, so an ordinary sync does not repair them. --heal checks LOG, repairs it or rebuilds it from what is
     left (keeping the damaged file beside it), fetches the rest from OTHER, and checks LOG again.
 
-    With --all LOG is a folder or a database of logs, as `gossiplog serve --dir` has them. OTHER is another one, the URL of a server without
-    a topic, or buckets: a place that ends in {topic}. Topics that both have are synced, with --create all of them. The worst exit code of
-    a log is that of the command; what fails with one does not stop the others.
+    With --all LOG is a folder or a database of logs, as for `gossiplog serve --dir`. OTHER is another one, the URL of a server without
+    a topic, or buckets: a place that ends in {topic}. Topics that both sides have are synced, with --create all of them. If a log fails,
+    the others go on; the exit code is that of the worst log.
 
     \b
     Examples
@@ -245,14 +228,14 @@ async def sync(log: Location, other: Location, direction: str | None, options: _
       gossiplog sync --all documents 's3://bucket/documents/{topic}'
     """
     if options.key_name is not None and options.token_file is not None:
-        raise click.UsageError("either --key or --token-file lets us in")
+        raise click.UsageError("--key and --token-file exclude each other")
     if options.creates and not options.is_all:
         raise click.UsageError("--create goes with --all; `gossiplog copy` makes a copy of one log")
     healing = Healing(log, out) if options.heals else None
     wish = _Wish(log, other, options, out, pulls=direction != "push", pushes=direction != "pull", healing=healing)
     if not options.is_all:
         if any(each.is_url and each.is_shelf for each in (log, other)):
-            raise click.UsageError("a place of many logs: --all syncs each of them, and LOG is one of them")
+            raise click.UsageError("that is a database of many logs: --all syncs all of them, ?log=NAME names one")
         return await _with_one(wish)
     if options.heals or options.follows or options.is_dry:
         raise click.UsageError("--all goes with --pull and --push, but with neither --heal, --follow nor --dry-run")
@@ -261,14 +244,14 @@ async def sync(log: Location, other: Location, direction: str | None, options: _
 
 @dataclass(frozen=True)
 class _Wish:
-    """What one call of the command is to do.
+    """The task of one call of the command.
 
     Attributes:
-        pulls: Take what `log` lacks.
-        pushes: Give what `other` lacks.
-        healing: How `log` is made whole first, if it is.
-        topic: Which both must have; None for whichever.
-        connections: With the hub, shared by all logs of a shelf.
+        pulls: Whether `log` gets what it lacks.
+        pushes: Whether `other` gets what it lacks.
+        healing: The healing of `log`; None without --heal.
+        topic: The topic that both must have; None for any.
+        connections: The connections with the hub, which all logs of a shelf share.
     """
 
     log: Location
@@ -281,19 +264,22 @@ class _Wish:
     topic: str | None = None
     connections: HubConnections | None = None
 
-    @property
-    def healed(self) -> dict[str, Any]:
-        """What a record has of the healing, if there was one."""
-        return {} if self.healing is None else {"healed": self.healing.record}
+    def report(self, pulled: int | None, pushed: int | None, record: Mapping[str, Any], shown: Iterable[tuple[str, str]]) -> None:
+        """Write how many entries were or would be moved, and more about it; the direction decides which of the counts are written."""
+        pulled, pushed = pulled if self.pulls else None, pushed if self.pushes else None
+        would = "to be " if self.options.is_dry else ""
+        counts = [(f"{would}{name}", f"{n:,}") for name, n in (("pulled", pulled), ("pushed", pushed)) if n is not None]
+        healed = {} if self.healing is None else {"healed": self.healing.record}
+        self.out.fields({"pulled": pulled, "pushed": pushed, **record, **healed}, [*counts, *shown])
 
     def judged(self, *results: tuple[SyncResult | None, Location]) -> int:
-        """Say what syncs left out, each with where it pulled from, and choose the exit code."""
+        """Report what syncs left out, each with the place it pulled from, and choose the exit code."""
         codes = [_judge(result, place, self.out) for result, place in results if result is not None]
         return worst([*codes, *([] if self.healing is None else [self.healing.code])])
 
 
 async def _with_one(wish: _Wish) -> int:
-    """Make two logs equal, wherever the other is.
+    """Sync one log with another log, a hub or a bucket.
 
     Raises:
         UsageError: Options do not go together.
@@ -311,11 +297,11 @@ async def _with_one(wish: _Wish) -> int:
     hub = None if other.is_url else hub_url(other, None if identity else read_token(options.token_file), identity)
     if hub is None and (wants_hub or identity is not None):
         raise click.UsageError(
-            f"{other} is no hub, at a ws:// or wss:// URL, as --follow, --tls-ca and --token-file want, and no bucket, as --key may; "
-            "the path of a new bucket ends in /"
+            f"{other} is a log: --follow, --tls-ca and --token-file are for hubs, which have ws:// or wss:// URLs, and --key is for hubs "
+            "and buckets; the path of a new bucket ends in /"
         )
     if options.follows and (options.is_dry or not (wish.pulls and wish.pushes)):
-        raise click.UsageError("under --follow there is no --dry-run, and no direction")
+        raise click.UsageError("--follow goes with neither --dry-run, --pull nor --push")
     if options.heals and (options.is_dry or options.follows or not wish.pulls):
         raise click.UsageError("--heal pulls, once: it does not go with --dry-run, --push or --follow")
     if hub is None and log.is_same(other):
@@ -324,7 +310,7 @@ async def _with_one(wish: _Wish) -> int:
 
 
 async def _with_all(wish: _Wish) -> int:
-    """Exchange each log of a shelf with its counterpart."""
+    """Sync each log of a shelf with its counterpart."""
     from ...bucket import in_place
     from ...net.hub.client import at_topic, open_hub_connections
     from ...store import Durability
@@ -337,7 +323,7 @@ async def _with_all(wish: _Wish) -> int:
         theirs, place_of = await topics_in_bucket(place), partial(in_place, f"{place.rstrip('/')}/")
     elif (hub := None if wish.other.is_url else hub_url(place, read_token(options.token_file))) is not None:
         if options.key_name is not None:
-            raise click.UsageError("--all asks a server for its logs with a token: --key signs in to a single log")
+            raise click.UsageError("with --all a server needs a token: --key logs in to a single log")
         theirs, place_of = await topics_of_hub(hub, client_tls(options.tls_ca)), partial(at_topic, place)
     else:
         others = open_place(place)
@@ -362,8 +348,7 @@ async def _with_all(wish: _Wish) -> int:
 
 
 async def _with_hub(wish: _Wish, hub: HubUrl) -> int:
-    """Exchange with a hub, once or for as long as we follow it."""
-    log, healing, out = wish.log, wish.healing, wish.out
+    log, healing = wish.log, wish.healing
     tls = client_tls(wish.options.tls_ca)
     if healing is not None:
         await healing.prepare(None)
@@ -374,15 +359,14 @@ async def _with_hub(wish: _Wish, hub: HubUrl) -> int:
             await healing.finish(ours, partial(exchange, ours, hub, pulls=True, pushes=False, tls=tls))
         if wish.options.follows:
             write_journal(wish.options.log_format)
-            return await _follow_hub(ours, hub, tls, out)
+            return await _follow_hub(ours, hub, tls, wish.out)
         if wish.options.is_dry:
             return await _rehearse_hub(ours, hub, wish, tls)
-        done = await _sync_hub(ours, hub, wish, tls)
-    return wish.judged((done.pulled, wish.other))
+        pulled = await _sync_hub(ours, hub, wish, tls)
+    return wish.judged((pulled, wish.other))
 
 
 async def _with_log(wish: _Wish) -> int:
-    """Exchange with another log."""
     log, other, healing = wish.log, wish.other, wish.healing
     if healing is None and not other.is_url and Path(log).exists() and not Path(other).exists():
         hint = f"`gossiplog copy {log} {other}` makes a copy of the log there, `gossiplog sync {log} {other}/` a bucket"
@@ -393,15 +377,14 @@ async def _with_log(wish: _Wish) -> int:
         await healing.prepare(topic)
     pulled = pushed = None
     async with opened(log, topic=wish.topic, read_only=wish.options.is_dry or not wish.pulls, durability=wish.options.durability) as ours:
-        # It is written to only if there is something to give: a source of a sync may be a stranger's.
+        # Opened read-only unless there is something to give: the source of a sync may belong to somebody else.
         async with opened(other) as theirs:
             if ours.topic != theirs.topic:
                 hint = "only logs of one topic can be merged"
                 raise TopicMismatch(f"{log} has topic {ours.topic}, {other} has {theirs.topic}", hint=hint)
             if wish.options.is_dry:
                 missing, extra = await _count_difference(ours, theirs)
-                counts = [missing if wish.pulls else None, extra if wish.pushes else None]
-                _report(wish, counts, await ours.root(), await theirs.root())
+                _report(wish, missing, extra, await ours.root(), await theirs.root())
                 return ExitCode.DONE
             if healing is not None:
                 await healing.finish(ours, partial(ours.sync, theirs))
@@ -411,29 +394,20 @@ async def _with_log(wish: _Wish) -> int:
             async with opened(other, read_only=False, durability=wish.options.durability) as theirs:
                 pushed = await theirs.sync(ours)
                 roots = await ours.root(), await theirs.root()
-        counts = [pulled.entries if pulled else None, pushed.entries if pushed else 0 if wish.pushes else None]
-        done = {"pulled": pulled, "pushed": pushed}
-        asked = {"pulled": wish.pulls, "pushed": wish.pushes}
-        left_out = {name: result and left_out_record(result) for name, result in done.items() if asked[name]}
-        _report(wish, counts, *roots, left_out)
+        left_out = {"pulled": left_out_record(pulled)} if wish.pulls else {}
+        left_out |= {"pushed": left_out_record(pushed)} if wish.pushes else {}
+        _report(wish, pulled.entries if pulled else None, pushed.entries if pushed else 0, *roots, left_out)
     return wish.judged((pulled, other), (pushed, log))
 
 
-def _report(wish: _Wish, counts: Sequence[int | None], ours: Node, theirs: Node, left_out: Mapping[str, object] | None = None) -> None:
-    pulled, pushed = counts
+def _report(wish: _Wish, pulled: int | None, pushed: int, ours: Node, theirs: Node, left_out: Mapping[str, object] | None = None) -> None:
     record = {
-        "pulled": pulled,
-        "pushed": pushed,
         "dryRun": wish.options.is_dry,
         "equal": ours == theirs,
         "root": {"level": ours.level, "hash": ours.hash.hex()},
-        **wish.healed,
         "leftOut": left_out,
     }
-    would = "to be " if wish.options.is_dry else ""
-    shown = [(f"{would}pulled", f"{pulled:,}")] if pulled is not None else []
-    shown += [(f"{would}pushed", f"{pushed:,}")] if pushed is not None else []
-    wish.out.fields(record, [*shown, _roots(ours, theirs, is_equal=ours == theirs)])
+    wish.report(pulled, pushed, record, [_roots(ours, theirs, is_equal=ours == theirs)])
 
 
 def _roots(ours: Node, theirs: Node, *, is_equal: bool) -> tuple[str, str]:
@@ -441,26 +415,23 @@ def _roots(ours: Node, theirs: Node, *, is_equal: bool) -> tuple[str, str]:
 
 
 def _judge(result: SyncResult, source: str, out: Output) -> ExitCode:
-    """Say what a sync left out, and choose the exit code."""
+    """Report what a sync left out, and choose the exit code."""
     from ...entry.message_id import encode_id
     from ...sync.result import Ending
 
     is_ours_to_verify = "://" not in source or Location.parse(source).is_url
     if result.ending is Ending.VIOLATION:
-        hint = (
-            f"`gossiplog verify {source}` names the entry, `gossiplog fsck {source}` what else is damaged"
-            if is_ours_to_verify
-            else "whoever runs the hub finds what is damaged with `gossiplog verify` and `gossiplog fsck`"
-        )
+        hint = "its operator can find the damage with `gossiplog verify` and `gossiplog fsck`"
+        if is_ours_to_verify:
+            hint = f"`gossiplog verify {source}` names the entry, `gossiplog fsck {source}` other damage"
         raise Failure(f"{source} is damaged: {result.reason}", hint=hint, code=ExitCode.INTEGRITY, kind="damaged-log")
     if result.rejected:
-        first = ", ".join(encode_id(key) for key in result.rejected_keys[:IDS_SHOWN])
+        first = ", ".join(encode_id(key) for key in result.rejected_keys[:_IDS_SHOWN])
         names = f"`gossiplog verify {source}` names them" if is_ours_to_verify else f"the first of them: {first}"
         out.note(f"{counted(result.rejected, 'entry', 'entries')} of {source} not valid, and left out; {names}")
     if result.unsupported:
-        out.note(
-            f"{counted(result.unsupported, 'entry', 'entries')} of {source} not supported here, and left out; {result.unsupported_reason}"
-        )
+        count = counted(result.unsupported, "entry", "entries")
+        out.note(f"{count} of {source} not supported here, and left out; {result.unsupported_reason}")
     if result.orphans or result.skipped:
         reason = result.reason or "their ancestors are missing"
         out.note(f"{counted(result.orphans + result.skipped, 'entry', 'entries')} of {source} left out for now: {reason}")
@@ -472,7 +443,7 @@ def _judge(result: SyncResult, source: str, out: Output) -> ExitCode:
 
 
 async def _count_difference(ours: GossipLog, theirs: GossipLog) -> tuple[int, int]:
-    """Count what we lack and what they lack; reads only the parts of the two trees that differ."""
+    """Count the entries that we lack, and those that they lack; reads only the parts of the two trees that differ."""
     from ...plan import ask
     from ...tree import Question, diff_steps
 

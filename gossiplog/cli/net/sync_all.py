@@ -1,4 +1,4 @@
-"""`sync --all`: each log of a shelf with its counterpart in another shelf, on a server, or in a bucket of its own."""
+"""`sync --all`: sync each log of a shelf with its counterpart in another shelf, on a server, or in a bucket of its own."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ...net.hub.client import HubUrl
 
 _AT_A_TIME = 4
-"""A server lets a few connections come from one address."""
+"""A server accepts only a few connections from one address."""
 _ANSWER_S = 30.0
 
 
 async def sync_all(topics: Iterable[str], sync_one: Callable[[str, Output], Awaitable[int]], *, out: Output) -> int:
-    """Exchange logs, a few at a time; what fails with one of them does not stop the others. Returns the worst exit code."""
+    """Sync logs, a few at a time; if one fails, the others go on. Returns the worst exit code."""
     left = iter(sorted(topics))
     codes, moved = list[int](), [0, 0]
 
@@ -58,10 +58,10 @@ async def sync_all(topics: Iterable[str], sync_one: Callable[[str, Output], Awai
 
 
 async def topics_of_hub(hub: HubUrl, tls: ssl.SSLContext | None) -> set[str]:
-    """Ask a server for the topics of all logs that we may pull from.
+    """Ask a server for the topics of all logs that we may pull.
 
     Raises:
-        CannotConnect: It cannot be asked, or does not say.
+        CannotConnect: It cannot be reached, or does not list them.
         RemoteProtocolError: It does not speak HTTP.
     """
     found, page = set[str](), [""]
@@ -78,10 +78,10 @@ async def topics_of_hub(hub: HubUrl, tls: ssl.SSLContext | None) -> set[str]:
 
 
 async def topics_in_bucket(place: str) -> set[str]:
-    """List the topics that there are buckets for where `{topic}` stands in a place.
+    """List the topics of the buckets at a place that ends in `{topic}`.
 
     Raises:
-        Failure: `{topic}` is not its end.
+        Failure: The place does not end in `{topic}`.
         BucketError: The storage failed, or cannot list.
     """
     from ...bucket import open_storage

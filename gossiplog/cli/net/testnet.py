@@ -1,10 +1,10 @@
-"""`testnet`: a network of real processes on this machine, to look at and to break."""
+"""`testnet`: a network of real processes on this machine, to watch and to break."""
 
 from __future__ import annotations
 
 import webbrowser
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,8 @@ import click
 
 from ...pubsub.params import MESH_PARAMS
 from ..exits import ExitCode
-from ..options import PLACE, PathType, output_options
-from ..output import Output
+from ..options import PLACE, PathType, option, output_options, takes
+from ..output import Output, record_of
 from ..progress import Progress
 from ..session import in_trio, make_empty, wait_for_signal, working_folder
 from .serve import SIGNALS
@@ -26,12 +26,60 @@ _PEERS = 8
 _CONNECT = 4
 
 
+@dataclass(frozen=True, slots=True)
+class _Network:
+    """The options that describe the network; None for the script's value, or the default."""
+
+    script: str | None = option(
+        "--script", metavar="FILE", type=PLACE, help="Play this scenario, a TOML file or the name of a ready one; then exit."
+    )
+    peers: int | None = option(
+        "--peers", type=click.IntRange(2, 200), metavar="N", help="Processes in all.  [default: 8, or what the script says]"
+    )
+    clients: int | None = option(
+        "--clients", type=click.IntRange(0), metavar="N", help="Of these, clients of a hub by WebSocket.  [default: one in eight]"
+    )
+    browsers: int | None = option(
+        "--browsers", type=click.IntRange(0), metavar="N", help="Of these, pages in Chromium with the reference's client.  [default: 0]"
+    )
+    router: str | None = option("--router", type=click.Choice(tuple(MESH_PARAMS)), help="How entries spread.  [default: gossipsub]")
+    loss: float | None = option(
+        "--loss", type=click.FloatRange(0, 0.9), metavar="P", help="Lose this share of the segments, which TCP turns into delays."
+    )
+    latency_ms: tuple[float, float] | None = option(
+        "--latency-ms",
+        type=(click.FloatRange(0.1), click.FloatRange(0.1)),
+        metavar="LOW HIGH",
+        help="One way, drawn for each pair.  [default: 10 50]",
+    )
+
+    def scenario(self) -> Scenario:
+        """Return the script's scenario, or a plain one, with the changes of the options."""
+        from ...sim.scenario import CastSpec, LatencySpec, Scenario, TopologySpec, load_scenario
+        from ...testnet.script import check_scenario
+
+        if self.script is None:
+            cast, topology = CastSpec((self.peers or _PEERS) // 8, 0), TopologySpec(connect=_CONNECT)
+            chosen = Scenario("testnet", nodes=_PEERS, topology=topology, latency=LatencySpec(low_s=0.010, high_s=0.050), testnet=cast)
+        else:
+            chosen = load_scenario(self.script)
+        cast = chosen.testnet
+        if self.clients is not None:
+            cast = replace(cast, clients=self.clients)
+        if self.browsers is not None:
+            cast = replace(cast, browsers=self.browsers)
+        chosen = replace(chosen, nodes=self.peers or chosen.nodes, router=self.router or chosen.router, testnet=cast)
+        if self.loss is not None:
+            chosen = replace(chosen, link=replace(chosen.link, loss=self.loss))
+        if self.latency_ms is not None:
+            low_ms, high_ms = self.latency_ms
+            chosen = replace(chosen, latency=LatencySpec(low_s=low_ms / 1000, high_s=high_ms / 1000))
+        check_scenario(chosen)
+        return chosen
+
+
 @click.command()
-@click.option("--peers", type=click.IntRange(2, 200), metavar="N", help="Processes in all.  [default: 8, or what the script says]")
-@click.option("--clients", type=click.IntRange(0), metavar="N", help="Of these, clients of a hub by WebSocket.  [default: one in eight]")
-@click.option(
-    "--browsers", type=click.IntRange(0), metavar="N", help="Of these, pages in Chromium with the reference's client.  [default: 0]"
-)
+@takes(wanted=_Network)
 @click.option(
     "--reference",
     "references",
@@ -40,12 +88,6 @@ _CONNECT = 4
     type=PathType(file_okay=False, path_type=Path),
     help="Where npm has installed the reference, and esbuild; repeatable.  [default: .]",
 )
-@click.option("--router", type=click.Choice(tuple(MESH_PARAMS)), help="How entries spread.  [default: gossipsub]")
-@click.option("--loss", type=click.FloatRange(0, 0.9), metavar="P", help="Lose this share of the segments, which TCP turns into delays.")
-@click.option(
-    "--latency-ms", type=(click.FloatRange(0.1), click.FloatRange(0.1)), metavar="LOW HIGH", help="One way, by pair.  [default: 10 50]"
-)
-@click.option("--script", metavar="FILE", type=PLACE, help="Play this scenario, a TOML file or the name of a ready one; then exit.")
 @click.option("--report", metavar="DIR", type=PathType(file_okay=False, path_type=Path), help="Write figures, plots and all facts here.")
 @click.option("--seed", type=int, default=0, help="Seeds latencies, losses, and a script's random choices.")
 @click.option("--dir", "folder", metavar="DIR", type=PathType(file_okay=False, path_type=Path), help="Keep logs and output here.")
@@ -54,27 +96,21 @@ _CONNECT = 4
 @output_options()
 @in_trio
 async def testnet(
-    peers: int | None,
-    clients: int | None,
-    browsers: int | None,
     references: tuple[Path, ...],
-    router: str | None,
-    loss: float | None,
-    latency_ms: tuple[float, float] | None,
-    script: str | None,
     report: Path | None,
     seed: int,
     folder: Path | None,
     address: str,
     opens_page: bool,
+    wanted: _Network,
     out: Output,
 ) -> int:
     """Run a network of real processes on this machine, until Ctrl-C.
 
-    Each peer is a `gossiplog serve`. All connections between them are delayed, and can be cut, slowed and made lossy, by the page whose URL
-    is printed, or by a script. Ctrl-C ends everything and leaves only what --dir keeps.
+    Each peer is a `gossiplog serve`. All connections between them are delayed. They can be cut, slowed and made lossy by the page whose URL
+    is printed, or by a script. Ctrl-C ends everything and leaves only the folder of --dir.
 
-    A script is a scenario of `gossiplog sim`; real processes refuse what only the simulator can do, and say so.
+    A script is a scenario of `gossiplog sim`; features that only the simulator has are an error.
 
     \b
     Examples
@@ -86,10 +122,10 @@ async def testnet(
     from ...net.hub.server import listen
     from ...testnet.site import Site
 
-    scenario = _scenario(script, peers, clients, browsers, router, loss, latency_ms)
+    scenario = wanted.scenario()
     if report is not None:
-        if script is None:
-            raise click.UsageError("--report is of a script, which has an end: --script FILE")
+        if wanted.script is None:
+            raise click.UsageError("--report needs --script FILE, because without a script the network has no end")
         make_empty(report)
     actions: list[dict[str, Any]] = []
 
@@ -109,7 +145,7 @@ async def testnet(
             _begin(out, network, url)
             if opens_page:
                 webbrowser.open(url)
-            if script is None:
+            if wanted.script is None:
                 await trio.sleep_forever()
             code = ExitCode.DONE if await _play(network, actions, report, out) else ExitCode.FAILED
             nursery.cancel_scope.cancel()
@@ -117,45 +153,15 @@ async def testnet(
 
 
 async def _start(held: AsyncExitStack, scenario: Scenario, place: Path, out: Output, **options: Any) -> Testnet:
-    """Start a network, which ends with the stack, and show how far it has got."""
+    """Start a network, which ends with the stack, and show the progress."""
     from ...testnet import open_testnet
 
-    with Progress("starting", scenario.nodes, is_shown=not out.is_strict, is_told=True) as bar:
+    with Progress("starting", scenario.nodes, is_shown=not out.is_strict) as bar:
 
         def show(done: int, total: int) -> None:
             bar.tell("starting", done, f"{done} of {total} are up")
 
         return await held.enter_async_context(open_testnet(scenario, place, progress=show, **options))
-
-
-def _scenario(
-    script: str | None,
-    peers: int | None,
-    clients: int | None,
-    browsers: int | None,
-    router: str | None,
-    loss: float | None,
-    latency_ms: tuple[float, float] | None,
-) -> Scenario:
-    """Return the scenario that is to be run: a script's, or a plain one, with what the command line says in it."""
-    from ...sim.scenario import CastSpec, LatencySpec, Scenario, TopologySpec, load_scenario
-    from ...testnet.script import check_scenario
-
-    if script is None:
-        topology, latency = TopologySpec(connect=_CONNECT), LatencySpec(low_s=0.010, high_s=0.050)
-        chosen = Scenario("testnet", nodes=_PEERS, topology=topology, latency=latency, testnet=CastSpec((peers or _PEERS) // 8, 0))
-    else:
-        chosen = load_scenario(script)
-    cast, link, latency = chosen.testnet, chosen.link, chosen.latency
-    cast = replace(cast, clients=cast.clients if clients is None else clients, browsers=cast.browsers if browsers is None else browsers)
-    if loss is not None:
-        link = replace(link, loss=loss)
-    if latency_ms is not None:
-        latency = LatencySpec(low_s=latency_ms[0] / 1000, high_s=latency_ms[1] / 1000)
-    nodes, router = peers or chosen.nodes, router or chosen.router
-    chosen = replace(chosen, nodes=nodes, router=router, link=link, latency=latency, testnet=cast)
-    check_scenario(chosen)
-    return chosen
 
 
 async def _play(network: Testnet, actions: list[dict[str, Any]], report: Path | None, out: Output) -> bool:
@@ -189,7 +195,7 @@ async def _end_at_signal(scope: Any) -> None:
 def _begin(out: Output, network: Testnet, url: str) -> None:
     counts = {kind: sum(member.kind == kind for member in network.members) for kind in ("server", "client", "browser")}
     if out.is_json:
-        peers = [{"name": each.name, "kind": each.kind, "node": each.node, "url": each.url} for each in network.members]
+        peers = [record_of(each, "name", "kind", "node", "url") for each in network.members]
         out.record({"testnet": url, "router": network.scenario.router, "peers": peers})
         out.flush()
         return

@@ -8,7 +8,7 @@ import click
 
 from ...errors import NotAuthorised
 from ..exits import ExitCode, Failure
-from ..options import client_tls, identity_option, output_options, tls_ca_option
+from ..options import choose_signer, client_tls, identity_option, output_options, tls_ca_option
 from ..output import Output, say
 from ..session import run
 from .sync import hub_url
@@ -26,8 +26,8 @@ def token(name: str, url: str | None, key_name: str | None, tls_ca: str | None, 
     Give the token to the client; it is shown only once. Put its hash into the server's file of rules (`serve --access`), under a name: the
     hash does not reveal the token.
 
-    With --for URL the server makes it for a did that its rules name. It is valid for five minutes, and meant for clients that cannot sign.
-    `sync`, `serve --connect` and `append URL` get theirs by themselves.
+    With --for URL the server makes a token for a did that its rules name. It is valid for five minutes, and meant for clients that cannot
+    sign. `sync`, `serve --connect` and `append URL` get such tokens by themselves.
 
     \b
     Examples
@@ -45,25 +45,21 @@ def token(name: str, url: str | None, key_name: str | None, tls_ca: str | None, 
 
     made = make_token()
     hashed = hash_token(made)
+    rule = f'{name} = "{hashed}"'
+    out.fields({"name": name, "token": made, "hash": hashed}, [("token", made), ("for [tokens]", rule)], quiet=made)
     if out.is_quiet:
-        out.line(made)
-        say(f'{name} = "{hashed}"', err=True)
-        return
-    out.fields({"name": name, "token": made, "hash": hashed}, [("token", made), ("for [tokens]", f'{name} = "{hashed}"')])
+        say(rule, err=True)
 
 
 def _fetch(url: str, key_name: str | None, tls_ca: str | None, out: Output) -> None:
-    from ...keyring import Keyring
     from ...net.hub.client import fetch_token
 
-    identity = Keyring.from_environment().choose(key_name)
+    identity = choose_signer(key_name)
     hub = hub_url(url, identity=identity)
     if hub is None or hub.identity is None:
-        raise Failure(f"{url!r} is no URL of a server, or has a token", code=ExitCode.USAGE)
+        hint = "a URL as `gossiplog serve` prints it, without a token: ws://HOST:PORT, or wss:// with TLS"
+        raise Failure(f"cannot get a token from {url!r}", hint=hint, code=ExitCode.USAGE)
     made = run(partial(fetch_token, hub, client_tls(tls_ca)))
     if made is None:
         raise NotAuthorised(f"{hub.url} gives no tokens to dids", hint="its rules name none, or it serves no HTTP")
-    if out.is_quiet:
-        out.line(made)
-        return
-    out.fields({"did": identity.did, "token": made}, [("did", identity.did), ("token", made)])
+    out.fields({"did": identity.did, "token": made}, [("did", identity.did), ("token", made)], quiet=made)

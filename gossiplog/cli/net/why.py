@@ -1,4 +1,4 @@
-"""`why`: why an entry is not at a server, or how it came there."""
+"""`why`: why an entry is missing at a server, or how it came there."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from ..output import Output, clean, utc
 @click.argument("peer", metavar="[PEER]", required=False)
 @tls_ca_option
 @token_option
-@click.option("--peer-token-file", type=FILE, help="A file with the token that PEER wants, if that is a URL.")
+@click.option("--peer-token-file", type=FILE, help="A file with the token for PEER, if that is a URL.")
 @output_options(quiet="Print only the cause.")
 def why(
     url: str, entry: str, peer: str | None, tls_ca: str | None, token_file: str | None, peer_token_file: str | None, out: Output
 ) -> int:
-    """Say why an entry is not at a server, or how it came there.
+    """Say why an entry is missing at a server, or how it came there.
 
-    URL is what `gossiplog serve` prints, and ENTRY a full id. PEER is a peer that has the entry or, if the server has it, a peer that lacks
-    it: the URL of another server, which is asked as well, or a peer's id, as `gossiplog peers` prints it. The token for URL goes to no
-    other server.
+    URL is as `gossiplog serve` prints it, and ENTRY a full id. PEER is a peer that has the entry or, if the server has it, a peer that
+    lacks it: the URL of another server, which is asked as well, or a peer's id as `gossiplog peers` prints it. The token for URL is sent to
+    no other server.
 
-    The server can tell more if it keeps facts (`serve --dashboard` or --facts). The exit code is 0 if the entry is there and nothing keeps
+    The server knows more if it keeps facts (`serve --dashboard` or --facts). The exit code is 0 if the entry is there and nothing keeps
     it from PEER, otherwise 7.
 
     \b
@@ -43,12 +43,12 @@ def why(
     from ...entry.message_id import is_id
 
     if not is_id(entry):
-        hint = "an entry that is not there cannot be found by a beginning: give all 32 characters of 0-9 and a-v"
+        hint = "a missing entry cannot be found by its first characters: give all 32, of 0-9 and a-v"
         raise Failure(f"{entry!r} is not an id", hint=hint, code=ExitCode.USAGE)
     tls, token = client_tls(tls_ca), read_token(token_file)
     here = Asker(url, tls, token)
     if peer is not None and "://" in peer and not _is_linked(here, peer):
-        # What lets us in here is nothing for another server to know.
+        # Our token for this server is a secret from the other one.
         theirs = None if peer_token_file is None else read_token(peer_token_file)
         answer = _ask_both(here, Asker(peer, tls, theirs, token_option="--peer-token-file"), entry)
     else:
@@ -61,7 +61,7 @@ def why(
 
 
 def _is_linked(here: Asker, peer: str) -> bool:
-    """Whether this URL is what the server calls one of its peers, a client or a hub, though it may be banned by now."""
+    """Whether the server has a peer, a client or a hub, by the name of this URL; it may be banned by now."""
     known = here.ask_object("peers")
     listed = [one for name in ("peers", "bans") if isinstance(found := known.get(name), list) for one in found]
     return any(isinstance(one, dict) and one.get("peer") == peer for one in listed)
@@ -74,7 +74,7 @@ def _ask_both(here: Asker, there: Asker, entry: str) -> Mapping[str, Any]:
     try:
         theirs = there.ask_object("peers")
     except GossipLogError as error:
-        # What we know without it is an answer too.
+        # The first server's answer is useful without the second one's.
         return _without(here.ask_object("why", entry=entry, peer=there.server.url), error)
     try:
         ids, topics = (str(ours["me"]), str(theirs["me"])), (str(ours["topic"]), str(theirs["topic"]))
@@ -87,19 +87,15 @@ def _ask_both(here: Asker, there: Asker, entry: str) -> Mapping[str, Any]:
 
 
 def _without(answer: Mapping[str, Any], error: GossipLogError) -> Mapping[str, Any]:
-    return {**answer, "text": f"{answer.get('text', '')} (it was asked as well: {error})"}
+    return {**answer, "text": f"{answer.get('text', '')} (the peer could not be asked: {error})"}
 
 
 def _show(answer: Mapping[str, Any], out: Output) -> None:
-    cause, state = str(answer["cause"]), str(answer["state"])
-    if out.is_quiet:
-        out.line(clean(cause))
-        return
-    since = answer.get("since")
-    way = [_step(step) for step in answer.get("way", [])]
-    shown = [("state", clean(state)), ("cause", clean(cause)), ("why", clean(str(answer["text"])))]
+    cause, since = clean(str(answer["cause"])), answer.get("since")
+    shown = [("state", clean(str(answer["state"]))), ("cause", cause), ("why", clean(str(answer["text"])))]
     shown += [] if since is None else [("since", utc(float(since), "milliseconds"))]
-    out.fields(answer, [*shown, *(("way", step) for step in way)])
+    shown += [("way", _step(step)) for step in answer.get("way", [])]
+    out.fields(answer, shown, quiet=cause)
 
 
 def _step(step: Mapping[str, Any]) -> str:

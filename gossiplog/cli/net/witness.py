@@ -1,4 +1,4 @@
-"""`witness`: cosign checkpoints of logs that only grow, over HTTP."""
+"""`witness`: cosign checkpoints of published logs, over HTTP, as long as a log only grows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from ...errors import DecodeError
 from ..journal import write_journal
-from ..options import FOLDER, key_option, output_options
+from ..options import FOLDER, choose_signer, key_option, output_options
 from ..output import Output
 from ..session import in_trio, wait_for_signal
 
@@ -22,7 +22,7 @@ from ..session import in_trio, wait_for_signal
 @click.option("--publisher", "publishers", metavar="DID", multiple=True, help="Sign for all logs that this did publishes; repeatable.")
 @click.option("--anybody", is_flag=True, help="Sign for all publishers of logs of this format.")
 @click.option("--listen", default="127.0.0.1:8090", metavar="HOST:PORT", help="Where to serve HTTP.")
-@click.option("--host", "hosts", metavar="NAME", multiple=True, help="A name under which it answers, beside addresses; repeatable.")
+@click.option("--host", "hosts", metavar="NAME", multiple=True, help="A host name that requests may use, beside addresses; repeatable.")
 @output_options(quiet="Log only problems.")
 @in_trio
 async def witness(
@@ -38,10 +38,10 @@ async def witness(
 ) -> None:
     """Cosign checkpoints of published logs, until Ctrl-C.
 
-    A witness signs, with the time, a checkpoint that extends the last one of the same log that it signed, and never another. What it has
-    signed is kept in FOLDER, durably, before it answers. Never put back an older state of FOLDER, and give the witness a key of its own.
+    A witness signs a checkpoint, with the time, only if it extends the last one of the same log that it signed. Before it answers, the
+    checkpoint is durably stored in FOLDER. Never restore an older state of FOLDER, and give the witness a key of its own.
 
-    It speaks C2SP's tlog-witness, so it serves other programs' logs too. A server in front of it speaks TLS.
+    The protocol is C2SP's tlog-witness, so logs of other programs can use it too. For TLS, put a web server in front of it.
 
     \b
     Examples
@@ -49,14 +49,13 @@ async def witness(
       gossiplog publish app.db www --witness http://127.0.0.1:8090#w.example.com+…
     """
     from ...bucket import Cosigner
-    from ...keyring import Keyring
     from ...net.ground.admission import HubLimits
     from ...net.hub.server import listen as serve
     from ...tlog.note import ED25519, VerifierKey, is_publisher
     from ...web.witness_api import make_witness_http
 
     if not (logs or publishers or anybody):
-        raise click.UsageError("nobody to sign for: name logs by --log VKEY or --publisher DID, or say --anybody")
+        raise click.UsageError("nobody to sign for: give --log VKEY, --publisher DID or --anybody")
     try:
         keys = [VerifierKey.parse(text) for text in logs]
     except DecodeError as error:
@@ -69,9 +68,8 @@ async def witness(
             raise click.UsageError(f"--publisher {did}: publishers are Ed25519 keys, did:key:z6Mk…")
     if not name or "+" in name or any(char.isspace() or not char.isprintable() for char in name):
         raise click.UsageError("--name: a name has no spaces and no plus signs")
-    signer = Keyring.from_environment().choose(key_name)
-    found = Cosigner(Path(folder), name, signer, logs=keys, publishers=None if anybody else names)
-    write_journal("text", is_quiet=out.is_quiet, is_verbose=False)
+    found = Cosigner(Path(folder), name, choose_signer(key_name), logs=keys, publishers=None if anybody else names)
+    write_journal("text", is_quiet=out.is_quiet)
 
     limits = HubLimits(hosts=frozenset(hosts))
     with found.locked():

@@ -14,9 +14,9 @@ from .jobs import diff, export, follow, import_, state, stats, sweep, traces, tr
 def spark() -> None:
     """Run jobs over logs that are too large for one process.
 
-    Each job reads a log, files that `gossiplog export` wrote, or the tables that `gossiplog spark export` wrote; works on this machine's
-    cores, on a cluster (--master), or through Spark Connect (--remote); and writes Parquet tables and a report to a new folder. Needs the
-    extra: pip install 'gossiplog[spark]'.
+    A job reads a log, files of `gossiplog export`, or the tables of `gossiplog spark export`. It runs on this machine's cores, on a cluster
+    (--master), or through Spark Connect (--remote), and writes Parquet tables and a report to a new folder. Needs the extra: pip install
+    'gossiplog[spark]'.
 
     \b
     Examples
@@ -31,7 +31,7 @@ for command in (verify, export, import_, tree, diff, state, stats, follow, trace
 
 @spark.command()
 @click.option("--env", "as_env", is_flag=True, help="Print what spark-submit needs in its environment, for a shell's eval.")
-@click.option("--start", is_flag=True, help="Start a session as well and run a first job in it, which takes 10 seconds or so.")
+@click.option("--start", is_flag=True, help="Also start a session and run a job in it, which takes about 10 seconds.")
 @output_options()
 def doctor(as_env: bool, start: bool, out: Output) -> int:
     """Check whether Spark can run here, and what is missing.

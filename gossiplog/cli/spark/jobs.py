@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, VALUE_BYTES_LIMIT),
     default=VALUE_BYTES_LIMIT,
     metavar="N",
-    help="How large an entry may be; the limit of all logs unless given.",
+    help="The largest entry, in bytes; by default the limit of all logs.",
 )
 @click.option("--known", metavar="WHERE", type=PLACE, help="Another place whose entries count as present, for a part of a log.")
 @source_options
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
 @output_options()
 @runs_job
 def verify(location: str, topic: str | None, value_bytes_max: int, known: str | None, run_job: RunJob) -> int:
-    """Verify every entry, parents included.
+    """Verify every entry, and that its parents are there.
 
-    Gives a verdict and a reason for each row; failing rows land in the table `quarantine` with their raw bytes. The exit code is 3 if any
+    Gives a verdict and a reason for each row; failing rows go to the table `quarantine` with their raw bytes. The exit code is 3 if any
     row fails.
 
     \b
@@ -87,7 +88,7 @@ _AXIS = f"One axis of the Pareto plot, on which less is better: {', '.join(_FIGU
 @click.argument("location", metavar="WHERE", type=PLACE)
 @click.argument("where", metavar="OUT", type=PLACE)
 @click.option("--columns", metavar="NAMES", help="Only these columns, separated by commas; `value` alone is enough to import again.")
-@click.option("--clocks", type=click.IntRange(1), metavar="N", help="How many clocks a folder spans: 1,000,000 unless given.")
+@click.option("--clocks", type=click.IntRange(1), metavar="N", help="How many clocks a folder spans; by default 1,000,000.")
 @click.option("--schema", metavar="FIELDS", help="Add a column `fields` of these fields of payloads; `infer` finds them in a sample.")
 @source_options
 @spark_options
@@ -180,13 +181,13 @@ def stats(location: str, run_job: RunJob) -> int:
 @click.command()
 @click.argument("log", metavar="LOG", type=PLACE)
 @click.argument("follow_to", metavar="OUT", type=PLACE)
-@click.option("--once", is_flag=True, help="Copy what is there, and exit.")
-@click.option("--every", metavar="TIME", default="5 seconds", show_default=True, help="How often to look for more.")
-@click.option("--rows", "rows_max", type=click.IntRange(1), metavar="N", help="The largest batch.")
+@click.option("--once", is_flag=True, help="Copy the present entries, and exit.")
+@click.option("--every", metavar="TIME", default="5 seconds", help="How often to look for new entries.")
+@click.option("--rows", "rows_max", type=click.IntRange(1), metavar="N", help="The most entries in a batch.")
 @spark_options
 @output_options()
 def follow(log: str, follow_to: str, once: bool, every: str, rows_max: int | None, start: Start, out: Output) -> int:
-    """Copy a log to Parquet, and keep copying what is appended.
+    """Copy a log to Parquet, and keep copying new entries.
 
     Started again, it resumes: each entry is in OUT/entries once. A batch that Ctrl-C interrupts is repeated.
 
@@ -252,22 +253,26 @@ def traces(location: str, run_job: RunJob) -> int:
 @click.command()
 @click.argument("grid", metavar="GRID", type=PathType(exists=True, dir_okay=False))
 @out_option
-@click.option("--x", type=click.Choice(_FIGURES), metavar="FIGURE", default="p99_s", show_default=True, help=_AXIS)
-@click.option("--y", type=click.Choice(_FIGURES), metavar="FIGURE", default="rmr", show_default=True, help="The other axis.")
-@click.option("--tasks", type=click.IntRange(1, 10_000), metavar="N", help="How many tasks; one for each run otherwise.")
+@click.option("--x", type=click.Choice(_FIGURES), metavar="FIGURE", default="p99_s", help=_AXIS)
+@click.option("--y", type=click.Choice(_FIGURES), metavar="FIGURE", default="rmr", help="The other axis.")
+@click.option("--tasks", type=click.IntRange(1, 10_000), metavar="N", help="How many tasks; by default one for each run.")
 @spark_options
 @output_options()
 @runs_job
 def sweep(grid: str, x: str, y: str, tasks: int | None, run_job: RunJob) -> int:
-    """Run a grid of simulations, each a task of its own.
+    """Run a grid of simulations, each in its own task.
 
-    GRID is the TOML that `gossiplog sim sweep` takes.
+    GRID is a TOML file as for `gossiplog sim sweep`.
 
     \b
     Examples
       gossiplog spark sweep grid.toml -o swept
       gossiplog spark sweep grid.toml -o swept --x control_bytes --y p99_s
     """
+    from ...sim.routing.sweep import load_sweep
+
+    # Only checked here, before Spark starts.
+    load_sweep(Path(grid))
 
     def work(_: Any, job: Job) -> JobReport:
         from ...spark.jobs.sim_jobs import sweep_job

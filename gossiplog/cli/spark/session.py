@@ -36,7 +36,7 @@ PLAIN = {
     "state": (300_000, "gossiplog export {} -o FILE.parquet, and DuckDB or Polars"),
     "stats": (300_000, "gossiplog export {} -o FILE.parquet, and DuckDB or Polars"),
 }
-"""What does the work of a job without Spark, or most of it, and the largest log with which it was measured to be faster.
+"""For some jobs: the largest log with which a command without Spark was measured to be faster, and that command, which does all or most.
 
 Source: docs/spark.md, "Which one to use".
 """
@@ -47,13 +47,13 @@ out_option = click.option(
     "where",
     metavar="OUT",
     type=PLACE,
-    help="A new folder for the tables and the report; without it, only print the report.",
+    help="A new folder for the tables and the report; without it the report is only printed.",
 )
 
 
 @contextlib.contextmanager
 def opened_session(master: str | None, remote: str | None, memory: str | None, settings: tuple[str, ...]) -> Iterator[SparkSession]:
-    """Start a session, or connect to one, and stop it at the end; one that this process has already is used, and left as it is.
+    """Start a session, or connect to one, and stop it at the end; a session that this process already has is used and kept.
 
     Raises:
         Failure: PySpark is not installed, or a setting is not of the form KEY=VALUE.
@@ -63,7 +63,7 @@ def opened_session(master: str | None, remote: str | None, memory: str | None, s
     if sys.stderr.isatty():
         config.setdefault("spark.ui.showConsoleProgress", "true")
     if not os.environ.get("GOSSIPLOG_DEBUG"):
-        # What fails is said once, in a line of ours, and not before it in traces of the JVM's and lines of JSON.
+        # A failure is reported once, in a line of ours, without the JVM's traces and lines of JSON before it.
         config.setdefault("spark.log.level", "OFF")
     try:
         from ...spark.launch import is_active, session
@@ -86,11 +86,11 @@ def opened_session(master: str | None, remote: str | None, memory: str | None, s
 
 
 def spark_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add what every job takes about Spark; the command gets a factory of sessions named `start`."""
+    """Add the options of the Spark session; the command gets a function named `start`, which opens one."""
 
     @functools.wraps(command)
     def run(*args: Any, master: str | None, remote: str | None, memory: str | None, settings: tuple[str, ...], **options: Any) -> R:
-        # Starting Spark takes 10 seconds, which nobody wants to spend on a misspelt name.
+        # Before Spark starts, which takes 10 seconds.
         _check_places(options, is_remote=remote is not None)
         return command(*args, start=lambda: opened_session(master, remote, memory, settings), **options)
 
@@ -105,7 +105,7 @@ def spark_options(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def _check_places(options: Mapping[str, Any], *, is_remote: bool) -> None:
-    """Check every place that a command names, as far as it can be seen from here."""
+    """Check the places that a command names as far as possible without Spark."""
     from ...bucket import is_published
     from ...spark.source import locations
 
@@ -128,7 +128,7 @@ def _check_places(options: Mapping[str, Any], *, is_remote: bool) -> None:
 
 
 def _check_out(job: str | None, where: str | None) -> None:
-    """Find what is wrong with the place for the results, before Spark is started."""
+    """Check the place for the results before Spark is started."""
     from ...spark.source.locations import check_export_place, check_local, check_new
 
     if where is None:
@@ -142,7 +142,7 @@ def _check_out(job: str | None, where: str | None) -> None:
 
 
 def _note_plain(job: str | None, location: str | None, out: Output) -> None:
-    """Tell the user, before Spark is started, if a log is so small that another command is faster on one machine."""
+    """Tell the user before Spark is started if another command is faster on one machine, because the log is small."""
     from ...spark.source.run_plan import is_log, last_seq
 
     if job not in PLAIN or location is None or not Path(location).is_file() or not is_log(location):
@@ -150,7 +150,7 @@ def _note_plain(job: str | None, location: str | None, out: Output) -> None:
     try:
         count = last_seq(location)
     except GossipLogError:
-        # The job says what is wrong with the log.
+        # The job reports what is wrong with the log.
         return
     entries_max, command = PLAIN[job]
     if count <= entries_max:
@@ -159,7 +159,7 @@ def _note_plain(job: str | None, location: str | None, out: Output) -> None:
 
 
 def source_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add what a job takes about what it reads; the command gets `options` for the data source."""
+    """Add the options of the data source; the command gets them as `options`."""
 
     @functools.wraps(command)
     def run(*args: Any, partitions: int | None, chosen: tuple[str, ...], **rest: Any) -> R:
@@ -183,7 +183,7 @@ def source_options(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def job_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add what every job over entries takes: where to leave its tables, what it reads, and Spark; the command gets `run_job`."""
+    """Add the options of every job over entries: the place for its tables, its data source, and Spark; the command gets `run_job`."""
     return out_option(source_options(spark_options(output_options()(runs_job(command)))))
 
 
@@ -217,10 +217,7 @@ def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
 
 def print_report(report: JobReport, where: str | None, out: Output) -> int:
     """Print a job's report; the exit code is 3 if rows failed."""
-    if out.is_json:
-        out.record(report.as_dict() | {"out": where})
-    else:
-        out.line(report.as_text().rstrip())
-        if where is not None:
-            out.note(f"tables and report are in {where}")
+    out.tell(report.as_dict() | {"out": where}, report.as_text().rstrip())
+    if not out.is_json and where is not None:
+        out.note(f"tables and report are in {where}")
     return ExitCode.INTEGRITY if report.results.get("failed") else ExitCode.DONE

@@ -41,13 +41,6 @@ def test_columns_are_as_wide_as_the_first_rows_and_numbers_right(capsys: pytest.
     assert second.endswith("y" * 300), "there is no terminal to cut it for"
 
 
-def test_numbers_in_the_last_column_stand_right_as_well(capsys: pytest.CaptureFixture[str]) -> None:
-    with Listing(Output(is_json=False), (Column("id"), Column("per s", is_right=True))) as listing:
-        listing.add({}, ("a", "9"))
-        listing.add({}, ("b", "1,000"))
-    assert capsys.readouterr().out.splitlines() == ["id  per s", "a       9", "b   1,000"]
-
-
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Have stdout be a terminal of so many columns that takes colours."""
@@ -67,6 +60,16 @@ _TEXT = "the disk is full; make room: a log on a full disk takes nothing in, tho
 
 def bare(text: str) -> list[str]:
     return re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_numbers_in_the_last_column_stand_right_as_well(is_terminal: bool, terminal, capsys: pytest.CaptureFixture[str]) -> None:
+    if is_terminal:
+        terminal(80)
+    with Listing(Output(is_json=False), (Column("id"), Column("per s", is_right=True))) as listing:
+        listing.add({}, ("a", "9"))
+        listing.add({}, ("b", "1,000"))
+    assert bare(capsys.readouterr().out) == ["id  per s", "a       9", "b   1,000"]
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])

@@ -129,7 +129,7 @@ def test_findings_survive_json_and_an_answer_that_is_none_gives_none() -> None:
         ("Connection refused", "is the server running"),
         ("TLS failed: certificate verify failed: IP address mismatch, certificate is not valid for '127.0.0.1'.", "another name"),
         ("TLS failed: certificate verify failed: certificate has expired", "renew"),
-        ("TLS failed: wrong version number", "ws:// without"),
+        ("TLS failed: wrong version number", "ws:// do not"),
         ("the server closed the connection during the handshake", "wss://"),
         ("the server does not speak WebSocket: bad", "wss://"),
         ("the server refused with HTTP status 400", "wss://"),

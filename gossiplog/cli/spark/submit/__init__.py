@@ -1,3 +1,3 @@
-"""The program that spark-submit is given, alone in its folder: Python looks there for every module that it imports."""
+"""The program for spark-submit, alone in its folder, because Python searches that folder for every module that the program imports."""
 
 __all__ = ["spark_submit"]

@@ -1,6 +1,6 @@
-"""What spark-submit is given: `spark-submit [options of Spark] spark_submit.py verify app.db -o checked`.
+"""The program for spark-submit: `spark-submit [options of Spark] spark_submit.py verify app.db -o checked`.
 
-It is run as a program of its own, so it imports by the package's name.
+It is run as a program, not as a module, so it cannot use relative imports.
 """
 
 import sys
@@ -9,7 +9,7 @@ from gossiplog.cli.app import root
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run `gossiplog spark` with these arguments, those of the program without any; leaves with its exit code."""
+    """Run `gossiplog spark` with these arguments, by default those of the program, and exit with its exit code."""
     root.main(["spark", *(sys.argv[1:] if arguments is None else arguments)], prog_name="gossiplog")
 
 
