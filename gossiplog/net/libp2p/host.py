@@ -300,23 +300,19 @@ class Host:
             note("a connection failed", level=logging.ERROR, error=error, address=remote)
 
     async def _dial_any(self, peer: PeerId | None, addresses: Sequence[Address]) -> MuxedConnection:
+        assert self._nursery is not None
         reasons = []
         for address in addresses:
             try:
                 self.dials.begin(address, trio.current_time())
-                connection = await self._dial(peer, address)
-                self.dials.reached(address)
-                return connection
+                with trio.move_on_after(DIAL_S):
+                    connection: MuxedConnection = await self._nursery.start(self._run_dialled, peer, address)
+                    self.dials.reached(address)
+                    return connection
+                raise CannotConnect(f"no answer within {DIAL_S:.0f} s")
             except (OSError, GossipLogError) as error:
                 reasons.append(f"{address}: {_why(error)}")
         raise CannotConnect("; ".join(reasons) or f"no address of {peer} is known")
-
-    async def _dial(self, peer: PeerId | None, address: Address) -> MuxedConnection:
-        assert self._nursery is not None
-        with trio.move_on_after(DIAL_S):
-            connection: MuxedConnection = await self._nursery.start(self._run_dialled, peer, address)
-            return connection
-        raise CannotConnect(f"no answer within {DIAL_S:.0f} s")
 
     async def _run_dialled(
         self, peer: PeerId | None, address: Address, task_status: trio.TaskStatus[MuxedConnection] = trio.TASK_STATUS_IGNORED

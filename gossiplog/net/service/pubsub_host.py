@@ -123,7 +123,7 @@ class PubsubHost:
 
     Args:
         me: Our own peer id; None makes one up, where no peer will ask for it.
-        make_router: Gossipsub by default.
+        make: Makes the router; gossipsub by default.
 
     Attributes:
         shared: The router and the bans. Others may read it.
@@ -132,10 +132,10 @@ class PubsubHost:
         dialler: Makes connections for the router; None without a mesh.
     """
 
-    def __init__(self, me: PeerId | None = None, make_router: MakeRouter | None = None, wire: WireLimits | None = None) -> None:
+    def __init__(self, me: PeerId | None = None, make: MakeRouter | None = None, wire: WireLimits | None = None) -> None:
         self._random = random.Random(secrets.randbits(128))
         self.me = me or PeerId(f"local-{secrets.token_hex(8)}")
-        self.shared = SharedRouter((make_router or _make_gossipsub)(self._random))
+        self.shared = SharedRouter((make or partial(make_router, "gossipsub", GossipsubParams()))(self._random))
         self.protocols = self.shared.protocols
         self.logs: dict[str, LogDriver] = {}
         self._observers: list[Observer] = []  # of the logs whose facts are wanted
@@ -520,10 +520,6 @@ class PubsubHost:
         control = Control(graft=grafted, extensions=router.extensions if has_extensions else None)
         subscriptions = tuple(Subscription(Topic(topic), True) for topic in self.logs)
         return Rpc(subscriptions=subscriptions, control=control if grafted or has_extensions else None)
-
-
-def _make_gossipsub(rng: random.Random) -> Router:
-    return make_router("gossipsub", GossipsubParams(), rng)
 
 
 def _note_fault(error: Exception, cause: Event | SharedEvent | Action) -> None:

@@ -201,10 +201,7 @@ class MuxedStream:
         with trio.CancelScope(deadline=deadline) as scope:
             try:
                 while offer.protocol is None:
-                    data = await self._receive(4096)
-                    if not data:
-                        raise RemoteProtocolError("the stream ended during its negotiation", peer=self._connection.peer)
-                    answer = offer.receive(data)
+                    answer = offer.receive(await self._receive_line())
                     if offer.protocol is not None:
                         rest = offer.take_rest()
                         handler = handlers[offer.protocol]
@@ -229,9 +226,7 @@ class MuxedStream:
     async def _conclude(self, proposal: Proposal) -> None:
         with trio.CancelScope(deadline=self._deadline) as scope:
             while proposal.protocol is None:
-                data = await self._receive(4096)
-                if not data:
-                    raise RemoteProtocolError("the stream ended during its negotiation", peer=self._connection.peer)
+                data = await self._receive_line()
                 try:
                     answer = proposal.receive(data)
                 except (ProtocolNotSupported, RemoteProtocolError):
@@ -244,6 +239,11 @@ class MuxedStream:
             raise StreamReset("the peer did not answer the proposal of a protocol in time")
         self._proposal = None
         self._agree(proposal.protocol or "", proposal.take_rest())
+
+    async def _receive_line(self) -> bytes:
+        if not (data := await self._receive(4096)):
+            raise RemoteProtocolError("the stream ended during its negotiation", peer=self._connection.peer)
+        return data
 
     def _agree(self, protocol: str, early: bytes = b"") -> None:
         """Note the protocol, and the bytes that came after the agreement in the same piece."""
