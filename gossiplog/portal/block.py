@@ -1,4 +1,4 @@
-"""An `async with` block that a task of the thread holds open for a caller outside."""
+"""An `async with` block that a task in the thread holds open for a caller outside."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ T = TypeVar("T")
 
 
 class _Left(Exception):
-    """Raised here within a block whose body has raised out there."""
+    """Raised within the block when its body raised in the caller."""
 
 
 class BlockHost(Generic[T]):
-    """A block, the blocks within it, and the calls on what they opened. All of it belongs to the thread.
+    """A block, the blocks opened within it, and calls on its value. Only the thread may use it.
 
     Attributes:
-        is_closed: Whether its calls are refused: it is about to end, or has.
+        is_closed: Whether calls are refused, because the block is ending or has ended.
     """
 
     def __init__(self, thread: TrioThread, parent: BlockHost[Any] | None, make: Callable[[], AbstractAsyncContextManager[T]]) -> None:
-        """Take what makes the context manager, which is called in the thread."""
+        """Take the function that makes the context manager; it is called in the thread."""
         self.is_closed = False
         self._calls: set[PortalCall[Any]] = set()
         self._thread = thread
@@ -46,7 +46,7 @@ class BlockHost(Generic[T]):
         self._error: BaseException | None = None
 
     async def enter(self) -> T:
-        """Open the block, in a task of its own, and return what it gives. A cancelled call leaves nothing open.
+        """Open the block in a task of its own, and return its value. A cancelled call leaves nothing open.
 
         Raises:
             LocalProtocolError: It was opened before.
@@ -60,7 +60,7 @@ class BlockHost(Generic[T]):
         return self._value
 
     async def leave(self, has_failed: bool) -> None:
-        """End the block, and raise what that raises. A cancelled call has ended it as well, as a cancelled block ends."""
+        """End the block, and raise what its end raises. A cancelled call ends it too, as a cancelled block."""
         if not self._has_begun:
             await trio.lowlevel.checkpoint()
             return
@@ -69,14 +69,14 @@ class BlockHost(Generic[T]):
         await self._wait(self._ended)
 
     async def abandon(self) -> None:
-        """End the block, if it has begun, as if its body had raised. Errors that ending it raises are dropped."""
+        """End the block, if it has begun, as if its body had raised. Errors from its end are dropped."""
         if self._has_begun:
             self._has_failed = True
             self._leaving.set()
             await self._ended.wait()
 
     def on_call_begun(self, call: PortalCall[Any]) -> None:
-        """Take note of a call that runs."""
+        """Note a call that runs."""
         self._calls.add(call)
 
     def on_call_ended(self, call: PortalCall[Any]) -> None:
@@ -86,7 +86,7 @@ class BlockHost(Generic[T]):
             self._is_quiet.set()
 
     async def _wait(self, event: trio.Event) -> None:
-        """Wait until the block is open or has ended, and raise what that raised; if cancelled, end it at once."""
+        """Wait until the block is open or has ended, and raise its error; if cancelled, cancel the block and wait for its end."""
         try:
             await event.wait()
         except trio.Cancelled:
@@ -106,7 +106,7 @@ class BlockHost(Generic[T]):
         except trio.Cancelled:
             raise
         except BaseException as error:
-            # The edge of this task: what opening or closing raises belongs to whoever asked for it.
+            # Errors of opening and closing are raised in the caller.
             self._error = error
         finally:
             with trio.CancelScope(shield=True):
@@ -130,13 +130,13 @@ class BlockHost(Generic[T]):
                 raise _Left
 
     async def _close_children(self) -> None:
-        """End what was opened within, as if its bodies had raised, and with it the calls that wait there."""
+        """End the blocks within, and their calls, as if their bodies had raised."""
         async with trio.open_nursery() as nursery:
             for child in list(self._children):
                 nursery.start_soon(child.abandon)
 
     async def _close_calls(self) -> None:
-        """End the calls that the end of the block has not ended."""
+        """End calls that still run after the block's end."""
         self.is_closed = True
         if self._calls:
             for call in self._calls:

@@ -1,4 +1,4 @@
-"""One call on its way through the thread: begun there, waited for elsewhere, and cancelled from either end."""
+"""One call from outside: it runs in the thread, is waited for elsewhere, and can be cancelled from either side."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 
 class CallOwner(Protocol):
-    """What a call belongs to, and ends with."""
+    """The block that a call belongs to and ends with."""
 
     is_closed: bool
 
     def on_call_begun(self, call: PortalCall[Any]) -> None:
-        """Take note of a call that runs."""
+        """Note a call that runs."""
         ...
 
     def on_call_ended(self, call: PortalCall[Any]) -> None:
@@ -32,14 +32,14 @@ class CallOwner(Protocol):
 
 
 class PortalCall(Generic[T]):
-    """A function of trio's, called for a caller outside, who waits for it in exactly one of two ways.
+    """A call of an async function for a caller outside trio, who waits for it in one of two ways.
 
-    A caller who is cancelled or interrupted cancels the call, and goes on when it has ended. So what holds after a cancelled call in trio
-    also holds here.
+    Cancelling or interrupting the caller cancels the call, and the caller goes on only when it has ended. So what holds after a cancelled
+    call in trio also holds here.
     """
 
     def __init__(self, thread: TrioThread, owner: CallOwner | None, function: Callable[[], Awaitable[T]]) -> None:
-        """Take what is to be called, and the block that it belongs to; a call of none belongs to the thread."""
+        """Take the function and the block that the call belongs to; None if it belongs to the thread."""
         self._thread = thread
         self._owner = owner
         self._function = function
@@ -53,12 +53,12 @@ class PortalCall(Generic[T]):
         self._waiter: asyncio.Future[None] | None = None
 
     def wait(self) -> T:
-        """Call the function, and wait for it without an event loop.
+        """Call the function and block this thread until it has ended.
 
-        Ctrl-C cancels it; another one, while that takes its time, is not waited for.
+        Ctrl-C cancels the call. A second Ctrl-C returns without waiting for its end.
         """
         self._thread.check_outside()
-        # Unlike an event, a lock that is waited for costs nothing to make, and Ctrl-C ends the wait.
+        # A lock is cheaper to make than an event, and Ctrl-C ends waiting for it.
         done = threading.Lock()
         done.acquire()
 
@@ -80,10 +80,10 @@ class PortalCall(Generic[T]):
         return self._outcome()
 
     async def wait_in_asyncio(self) -> T:
-        """Call the function, and wait for it in a task of asyncio's.
+        """Call the function and wait for it in a task of asyncio.
 
         Raises:
-            LocalProtocolError: This is no task of asyncio's.
+            LocalProtocolError: There is no running event loop of asyncio.
         """
         try:
             loop = asyncio.get_running_loop()
@@ -97,10 +97,10 @@ class PortalCall(Generic[T]):
             await self._waiter
         except BaseException as error:
             self._cancel_from_outside()
-            # A coroutine that is thrown away cannot wait.
+            # A coroutine that is being closed (GeneratorExit) cannot wait.
             while isinstance(error, asyncio.CancelledError) and not self._is_done:
                 self._waiter = loop.create_future()
-                # It was told to end; being told again changes nothing.
+                # Further cancellations change nothing.
                 try:
                     await self._waiter
                 except asyncio.CancelledError:
@@ -109,7 +109,7 @@ class PortalCall(Generic[T]):
         return self._outcome()
 
     def close(self) -> None:
-        """End it with a ClosedError, as the block that it belongs to has ended. In the thread."""
+        """End the call with a ClosedError, because its block has ended. Runs in the thread."""
         self._error = ClosedError("the log, or what was open of it, was closed during the call")
         self._scope.cancel()
 
@@ -118,7 +118,7 @@ class PortalCall(Generic[T]):
             try:
                 raise self._error
             finally:
-                # An error that is raised refers to this frame, and the frame would to the error.
+                # Breaks the cycle between the error, whose traceback has this frame, and `self`.
                 self._error = None
         return self._result
 
@@ -138,7 +138,7 @@ class PortalCall(Generic[T]):
         self._context.run(self._thread.nursery.start_soon, self._run)
 
     def _cancel_from_outside(self) -> None:
-        # Where the thread has ended, so have its calls.
+        # If the thread has ended, so have its calls.
         with contextlib.suppress(ClosedError):
             self._thread.hand_over(self._cancel)
 
@@ -167,5 +167,5 @@ class PortalCall(Generic[T]):
         try:
             self._on_done()
         except RuntimeError:
-            # The caller's event loop was closed under the call: nobody waits any more.
+            # The caller's event loop was closed during the call, so nobody waits.
             return

@@ -1,4 +1,4 @@
-"""What both façades offer: for each object its methods, one line each, and the attributes that need no waiting."""
+"""The methods and attributes that both façades offer: a line for each, by object."""
 
 from __future__ import annotations
 
@@ -134,33 +134,28 @@ class HubFacade(Facade[Any]):
     _inner: Hub
 
     addresses = Attribute[list[tuple[str, int]]]("Host and port of each socket, as bound.")
-    is_tls = Attribute[bool]("Whether it speaks TLS.")
-    port = Attribute[int]("The port that it listens on, the first if there are several.")
-    urls = Attribute[list[str]]("Where clients connect, a URL an address; with several logs, one for each of them.")
+    is_tls = Attribute[bool]("Whether the server speaks TLS.")
+    port = Attribute[int]("The port of the first socket.")
+    urls = Attribute[list[str]]("Where clients connect: a URL for each address and open log.")
 
     def urls_of(self, topic: str) -> list[str]:
-        """Where clients of one of the logs connect."""
+        """Where clients of one log connect."""
         return self._inner.urls_of(topic)
 
     def links(self) -> list[PeerConnectionState]:
-        """Show the connections of all its logs, whatever server or client they came by."""
+        """Return a snapshot of the connections of all its logs, including those that other servers and clients opened."""
         states: list[PeerConnectionState] = self._ask(self._inner.links)
         return states
 
 
-async def _wait_connected(self: HubLink) -> None:
-    """Wait until it is connected. Under a deadline of the caller's: an unreachable hub is dialled for ever."""
-    await self.wait_connected()
+def _wait(name: str, doc: str) -> Method[HubLink, [], None]:
+    """Offer a link's method by its name: its class is imported only with the network."""
 
+    async def wait(self: HubLink) -> None:
+        await getattr(self, name)()
 
-async def _wait_disconnected(self: HubLink) -> None:
-    """Wait until it is not connected."""
-    await self.wait_disconnected()
-
-
-async def _wait_refused(self: HubLink) -> None:
-    """Wait until the hub has not taken something; at once if that was so before."""
-    await self.wait_refused()
+    wait.__name__, wait.__doc__ = name, doc
+    return Method(wait)
 
 
 class LinkFacade(Facade[Any]):
@@ -169,25 +164,25 @@ class LinkFacade(Facade[Any]):
     __slots__ = ()
     _inner: HubLink
 
-    url = Attribute[str]("The hub's.")
-    attempts = Attribute[int]("How often it was dialled.")
-    error = Attribute[str | None]("Why it is not connected, after an attempt or a loss; None before, and while it is.")
-    is_connected = Attribute[bool]("Whether the connection stands now.")
+    url = Attribute[str]("The hub's URL, without a token.")
+    attempts = Attribute[int]("How many attempts to connect there were.")
+    error = Attribute[str | None]("Why there is no connection, after an attempt or a loss; None before and while connected.")
+    is_connected = Attribute[bool]("Whether it is connected now.")
 
     @property
     def refused(self) -> dict[str, Refused]:
-        """What the hub did not take of ours, and why, by the rule that it breaks. Only hubs of this package say so."""
+        """Our entries that the hub refused, by the rule that they break. Only hubs of this package report them."""
         return dict(self._inner.refused)
 
     @property
     def state(self) -> PeerConnectionState | None:
-        """The connection as values; None while there is none."""
+        """A snapshot of the connection; None while there is none."""
         state: PeerConnectionState | None = self._ask(lambda: self._inner.state)
         return state
 
-    wait_connected = Method(_wait_connected)
-    wait_disconnected = Method(_wait_disconnected)
-    wait_refused = Method(_wait_refused)
+    wait_connected = _wait("wait_connected", "Wait until it is connected. Use a deadline: an unreachable hub is dialled for ever.")
+    wait_disconnected = _wait("wait_disconnected", "Wait until it is not connected.")
+    wait_refused = _wait("wait_refused", "Wait until the hub has refused an entry; return at once if it already has.")
 
 
 class ShelfFacade(Facade[Shelf]):

@@ -13,11 +13,11 @@ import trio
 from ..errors import ClosedError, LocalProtocolError
 
 CLOSE_S = 10.0
-"""What is still open when the process ends has so long to commit what was submitted; then it is cancelled."""
+"""When the process ends, open logs have so long to commit what was submitted; then they are cancelled."""
 
 
 class OpenBlock(Protocol):
-    """What is open until somebody ends it, or the process does."""
+    """A block that is open until its caller or the process ends it."""
 
     async def leave(self, has_failed: bool) -> None:
         """End it."""
@@ -27,12 +27,12 @@ class OpenBlock(Protocol):
 class TrioThread:
     """Trio in a thread of its own.
 
-    It is a daemon: Python waits for all other threads before it calls the functions that were registered for its end.
+    It is a daemon thread: Python waits for all others before it calls the functions that are registered with `atexit`.
 
     Attributes:
-        hosts: The blocks that nobody but this thread holds open, outermost ones only. For its own tasks alone.
-        nursery: Where calls run. For its own tasks alone.
-        is_closed: Whether nothing begins there any more.
+        hosts: The outermost open blocks. Only tasks of this thread may use it.
+        nursery: Runs calls. Only tasks of this thread may use it.
+        is_closed: Whether no call begins any more.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class TrioThread:
         self._thread.start()
 
     def hand_over(self, function: Callable[..., object], *args: Any) -> None:
-        """Have a function called in the thread, in the order of these calls. From any thread but this one.
+        """Schedule a function in the thread; functions run in the order of these calls. For all other threads.
 
         Raises:
             ClosedError: The process is ending, or is a child that was forked off the one that has the thread.
@@ -71,7 +71,7 @@ class TrioThread:
             raise LocalProtocolError("called in the thread that has to answer", hint="what the log calls back may not call the log")
 
     def close(self) -> None:
-        """Close whatever is open, and end the thread."""
+        """Close all open blocks and end the thread."""
         if self._is_lost:
             return
         try:
@@ -124,7 +124,7 @@ def trio_thread() -> TrioThread:
 
 
 def _after_fork() -> None:
-    # Whoever held it is not here.
+    # Another thread of the parent may have held the lock, and does not exist here.
     _Process.lock = threading.Lock()
     if _Process.thread is not None:
         atexit.unregister(_Process.thread.close)

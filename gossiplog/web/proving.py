@@ -48,7 +48,7 @@ class ProvingApi:
             except DecodeError as error:
                 raise HTTPException(400, str(error)) from None
         # Our names are the connection's own address and those that the operator gave; never a header.
-        is_for_us = self._hub.goes_by(proof.host, request.scope["server"])
+        is_for_us = self._hub.names.are_ours(proof.host, request.scope["server"])
         answer = self._access.prove(self._topic, proof) if is_for_us else _not_ours(proof.host)
         if isinstance(answer, Refusal):
             client = request.client.host if request.client else None

@@ -416,7 +416,7 @@ class HubLink:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the connection stands now."""
+        """Whether it is connected now."""
         return self._link is not None
 
     @property

@@ -31,6 +31,7 @@ from ..service.service import Service
 from ..transport.flushes import Flushes
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import ByteStream, Connection, EndKind, Handler, PromptHandler, Stream
+from .http_names import Names
 from .proving import take_proof
 
 LOGS_MAX = 256
@@ -43,15 +44,13 @@ class ServedLogs(Protocol):
     admission: Admission
     allowances: dict[str, Allowance]
     flushes: Flushes
+    names: Names
 
     def entered(self, topic: str, caller: Caller, address: str) -> AbstractAsyncContextManager[tuple[Service, Rights]]:
         """Use a log for the length of a block. Raises Refused."""
 
     def knowing_members(self, topic: str) -> AbstractAsyncContextManager[None]:
         """Keep a log open for the length of a block, if it has members."""
-
-    def goes_by(self, host: str, local: tuple[str, int]) -> bool:
-        """Whether a client that dialled this host means this server, on a connection to this address of ours."""
 
 
 class ClientConnection(Mapping[str, Handler]):
@@ -130,7 +129,7 @@ class ClientConnection(Mapping[str, Handler]):
         """Have the client prove a did for one log that it asks for next."""
         topic, access = topic_of_proof(stream.protocol) or "", self._hub.admission.limits.access
         proof = await take_proof(stream, topic)
-        if not isinstance(proof, Refusal) and not self._hub.goes_by(proof.host, self._local):
+        if not isinstance(proof, Refusal) and not self._hub.names.are_ours(proof.host, self._local):
             proof = Refusal(401, f"this was signed for {proof.host}, which is no name of this server")
         if isinstance(proof, Refusal):
             raise StreamReset(proof.reason)

@@ -113,10 +113,6 @@ class Hub:
         """Where clients connect: a URL for each address and open log."""
         return [url for topic in self.services for url in self.urls_of(topic)]
 
-    def goes_by(self, host: str, local: tuple[str, int]) -> bool:
-        """Whether a client that dialled this host means this server, on a connection to this address of ours. See `Names.are_ours`."""
-        return self.names.are_ours(host, local)
-
     def urls_of(self, topic: str) -> list[str]:
         """Where clients of one log connect."""
         scheme = "wss" if self.is_tls else "ws"
