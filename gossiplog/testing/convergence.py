@@ -14,7 +14,7 @@ from .generate import Operations, generate
 from .history import History, render
 from .other_process import Elsewhere, elsewhere, find_name
 from .shrink import shrink
-from .world import Found, HistoryWorld, Invariant, WorldFailure, WorldRules
+from .world import Found, HistoryWorld, Invariant, WorldRules
 
 if TYPE_CHECKING:
     from ..log.application import Application
@@ -79,7 +79,7 @@ def check_convergence(
             try:
                 generate(world, operations, seed if isinstance(seed, Random) else Random(seed), size)
             except Found as found:
-                _report(rules, world.history, found.failure, seed, caller)
+                _report(rules, world.history, found, seed, caller)
             histories.append(world.history)
     if other_processes:
         _check_elsewhere(rules, histories[:_ELSEWHERE_MAX], caller)
@@ -104,7 +104,7 @@ def check_history(
     if failure is None:
         _check_elsewhere(rules, [history], _globals_of(inspect.currentframe()), is_shrunk=True)
     else:
-        raise NotConvergent(f"{failure.text}\n\n{_describe(history)}", kind=failure.kind, history=history)
+        raise NotConvergent(f"{failure}\n\n{_describe(history)}", kind=failure.kind, history=history)
 
 
 def _globals_of(frame: FrameType | None) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _globals_of(frame: FrameType | None) -> dict[str, Any]:
     return frame.f_back.f_globals if frame is not None and frame.f_back is not None else {}
 
 
-def _run(rules: WorldRules, history: History) -> WorldFailure | None:
+def _run(rules: WorldRules, history: History) -> Found | None:
     with HistoryWorld(rules, history.replicas) as world:
         try:
             world.start()
@@ -122,15 +122,15 @@ def _run(rules: WorldRules, history: History) -> WorldFailure | None:
                 world.do(step)
             world.finish()
         except Found as found:
-            return found.failure
+            return found
     return None
 
 
-def _report(rules: WorldRules, history: History, failure: WorldFailure, seed: int | Random, caller: dict[str, Any]) -> None:
+def _report(rules: WorldRules, history: History, failure: Found, seed: int | Random, caller: dict[str, Any]) -> None:
     again = _run(rules, history)
     if again is None or again.kind != failure.kind:
         why = "The same history did not fail again: the tables depend on more than the log, such as chance or a global variable."
-        raise NotConvergent(f"{failure.text}\n\n{why}", kind=failure.kind, history=history)
+        raise NotConvergent(f"{failure}\n\n{why}", kind=failure.kind, history=history)
 
     def is_failing(candidate: History) -> bool:
         found = _run(rules, candidate)
@@ -140,7 +140,7 @@ def _report(rules: WorldRules, history: History, failure: WorldFailure, seed: in
     shown = _run(rules, smallest) or failure
     where = "" if isinstance(seed, Random) else f" (seed {seed})"
     raise NotConvergent(
-        f"{shown.text}\n\nThe smallest history that shows it{where}, as a test:\n\n{_as_test(rules, smallest, caller)}",
+        f"{shown}\n\nThe smallest history that shows it{where}, as a test:\n\n{_as_test(rules, smallest, caller)}",
         kind=failure.kind,
         history=smallest,
     )

@@ -105,7 +105,7 @@ def serve() -> None:
         try:
             answer: Any = rebuilt(rules, history)
         except Found as found:
-            answer = found.failure.kind
+            answer = found.kind
         _answer(sink, answer)
 
 

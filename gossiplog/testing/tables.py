@@ -38,7 +38,6 @@ class Unrepeatable(BaseException):
     def __init__(self, what: str, where: str) -> None:
         super().__init__(f"apply asks {what}: {where}")
         self.what = what
-        self.where = where
 
 
 class Known:

@@ -50,20 +50,12 @@ class WorldRules:
     has_members: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WorldFailure:
-    """A failed check. For shrinking, two failures of one kind are the same."""
-
-    kind: str
-    text: str
-
-
 class Found(Exception):
-    """Ends a history at its first failure."""
+    """Ends a history at its first failure. For shrinking, two failures of one kind are the same."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
-        self.failure = WorldFailure(kind, text)
+        self.kind = kind
 
 
 @dataclass
@@ -183,12 +175,12 @@ class HistoryWorld:
         if self._rules.application.order_free:
             difference = self._compare(expected, self.rebuilt(is_reversed=True))
             if difference:
-                raise Found("order_free", f"order_free is said, but applied in reverse it comes to something else:\n{difference}")
+                raise Found("order_free", f"the application is order_free, but applied in reverse it gives other tables:\n{difference}")
         if self._rules.application.undo is not None:
             gone = frozenset(entry.id for entry in self.entries[:: len(self.replicas)])
             difference = self._compare(self.rebuilt(without=gone), self.rebuilt(undone=gone))
             if difference:
-                raise Found("undo", f"after undo the tables are others than without the entries that were undone:\n{difference}")
+                raise Found("undo", f"after undo the tables differ from those without the undone entries:\n{difference}")
 
     def rebuilt(
         self,

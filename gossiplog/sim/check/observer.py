@@ -21,17 +21,10 @@ NO_TOKEN = -1
 
 
 class Violation(Exception):
-    """An invariant does not hold.
-
-    Attributes:
-        at_s: When, in virtual seconds.
-    """
+    """An invariant does not hold."""
 
     def __init__(self, invariant: str, replica: str, at_s: float, detail: str) -> None:
         super().__init__(f"{invariant}: {detail} (replica {replica} at {at_s:.3f} s)")
-        self.invariant = invariant
-        self.replica = replica
-        self.at_s = at_s
 
 
 P = ParamSpec("P")
