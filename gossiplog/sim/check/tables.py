@@ -66,10 +66,6 @@ class TablesTransaction:
         self.writes.append(EraseRows(*parameters) if statement.startswith("DELETE") else WriteRow(*parameters))
         return []
 
-    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Add rows."""
-        self.writes += [WriteRow(*row) for row in rows]
-
     def begin_attempt(self) -> None:
         """See `SyncTransaction`."""
         self._mark = len(self.writes)
