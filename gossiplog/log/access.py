@@ -46,8 +46,8 @@ class AccessRule:
             return error
 
 
-class Void:
-    """Entries that the access rule refused, and their descendants. They have no place in the log, whoever brings them.
+class Void(dict[bytes, str]):
+    """The reasons for entries that the access rule refused, and for their descendants, by key. They have no place in the log.
 
     Entries may be forgotten, at a restart or because there are too many. They are then decided again, with the same result.
 
@@ -56,17 +56,8 @@ class Void:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.news: list[tuple[Entry, str]] = []
-        self._reasons: dict[bytes, str] = {}
-
-    def __contains__(self, key: bytes) -> bool:
-        return key in self._reasons
-
-    def __getitem__(self, key: bytes) -> str:
-        return self._reasons[key]
-
-    def __len__(self) -> int:
-        return len(self._reasons)
 
     def complete(self, plan: Plan[T]) -> Plan[T]:
         """Let a plan that reads find void entries in the quarantine, so that it neither counts them as missing nor asks for them."""
@@ -90,6 +81,6 @@ class Void:
 
     def add(self, key: bytes, reason: str) -> None:
         """Remember an entry. Beyond `VOID_MAX`, the oldest is forgotten."""
-        self._reasons[key] = reason
-        if len(self._reasons) > VOID_MAX:
-            del self._reasons[next(iter(self._reasons))]
+        self[key] = reason
+        if len(self) > VOID_MAX:
+            del self[next(iter(self))]

@@ -52,6 +52,24 @@ class InsertEntries:
     is_retry: bool = False
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LogRules:
+    """What decides which entries a log accepts.
+
+    Attributes:
+        rule: The access rule; None allows everything.
+        void: Entries that were refused before. Refused entries are added to it.
+        membership: Of a log with a policy. It is asked before the rule.
+        value_bytes_max: The largest VALUE of an append.
+    """
+
+    topic: str
+    rule: AccessRule | None = None
+    void: Void = field(default_factory=Void)
+    membership: Membership | None = None
+    value_bytes_max: int = VALUE_BYTES_DEFAULT
+
+
 @dataclass(slots=True)
 class Committed:
     """The result of a batch.
@@ -74,27 +92,16 @@ class Committed:
 
 
 def commit(
-    work: Sequence[AppendPayloads | InsertEntries],
-    *,
-    topic: str,
-    now: float,
-    rule: AccessRule | None = None,
-    void: Void | None = None,
-    membership: Membership | None = None,
-    failed: Mapping[int, Exception] | None = None,
-    value_bytes_max: int = VALUE_BYTES_DEFAULT,
+    work: Sequence[AppendPayloads | InsertEntries], rules: LogRules, *, now: float, failed: Mapping[int, Exception] | None = None
 ) -> Plan[Committed]:
     """Bring a batch of work into the log.
 
     Args:
         work: Done in this order; later pieces build on earlier ones.
         now: Unix time in seconds, for the quarantine's records.
-        rule: The access rule; None allows everything.
-        void: Entries that were refused before. Refused entries are added to it.
-        membership: Of a log with a policy. It is asked before the rule.
         failed: Errors of `apply` in an earlier attempt at this batch, by index of the piece of work. They are the outcomes of these pieces.
     """
-    batch = _Batch(topic, now, rule, Void() if void is None else void, value_bytes_max, membership)
+    batch = _Batch(rules, now)
     yield from batch.read(work)
     for index, piece in enumerate(work):
         error = (failed or {}).get(index)
@@ -108,15 +115,15 @@ def commit(
     return batch.committed
 
 
-def restore(rows: Sequence[tuple[int, Entry]], *, topic: str, now: float, membership: Membership | None = None) -> Plan[list[Verdict]]:
+def restore(rows: Sequence[tuple[int, Entry]], rules: LogRules, *, now: float) -> Plan[list[Verdict]]:
     """Bring back entries that a repair took out, each with the `seq` that it had; return a verdict for each.
 
     Args:
         rows: `(seq, entry)` in order of seq, each valid.
+        rules: Without an access rule. The membership is rebuilt.
         now: Unix time in seconds, for the quarantine's records.
-        membership: Of a log with a policy; it is rebuilt.
     """
-    batch = _Batch(topic, now, None, Void(), VALUE_BYTES_DEFAULT, membership)
+    batch = _Batch(rules, now)
     yield from batch.read([InsertEntries([entry for _, entry in rows])])
     verdicts = []
     for seq, entry in rows:
@@ -128,18 +135,15 @@ def restore(rows: Sequence[tuple[int, Entry]], *, topic: str, now: float, member
 class _Batch:
     """A transaction in the making: what was read from the store, and what has been added."""
 
-    def __init__(
-        self, topic: str, now: float, rule: AccessRule | None, void: Void, value_bytes_max: int, membership: Membership | None
-    ) -> None:
+    def __init__(self, rules: LogRules, now: float) -> None:
         self.committed = Committed()
-        self._membership = membership
-        self._has_rules = rule is not None or membership is not None
-        self._topic = topic
+        self._rules = rules
+        self._membership = rules.membership
+        self._rule = rules.rule
+        self._has_rules = rules.rule is not None or rules.membership is not None
+        self._void = rules.void
         self._now = now
-        self._rule = rule
-        self._void = void
         self._new: dict[bytes, Entry] = {}
-        self._value_bytes_max = value_bytes_max
         self._leaves: dict[bytes, requests.Leaf] = {}
         self._quarantined: dict[bytes, requests.Aside] = {}
         self._released: list[bytes] = []
@@ -193,11 +197,12 @@ class _Batch:
         entries: list[tuple[Entry, int, list[bytes]]] = []
         heads = self._heads()
         mark = 0 if self._membership is None else self._membership.mark()
+        topic, bytes_max = self._rules.topic, self._rules.value_bytes_max
         try:
             for payload in piece.payloads:
                 parents = heads[:HEADS_MERGED_MAX]
                 clock = next_clock(parents)
-                entry = sign_entry(piece.signer, self._topic, clock, parents, payload, value_bytes_max=self._value_bytes_max)
+                entry = sign_entry(piece.signer, topic, clock, parents, payload, value_bytes_max=bytes_max)
                 if self._has_rules:
                     answer = yield from self._ask_rules(entry)
                     if answer is not True:

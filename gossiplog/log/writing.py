@@ -36,10 +36,8 @@ from typing import Any, NamedTuple, TypeAlias, assert_never
 from ..entry.validation import Verdict
 from ..errors import ClosedError, CommitError, ConnectionLost, Reject, Rejected, StoreError
 from ..plan import Plan, ask
-from .access import AccessRule, Void
 from .applying import OwnFailure, expire_tables, leave_behind
-from .commit import AppendPayloads, Committed, InsertEntries, commit
-from .membership import Membership
+from .commit import AppendPayloads, Committed, InsertEntries, LogRules, commit
 from .requests import Applied, WriteCursor
 
 GROUP_ENTRIES_MAX = 1_000
@@ -283,21 +281,11 @@ class Writing:
         return [Answer(piece.ticket, ClosedError("the log was closed before the commit")) for piece in left]
 
 
-def write_group(
-    write: Write,
-    *,
-    topic: str,
-    now: float,
-    rule: AccessRule | None,
-    void: Void,
-    value_bytes_max: int,
-    versions: Mapping[str, int],
-    membership: Membership | None = None,
-) -> Plan[tuple[Committed, dict[str, Applied]]]:
+def write_group(write: Write, rules: LogRules, *, now: float, versions: Mapping[str, int]) -> Plan[tuple[Committed, dict[str, Applied]]]:
     """The plan of a group's transaction, up to where applications see it: the log's rows, cursors, and which applications are left behind.
 
     Args:
-        topic, now, rule, void, value_bytes_max, membership: As `commit`.
+        rules, now: As `commit`.
         versions: The versions, by name, of the applications that this process runs. The other pieces do not see its entries.
 
     Returns:
@@ -305,16 +293,7 @@ def write_group(
     """
     committed = Committed()
     if works := write.works:
-        committed = yield from commit(
-            works,
-            topic=topic,
-            now=now,
-            rule=rule,
-            void=void,
-            membership=membership,
-            failed=write.failed,
-            value_bytes_max=value_bytes_max,
-        )
+        committed = yield from commit(works, rules, now=now, failed=write.failed)
     for piece in write.pieces:
         if isinstance(piece.work, WriteCursor):
             yield from ask(piece.work)

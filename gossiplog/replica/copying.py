@@ -54,8 +54,8 @@ async def copy_store(source: Store, target: Store, insert_many: InsertMany, on_p
     report = CopyReport()
     # A follower whose cursor is damaged starts from the beginning in the copy.
     cursors = [(name, seq) for name, seq in await source.read(ask(ReadCursors())) if seq is not None]
-    places = _Places(cursors)
-    after = 0
+    places = dict.fromkeys([name for name, _ in cursors], 0)
+    is_ordered, last, after = True, 0, 0
     while rows := await source.read(ask(ReadTail(after, _PAGE))):
         entries = [Entry.stored(value) for _, value in rows]
         keys = [entry.key for entry in entries]
@@ -65,41 +65,19 @@ async def copy_store(source: Store, target: Store, insert_many: InsertMany, on_p
         if missing:
             _count(report, missing, await insert_many([entry.value for entry in missing]))
             known = await target.read(ask(ReadLeaves(keys)))
-        places.follow([(seq, known[key].seq) for (seq, _), key in zip(rows, keys, strict=True) if key in known])
+        for (seq, _), key in zip(rows, keys, strict=True):
+            if key in known:
+                is_ordered, last = is_ordered and known[key].seq > last, known[key].seq
+                places.update({name: last for name, cursor in cursors if seq <= cursor})
         after = rows[-1][0]
         if on_progress is not None:
             on_progress(report.known + report.entries + report.failed)
     report.quarantined = await _copy_quarantine(source, target)
-    report.cursors = await places.write(target)
+    if places and is_ordered:
+        await target.write(_write_cursors(places))
+    report.cursors = len(places) if is_ordered or not places else None
     report.is_equal = await source.read(ask(ReadRoot())) == await target.read(ask(ReadRoot()))
     return report
-
-
-class _Places:
-    """Finds the places of the source's cursors in the target."""
-
-    def __init__(self, cursors: Sequence[tuple[str, int]]) -> None:
-        self._cursors = list(cursors)
-        self._found = dict.fromkeys([name for name, _ in cursors], 0)
-        self._last = 0
-        self._is_ordered = True
-
-    def follow(self, places: Sequence[tuple[int, int]]) -> None:
-        """Take a page of pairs: the insertion numbers of an entry in the source and in the target."""
-        for seq, place in places:
-            self._is_ordered = self._is_ordered and place > self._last
-            self._last = place
-            for name, cursor in self._cursors:
-                if seq <= cursor:
-                    self._found[name] = place
-
-    async def write(self, target: Store) -> int | None:
-        """Write the cursors and return their number; None, without writing, if the target's order differs."""
-        if not self._is_ordered:
-            return None if self._cursors else 0
-        if self._found:
-            await target.write(_write_cursors(self._found))
-        return len(self._found)
 
 
 def _write_cursors(places: dict[str, int]) -> Plan[None]:

@@ -14,7 +14,7 @@ from ..entry.rules import VALUE_BYTES_LIMIT
 from ..entry.validation import Outcome, Rule, Verdict, kept
 from ..errors import CommitError, DamagedLog, DecodeError, LocalProtocolError, RepairRefused
 from ..log.applying import expire_tables
-from ..log.commit import restore
+from ..log.commit import LogRules, restore
 from ..log.fsck import Audit, FindingKind, FsckReport
 from ..log.fsck_requests import ClearDerived, ReadCursors, ReadEntryRows, TakeEntries
 from ..log.membership import Membership
@@ -83,13 +83,13 @@ async def repair(
         async with store.transaction() as transaction:
             await transaction.run(ask(ClearDerived()))
             after = _SEQ_MIN
-            membership = Membership() if has_policy(store.topic) else None
+            rules = LogRules(store.topic, membership=Membership() if has_policy(store.topic) else None)
             while rows := await transaction.run(ask(ReadEntryRows(after, _PAGE))):
                 after = rows[-1][0]
                 values = [as_bytes(value) for _, value in rows]
                 verdicts = await verify_page(verify, values)
                 page = [(seq, value, verdict) for (seq, _), value, verdict in zip(rows, values, verdicts, strict=True)]
-                set_aside += await transaction.run(_restore_page(page, store.topic, time.time(), membership))
+                set_aside += await transaction.run(_restore_page(page, rules, time.time()))
                 done += len(rows)
                 if on_progress is not None:
                     on_progress(done)
@@ -235,11 +235,11 @@ async def _try(audit: Audit, reader: Reader, where: str, plan: Plan[T]) -> T | N
         return None
 
 
-def _restore_page(rows: Sequence[tuple[int, bytes, Verdict]], topic: str, now: float, membership: Membership | None) -> Plan[int]:
+def _restore_page(rows: Sequence[tuple[int, bytes, Verdict]], rules: LogRules, now: float) -> Plan[int]:
     """Take a page of entries out, and put back those that are valid and complete; return how many were set aside."""
     yield from ask(TakeEntries([seq for seq, _, _ in rows]))
     valid = [(seq, verdict.entry) for seq, _, verdict in rows if verdict.accepted and verdict.entry is not None]
-    restored = iter((yield from restore(valid, topic=topic, now=now, membership=membership)))
+    restored = iter((yield from restore(valid, rules, now=now)))
     aside: list[Quarantined] = []
     kept = 0
     for _, value, validated in rows:

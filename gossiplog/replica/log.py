@@ -20,7 +20,7 @@ from ..entry.validation import Outcome, Verdict, validate_many
 from ..errors import DamagedLog, GossipLogError, LocalProtocolError, ReadOnlyLog, StoreError
 from ..log.access import AccessRule, Void
 from ..log.application import Application
-from ..log.commit import AppendPayloads, Committed, InsertEntries
+from ..log.commit import AppendPayloads, Committed, InsertEntries, LogRules
 from ..log.fsck import FsckReport
 from ..log.membership import Membership
 from ..log.page import PAGE_BYTES_MAX
@@ -90,10 +90,7 @@ class Replica(LogReader):
         self.writer = Writer(
             store,
             applications=self._applications,
-            rule=rule,
-            void=void,
-            membership=self._membership,
-            value_bytes_max=value_bytes_max,
+            rules=LogRules(store.topic, rule, void, self._membership, value_bytes_max),
             on_commit=self._on_commit,
         )
         self._verifiers = trio.CapacityLimiter(os.cpu_count() or 1)

@@ -37,13 +37,16 @@ class Subscription:
     Args:
         seq: Where to begin: after this insertion number.
         keep: Stores a cursor durably.
+
+    Attributes:
+        place: The place up to which entries were read from the store.
     """
 
     def __init__(self, log: LogReader, cursor: str | None, seq: int, keep: Callable[[WriteCursor], Awaitable[object]]) -> None:
         self._log = log
         self._keep = keep
         self._cursor = cursor
-        self._place = LogPlace(seq)
+        self.place = LogPlace(seq)
         self._page: deque[tuple[int, Entry]] = deque()
         # Delivered entries by key, in the order of delivery: an acknowledgement covers all before it.
         self._unacked: dict[bytes, int] = {}
@@ -137,13 +140,8 @@ class Subscription:
         self._keeping.cancel()
 
     async def _fill(self) -> None:
-        self._place, entries = await entries_after(self._log, self._place, _PAGE)
+        self.place, entries = await entries_after(self._log, self.place, _PAGE)
         self._page.extend(entries)
-
-    @property
-    def place(self) -> LogPlace:
-        """The place up to which entries were read from the store."""
-        return self._place
 
 
 async def entries_after(log: LogReader, place: LogPlace, limit: int) -> tuple[LogPlace, list[tuple[int, Entry]]]:

@@ -35,9 +35,7 @@ from outcome import Error, Outcome
 from ..entry.validation import Verdict
 from ..errors import ClosedError, StoreError
 from ..log import writing
-from ..log.access import AccessRule, Void
-from ..log.commit import Committed, InsertEntries
-from ..log.membership import Membership
+from ..log.commit import Committed, InsertEntries, LogRules
 from ..log.requests import Applied
 from ..plan import Plan
 from ..store import Store
@@ -90,18 +88,12 @@ class Writer:
         store: Store,
         *,
         applications: Applications,
-        rule: AccessRule | None,
-        void: Void,
-        membership: Membership | None,
-        value_bytes_max: int,
+        rules: LogRules,
         on_commit: Callable[[Committed], None],
     ) -> None:
         self._store = store
         self._applications = applications
-        self._rule = rule
-        self._void = void
-        self._membership = membership
-        self._value_bytes_max = value_bytes_max
+        self._rules = rules
         self._on_commit = on_commit
         self.commits = Timings()
         self.failures: dict[str, int] = {}
@@ -298,7 +290,7 @@ class Writer:
             self._is_stale = False
 
     def _finish(self, committed: Committed, missed: Missed, began: float) -> None:
-        for entry, reason in self._void.take_news():
+        for entry, reason in self._rules.void.take_news():
             logger.info("entry %s of %s refused: %s", entry.id, entry.author, reason)
         self._applications.note(missed)
         self.commits.add(time.monotonic() - began)
@@ -312,13 +304,4 @@ class Writer:
         return committed, (yield from self._applications.apply_commit(committed, known, write.own))
 
     def _group(self, write: writing.Write) -> Plan[tuple[Committed, dict[str, Applied]]]:
-        return writing.write_group(
-            write,
-            topic=self._store.topic,
-            now=time.time(),
-            rule=self._rule,
-            void=self._void,
-            value_bytes_max=self._value_bytes_max,
-            versions=self._applications.versions,
-            membership=self._membership,
-        )
+        return writing.write_group(write, self._rules, now=time.time(), versions=self._applications.versions)

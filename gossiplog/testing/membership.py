@@ -12,7 +12,7 @@ from ..codec import pcf
 from ..entry.rules import next_clock
 from ..entry.signing import Ed25519Signer, sign_entry
 from ..log.access import Void
-from ..log.commit import InsertEntries, commit
+from ..log.commit import InsertEntries, LogRules, commit
 from ..log.membership import Membership
 from ..plan import Plan, Request, run_plan
 from ..store.memory.state import WRITES, MemoryState
@@ -71,7 +71,8 @@ class Judge:
 
     def _commit(self, entries: Sequence[Entry]) -> Plan[Judged]:
         membership = self._membership
-        committed = yield from commit([InsertEntries(entries)], topic=self._topic, now=0.0, void=self._void, membership=membership)
+        rules = LogRules(self._topic, void=self._void, membership=membership)
+        committed = yield from commit([InsertEntries(entries)], rules, now=0.0)
         new, changed = [entry for _, entry in committed.entries], committed.changed
         shown = yield from membership.counting(new, changed.hidden)
         lost, regained = ([self._by_key[key] for key in sorted(keys)] for keys in (changed.lost, changed.regained))

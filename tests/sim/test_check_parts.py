@@ -7,7 +7,7 @@ from gossiplog.broadcast.events import LogAnswered, PeerKind
 from gossiplog.broadcast.intake import _check_key
 from gossiplog.codec import pcf
 from gossiplog.entry.signing import Ed25519Signer
-from gossiplog.log.commit import AppendPayloads, commit
+from gossiplog.log.commit import AppendPayloads, LogRules, commit
 from gossiplog.log.requests import ReadCount
 from gossiplog.plan import ask, run_plan
 from gossiplog.pubsub.params import EpisubParams, FloodsubParams, GossipsubParams
@@ -39,7 +39,7 @@ def write_entries(disk: Disk, state: MemoryState, count: int, *, synced: int) ->
                 return None
             return state.answer(request)
 
-        run_plan(commit([AppendPayloads([pcf.encode(number)], SIGNER)], topic=TOPIC, now=0.0), answer)
+        run_plan(commit([AppendPayloads([pcf.encode(number)], SIGNER)], LogRules(TOPIC), now=0.0), answer)
         disk.begin(writes)
         for request in writes:
             state.write(request)

@@ -15,7 +15,7 @@ from gossiplog.entry.message import Entry
 from gossiplog.entry.signing import Ed25519Signer
 from gossiplog.entry.validation import Verdict, validate
 from gossiplog.log.access import AccessRule, Void
-from gossiplog.log.commit import AppendPayloads, InsertEntries, commit
+from gossiplog.log.commit import AppendPayloads, InsertEntries, LogRules, commit
 from gossiplog.log.requests import WriteCursor, WriteEntries, WriteQuarantine
 from gossiplog.plan import run_plan
 from gossiplog.pubsub.actions import AnotherSource, SendRpc, SetTimer, Validate
@@ -61,10 +61,10 @@ class Log:
 
     def append(self, payload: Any, signer: Ed25519Signer = ALICE) -> Entry:
         work = AppendPayloads([pcf.encode(payload)], signer)
-        return self.run(commit([work], topic=TOPIC, now=0.0)).entries[0][1]
+        return self.run(commit([work], LogRules(TOPIC), now=0.0)).entries[0][1]
 
     def insert(self, entry: Entry) -> Verdict:
-        return self.run(commit([InsertEntries([entry])], topic=TOPIC, now=0.0, rule=self.rule, void=self._void)).outcomes[0][0]
+        return self.run(commit([InsertEntries([entry])], LogRules(TOPIC, self.rule, self._void), now=0.0)).outcomes[0][0]
 
     def take(self, key: bytes, value: bytes) -> Verdict:
         verdict = validate(value, topic=TOPIC, key=key)

@@ -9,7 +9,7 @@ from random import Random
 from log_support import TOPIC
 
 from gossiplog.entry.validation import Outcome, Rule, Verdict, validate_many
-from gossiplog.log.commit import InsertEntries, commit
+from gossiplog.log.commit import InsertEntries, LogRules, commit
 from gossiplog.log.requests import Quarantined, WriteQuarantine
 from gossiplog.plan import ask, run_plan
 from gossiplog.reconcile import Reconciliation, Wishes, reconcile, serve
@@ -50,7 +50,7 @@ class Log:
             record = Quarantined(verdict.entry.key, verdict.entry.value, "parents", "refused", 0.0)
             self.run(ask(WriteQuarantine([record], [])))
             return Verdict(Outcome.IGNORE, Rule.QUARANTINED, "refused", verdict.entry)
-        return self.run(commit([InsertEntries([verdict.entry])], topic=TOPIC, now=0.0)).outcomes[0][0]
+        return self.run(commit([InsertEntries([verdict.entry])], LogRules(TOPIC), now=0.0)).outcomes[0][0]
 
     def run(self, plan):
         return run_plan(plan, self._answer)

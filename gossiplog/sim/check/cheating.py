@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from ...access import Admit, Grant, Members, Policy, Revoke, encode_said, is_control
@@ -21,7 +20,7 @@ from ...entry.message import Entry
 from ...entry.message_id import encode_id
 from ...entry.rules import next_clock
 from ...entry.signing import Ed25519Signer, sign_entry
-from ...log.commit import InsertEntries, commit
+from ...log.commit import InsertEntries, LogRules, commit
 from ...log.membership import Membership
 from ...log.requests import ReadVoid
 from ...plan import ask, run_plan
@@ -91,8 +90,7 @@ def judge_anew(topic: str, values: Sequence[bytes]) -> tuple[list[str], set[byte
     state, membership = StateWithTable(), Membership()
     entries = sorted(map(Entry.stored, values), key=lambda entry: entry.key)
     transaction = TablesTransaction(state)
-    plan = partial(commit, [InsertEntries(entries)], topic=topic, now=0.0, membership=membership)
-    (verdicts,) = transaction.run(plan()).outcomes
+    (verdicts,) = transaction.run(commit([InsertEntries(entries)], LogRules(topic, membership=membership), now=0.0)).outcomes
     assert not isinstance(verdicts, Exception)
     for request in transaction.writes:
         state.write(request)

@@ -8,14 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ...entry.message import Entry
-from ...entry.rules import VALUE_BYTES_DEFAULT
 from ...entry.signing import Signer
 from ...entry.validation import Verdict, validate
 from ...log import writing
 from ...log.access import AccessRule, Void
 from ...log.application import Application
 from ...log.applying import find_applied
-from ...log.commit import AppendPayloads, Committed, InsertEntries, commit
+from ...log.commit import AppendPayloads, Committed, InsertEntries, LogRules, commit
 from ...log.membership import Membership
 from ...log.requests import Applied
 from ...plan import Plan, Request, run_plan
@@ -93,7 +92,7 @@ class LogOnDisk:
         self._is_writing = False
         self.is_behind = False
         if founding and not self.state.values:
-            self._run_now(commit([InsertEntries(founding)], topic=owner.spec.topic, now=0.0, membership=self.membership))
+            self._run_now(commit([InsertEntries(founding)], LogRules(owner.spec.topic, membership=self.membership), now=0.0))
         self._open()
 
     @property
@@ -216,16 +215,8 @@ class LogOnDisk:
     def _group(
         self, write: writing.Write, applications: Applications, rule: AccessRule | None, void: Void, membership: Membership | None
     ) -> Plan[tuple[Committed, dict[str, Applied]]]:
-        return writing.write_group(
-            write,
-            topic=self._owner.spec.topic,
-            now=0.0,
-            rule=rule,
-            void=void,
-            value_bytes_max=VALUE_BYTES_DEFAULT,
-            versions=applications.versions,
-            membership=membership,
-        )
+        rules = LogRules(self._owner.spec.topic, rule, void, membership)
+        return writing.write_group(write, rules, now=0.0, versions=applications.versions)
 
     # Transactions with no caller waiting
 

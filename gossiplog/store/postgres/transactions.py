@@ -131,7 +131,7 @@ def _halves(lock: tuple[int, int]) -> str:
     return f"{lock[0]}, {lock[1]}"
 
 
-class SyncCalls:
+class _SyncCalls:
     """A `SyncTransaction` for an application's plain functions. They run in a thread beside the loop, and each call waits for the loop."""
 
     def __init__(self, writing: WriteTransaction) -> None:
@@ -140,21 +140,17 @@ class SyncCalls:
         self._loop = asyncio.get_running_loop()
 
     def run(self, plan: Plan[T]) -> T:
-        """See `SyncTransaction.run`."""
         result: T = self._wait(self._writing.run(plan))
         return result
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """See `SyncTransaction.execute`."""
         rows: list[tuple[Any, ...]] = self._wait(self._writing.execute(statement, parameters))
         return rows
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """See `SyncTransaction.execute_many`."""
         self._wait(self._writing.execute_many(statement, rows))
 
     def undo_attempt(self) -> None:
-        """See `SyncTransaction.undo_attempt`."""
         self._wait(self._writing.undo_attempt())
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -185,7 +181,7 @@ class WriteTransaction:
         self.has_executed = False
         self._fetch = Fetcher(connection, url.quoted_schema)
         self._location = url.location
-        self._sync = SyncCalls(self)
+        self._sync = _SyncCalls(self)
         self._tail = tail
         self._unsent: list[Statement] = []
         self._is_rebuilt = False

@@ -9,7 +9,7 @@ from log_support import Graph, make, make_history
 from gossiplog.entry import Entry
 from gossiplog.errors import DamagedLog, NotFound
 from gossiplog.log.ancestry import AncestorQuery, AncestorWalk, children, position
-from gossiplog.log.commit import InsertEntries, commit
+from gossiplog.log.commit import InsertEntries, LogRules, commit
 from gossiplog.log.requests import ReadValues
 from gossiplog.plan import Request, run_plan
 from gossiplog.store.memory.state import MemoryState
@@ -23,7 +23,9 @@ class CountedLog:
         self.requests = 0
         for low in range(0, len(entries), batch):
             writes: list[Request] = []
-            run_plan(commit([InsertEntries(entries[low : low + batch])], topic="t", now=0.0), lambda request: self._commit(request, writes))
+            run_plan(
+                commit([InsertEntries(entries[low : low + batch])], LogRules("t"), now=0.0), lambda request: self._commit(request, writes)
+            )
             for request in writes:
                 self.state.write(request)
 

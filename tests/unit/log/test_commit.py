@@ -7,7 +7,7 @@ from gossiplog.codec import pcf
 from gossiplog.entry import Outcome, clock_of
 from gossiplog.errors import EncodeError, NotAuthorised, Rejected
 from gossiplog.log.access import AccessRule, Void
-from gossiplog.log.commit import AppendPayloads, InsertEntries, commit, restore
+from gossiplog.log.commit import AppendPayloads, InsertEntries, LogRules, commit, restore
 from gossiplog.log.requests import ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, Row, WriteEntries
 from gossiplog.plan import run_plan
 from gossiplog.store.memory.state import MemoryState
@@ -32,8 +32,8 @@ class Store:
 
         return run_plan(plan, answer)
 
-    def commit(self, *work, **options):
-        committed = self.plan(commit(work, topic=TOPIC, now=17.0, **options))
+    def commit(self, *work, failed=None, **rules):
+        committed = self.plan(commit(work, LogRules(TOPIC, **rules), now=17.0, failed=failed))
         for request in self.written:
             self.state.write(request)
         return committed
@@ -147,7 +147,7 @@ def test_restored_entries_keep_their_seq_and_orphans_stay_out() -> None:
     a = make("a")
     b = make("b", [a])
     orphan = make("o", [make("gone")])
-    verdicts = store.plan(restore([(4, a), (7, orphan), (9, b)], topic=TOPIC, now=0.0))
+    verdicts = store.plan(restore([(4, a), (7, orphan), (9, b)], LogRules(TOPIC), now=0.0))
     assert [(verdict.accepted, verdict.rule) for verdict in verdicts] == [(True, None), (False, "parents"), (True, None)]
     assert [row.seq for row in written_rows(store)] == [4, 9]
 
