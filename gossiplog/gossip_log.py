@@ -226,7 +226,8 @@ class GossipLog(Replica):
     """One replica of a log. Open it with `gossiplog.open`. Any number of tasks may call its methods.
 
     Ids are strings of 32 characters, keys the same in 20 bytes. Where a method takes an id, an unknown one raises NotFound and a malformed
-    one DecodeError. A cancelled read did nothing; a cancelled write is done whole or not at all.
+    one DecodeError. A method that writes raises ReadOnlyLog if the log is open read-only. A cancelled read does nothing; a cancelled write
+    is done whole or not at all.
 
     Attributes:
         location: Where the log lies, for messages to the user.
@@ -306,7 +307,6 @@ class GossipLog(Replica):
 
         Raises:
             LocalProtocolError: The topics differ, or the place is no bucket.
-            ReadOnlyLog: This log is open read-only.
             RemoteProtocolError: The other log's tree contradicts itself.
             BucketError: The bucket's storage failed, or there is a `signer` and nothing can be written there.
         """
@@ -362,7 +362,6 @@ class GossipLog(Replica):
 
         Raises:
             LocalProtocolError: There is no signer, or it is not of Ed25519; the place is no bucket, or a witness is malformed.
-            ReadOnlyLog: The log is open read-only.
         """
         from .bucket import keep_exchanging, open_storage
         from .net.ground.journal import note

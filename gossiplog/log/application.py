@@ -66,23 +66,18 @@ class SyncTransaction(Protocol):
 
     def run(self, plan: Plan[T]) -> T:
         """Run a plan on the state within the transaction."""
-        ...
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute a statement on the application's tables, and return its rows."""
-        ...
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Execute a statement for each row of parameters."""
-        ...
 
     def begin_attempt(self) -> None:
         """Mark the state to which `undo_attempt` returns. Attempts do not nest."""
-        ...
 
     def undo_attempt(self) -> None:
         """Undo what was executed since `begin_attempt`."""
-        ...
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:

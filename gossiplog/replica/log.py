@@ -274,7 +274,6 @@ class Replica(LogReader):
         `Writer.submit_then` says when it is called, what it may do, and when the answer is False.
 
         Raises:
-            ReadOnlyLog: The log is open read-only.
             ClosedError: The log is closed.
         """
         entries = [verdict.entry for verdict in verdicts if verdict.accepted and verdict.entry is not None]
@@ -359,7 +358,6 @@ class Replica(LogReader):
 
         Raises:
             LocalProtocolError: The log was opened without that application.
-            ReadOnlyLog: The log is open read-only.
             StoreError: The store failed; the tables are as they were.
         """
         self._check_writable()
@@ -379,7 +377,6 @@ class Replica(LogReader):
 
         Raises:
             LocalProtocolError: The log was opened without that application.
-            ReadOnlyLog: The log is open read-only.
             StoreError: The store failed; the tables are as they were.
         """
         self._check_writable()
@@ -393,7 +390,6 @@ class Replica(LogReader):
 
         Raises:
             LocalProtocolError: The topics differ.
-            ReadOnlyLog: This log is open read-only.
             RemoteProtocolError: The other log's tree contradicts itself.
         """
         if other.topic != self.topic:
@@ -444,7 +440,6 @@ class Replica(LogReader):
 
         Raises:
             LocalProtocolError: The topics differ.
-            ReadOnlyLog: This log is open read-only.
             StoreError: One of the two stores failed. Entries that were already copied are kept.
         """
         if other.topic != self.topic:
@@ -547,7 +542,6 @@ class Replica(LogReader):
             on_progress: Called now and then with the number of rows that were read.
 
         Raises:
-            ReadOnlyLog: This log is open read-only.
             StoreError: This log's store failed. Entries that were already salvaged are kept.
         """
         self._check_writable()

@@ -48,11 +48,9 @@ class PresenceCarrier(Protocol):
 
     def send(self, peers: Sequence[PeerId], data: bytes) -> None:
         """Send frames to each of these peers, and report `PeerBlocked` if that has to wait."""
-        ...
 
     def on_fault(self, peer: PeerId, reason: str) -> None:
         """Hold a peer responsible for a frame that it sent."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,6 @@ class Reader(Protocol):
 
     async def run(self, plan: Plan[T]) -> T:
         """Run a plan that only reads. A cancelled call ends after the plan, and its result is dropped."""
-        ...
 
     async def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute a statement that only reads, on the application's tables in this state, and return its rows.
@@ -51,7 +50,6 @@ class Reader(Protocol):
             LocalProtocolError: The statement does more than read.
             StatementError: The database refused it.
         """
-        ...
 
 
 class Transaction(Protocol):
@@ -59,7 +57,6 @@ class Transaction(Protocol):
 
     async def run(self, plan: Plan[T]) -> T:
         """Run a plan on the state within the transaction."""
-        ...
 
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute one statement on the application's own tables and return all of its rows.
@@ -72,19 +69,15 @@ class Transaction(Protocol):
             StatementError: The database refused it.
             StoreError: The store failed; the transaction is lost.
         """
-        ...
 
     async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Execute one statement for each row of parameters, in one hop. Raises as `execute`."""
-        ...
 
     async def begin_attempt(self) -> None:
         """Mark the state to which `undo_attempt` returns. Attempts do not nest."""
-        ...
 
     async def undo_attempt(self) -> None:
         """Undo what was executed since `begin_attempt`."""
-        ...
 
 
 class Store(Protocol):
@@ -105,15 +98,12 @@ class Store(Protocol):
     @property
     def poll_s(self) -> float:
         """How often a follower of a shared log must look for new entries, in seconds."""
-        ...
 
     def watch(self, wake: Callable[[], None]) -> None:
         """Have a function called, in the event loop, when the store learns that other processes may have written. Some stores never do."""
-        ...
 
     async def read(self, plan: Plan[T]) -> T:
         """Run a plan on one snapshot of the log."""
-        ...
 
     def snapshot(self, *, may_expire: bool = False) -> AbstractAsyncContextManager[Reader]:
         """Hold one snapshot for many plans. Keep it short: a SQLite file cannot be checkpointed past it.
@@ -121,7 +111,6 @@ class Store(Protocol):
         Args:
             may_expire: Whether the store may revoke it when it has cost too much space; then `run` raises SnapshotExpired.
         """
-        ...
 
     async def write(self, plan: Plan[T]) -> T:
         """Run a plan as one transaction: committed when it returns, rolled back when it raises.
@@ -131,7 +120,6 @@ class Store(Protocol):
         Raises:
             StoreError: The store could not commit; nothing changed.
         """
-        ...
 
     def begin_write(self, plan: Plan[T], then: Callable[[Outcome[T]], None]) -> bool:
         """Begin a `write` without waiting. Its outcome goes to a function later, in the event loop.
@@ -142,11 +130,9 @@ class Store(Protocol):
         Returns:
             False if nothing was begun, because another transaction is open or only `write` can do it.
         """
-        ...
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Open a transaction for a body that awaits: committed when the body ends, rolled back when it raises or is cancelled."""
-        ...
 
     def rehearsal(self) -> AbstractAsyncContextManager[Store]:
         """Have a store on which to try a transaction and roll it back, also of a file that is open read-only.
@@ -157,11 +143,9 @@ class Store(Protocol):
             ReadOnlyLog: The store is open read-only and cannot be copied.
             StorageFull: There is no room for a copy.
         """
-        ...
 
     async def size_bytes(self) -> int:
         """Return how many bytes the log takes on disk; in memory, the sum of all values."""
-        ...
 
 
 NOTE_BYTES_MAX = 5_800
@@ -178,4 +162,3 @@ class TalkingStore(Protocol):
         A note has at most `NOTE_BYTES_MAX` bytes. Any note may be lost; those that arrive are in order. At the beginning, and whenever
         notes may have been missed, the function gets None.
         """
-        ...

@@ -41,31 +41,24 @@ class ShelfPlace(Protocol):
 
     def log_at(self, topic: str) -> str | os.PathLike[str]:
         """Return where a topic's log is, or would be created."""
-        ...
 
     def opened(self, durability: Durability) -> AbstractAsyncContextManager[ShelfPlace]:
         """Make the place if it is missing; within the block, logs opened by the `log_at` of its value share connections."""
-        ...
 
     async def check(self) -> None:
         """Check that `opened` would succeed, as far as that can be told without making anything."""
-        ...
 
     async def topics(self) -> list[str]:
         """List the topics of all logs, in order."""
-        ...
 
     async def has(self, topic: str) -> bool:
         """Whether there is a log of this topic."""
-        ...
 
     async def count(self) -> int:
         """Count the logs."""
-        ...
 
     async def size_bytes(self) -> int:
         """Return how many bytes all logs take."""
-        ...
 
 
 def file_of(topic: str) -> str:

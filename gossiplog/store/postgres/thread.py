@@ -37,11 +37,11 @@ class Abandoned(Exception):
 class TrioCall:
     """One call from trio. A cancellation interrupts only a wait to begin and a read that hangs, no other work."""
 
-    __slots__ = ("_interrupt", "_is_cancelled", "_is_interrupted", "_raise_cancel", "_task", "_token", "_waiting")
+    __slots__ = ("_interrupt", "_is_cancelled", "_is_interrupted", "_raise_cancel", "_task", "_waiting", "token")
 
     def __init__(self) -> None:
         self._task = trio.lowlevel.current_task()
-        self._token = trio.lowlevel.current_trio_token()
+        self.token = trio.lowlevel.current_trio_token()
         self._raise_cancel: Callable[[], Any] | None = None
         # Only the thread uses those below.
         self._interrupt: Callable[[], object] | None = None
@@ -102,10 +102,6 @@ class TrioCall:
         self._raise_cancel = raise_cancel
         loop.call_soon_threadsafe(self._abandon)
         return trio.lowlevel.Abort.FAILED
-
-    def send(self, result: outcome.Outcome[Any]) -> None:
-        """Hand the result over to trio, from the thread."""
-        self._token.run_sync_soon(self.finish, result)
 
     def _abandon(self) -> None:
         self._is_cancelled = True
@@ -185,4 +181,4 @@ class AsyncioThread:
         except BaseException as error:
             # Any error is the caller's.
             result = outcome.Error(error)
-        call.send(result)
+        call.token.run_sync_soon(call.finish, result)
