@@ -21,12 +21,14 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from ..errors import DecodeError
 from ..limits import TokenBucket, keep_newest
-from ..pubsub.types import PeerId
 from .messages import NAMES_MAX, Departed, Statement, decode_frame
+
+if TYPE_CHECKING:
+    from ..pubsub.types import PeerId  # importing pubsub takes 20 ms, which opening a log need not pay
 
 SESSIONS_MAX = 1_024
 SESSIONS_OF_CLIENT_MAX = 64

@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from weakref import WeakSet
 
 import trio
@@ -31,13 +31,15 @@ from ..presence.room import (
     StatementMade,
     TimePassed,
 )
-from ..pubsub.types import PeerId
 from ..store import NOTE_BYTES_MAX, TalkingStore
 from .members import LogMember
 from .reader import LogReader
 from .subscription import follow_members
 
-_PROCESSES = PeerId("other processes on this database")
+if TYPE_CHECKING:
+    from ..pubsub.types import PeerId
+
+_PROCESSES = cast("PeerId", "other processes on this database")
 """Other processes are treated like one peer of a mesh. It never leaves, so its statements end by their expiry."""
 OWN_PER_S, OWN_BURST = 25.0, 50
 """The most statements we make: fewer than any peer forwards of one author."""

@@ -95,6 +95,12 @@ def test_help_imports_no_heavy_library(environment: dict[str, str]) -> None:
     assert out == "[]\n"
 
 
+def test_log_without_a_network_imports_no_pubsub(environment: dict[str, str]) -> None:
+    code = "import sys, gossiplog.replica.log\nprint([name for name in sys.modules if name.startswith('gossiplog.pubsub')])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True).stdout
+    assert out == "[]\n"
+
+
 @pytest.mark.parametrize(
     ("args", "code"),
     [
