@@ -14,17 +14,7 @@ from ... import errors
 from ...entry.rules import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
 from ...log.page import PAGE_BYTES_MAX
 from ..exits import ExitCode, Failure
-from ..options import (
-    LOG,
-    choose_signer,
-    client_tls,
-    durability_option,
-    key_option,
-    output_options,
-    read_token,
-    tls_ca_option,
-    token_option,
-)
+from ..options import LOG, choose_signer, client_tls, durability_option, key_option, output_options, read_token, tls_ca_option, token_option
 from ..output import Output
 from ..posting import Poster, is_server_url
 from ..progress import Progress

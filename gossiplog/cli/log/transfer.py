@@ -337,10 +337,7 @@ async def copy(log: Location, target: Location, durability: str, out: Output) ->
     if log.is_same(target):
         raise click.UsageError("LOG and TARGET are the same")
 
-    async with (
-        opened(log) as source,
-        opened(target, read_only=False, create=True, topic=source.topic, durability=durability) as copied,
-    ):
+    async with opened(log) as source, opened(target, read_only=False, create=True, topic=source.topic, durability=durability) as copied:
         with Progress("copying", await source.count(), is_shown=not out.is_strict) as progress:
             try:
                 report = await copied.copy_from(source, on_progress=progress.at)

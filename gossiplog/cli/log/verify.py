@@ -87,13 +87,7 @@ class Item:
 @output_options()
 @in_trio
 async def verify(
-    log: str | None,
-    values: str | None,
-    topic: str | None,
-    partial: bool,
-    jobs: int | None,
-    expanded_bytes_max: int,
-    out: Output,
+    log: str | None, values: str | None, topic: str | None, partial: bool, jobs: int | None, expanded_bytes_max: int, out: Output
 ) -> int:
     """Verify every entry of a log or a file.
 

@@ -11,7 +11,7 @@ import click
 
 from ..asking import ANSWER_S, Asker
 from ..exits import ExitCode, Failure
-from ..options import PLACE, Location, client_tls, output_options, read_token, tls_ca_option, token_option
+from ..options import LOG, Location, client_tls, output_options, read_token, tls_ca_option, token_option
 from ..output import Column, Listing, Output, clean
 from ..posting import is_server_url
 from ..session import opened, run
@@ -26,11 +26,11 @@ _HAS_EXPIRED = 10
 
 
 @click.command()
-@click.argument("place", metavar="LOG|URL", type=PLACE)
+@click.argument("log", metavar="LOG|URL", type=LOG)
 @tls_ca_option
 @token_option
 @output_options(quiet="Print only the names of the checks that found something.")
-def doctor(place: str, tls_ca: str | None, token_file: str | None, out: Output) -> int:
+def doctor(log: Location, tls_ca: str | None, token_file: str | None, out: Output) -> int:
     """Say what is wrong with a log or a server, and what to do.
 
     For a log it checks the disk, heads, quarantine, entries set aside, and whether the tree fits some entries (`gossiplog fsck` checks
@@ -44,10 +44,10 @@ def doctor(place: str, tls_ca: str | None, token_file: str | None, out: Output) 
       gossiplog doctor app.db
       gossiplog doctor wss://log.example.com --json
     """
-    if is_server_url(place):
-        findings = _of_server(place, client_tls(tls_ca), read_token(token_file))
+    if is_server_url(log):
+        findings = _of_server(log, client_tls(tls_ca), read_token(token_file))
     else:
-        findings = run(lambda: _of_log(Location.parse(place)))
+        findings = run(lambda: _of_log(log))
     with Listing(out, _COLUMNS) as listing:
         for finding in findings:
             if out.is_quiet and finding.severity in ("ok", "note"):

@@ -84,7 +84,7 @@ def _show(asker: Asker, out: Output) -> None:
 
 def _cells(link: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a connection's cells; the reference implementation gives only the peer's name."""
-    counts, since = link.get("counts", {}), link.get("since")
+    counts, since, score = link.get("counts", {}), link.get("since"), link.get("score")
     return (
         clean(str(link.get("kind", ""))),
         "" if "outbound" not in link else "dialled" if link["outbound"] else "accepted",
@@ -92,14 +92,10 @@ def _cells(link: Mapping[str, Any]) -> tuple[str, ...]:
         "" if since is None else utc(since),
         *(f"{counts[name]:,}" if name in counts else "" for name in ("received", "pushed", "syncs")),
         f"{link['queuedBytes']:,}" if "queuedBytes" in link else "",
-        _score(link.get("score")),
+        f"{float(score['total']):,.1f}" if isinstance(score, Mapping) else "",
         "" if link.get("backoff_s") is None else f"{float(link['backoff_s']):.0f} s",
         clean(str(link["peer"])),
     )
-
-
-def _score(score: Any) -> str:
-    return f"{float(score['total']):,.1f}" if isinstance(score, Mapping) else ""
 
 
 def _ask(asker: Asker) -> tuple[list[tuple[Mapping[str, Any], tuple[str, ...]]], list[tuple[dict[str, Any], str]]]:

@@ -120,6 +120,7 @@ async def testnet(
     import trio
 
     from ...net.hub.server import listen
+    from ...testnet import describe
     from ...testnet.site import Site
 
     scenario = wanted.scenario()
@@ -131,7 +132,8 @@ async def testnet(
 
     def tell(record: dict[str, Any]) -> None:
         actions.append(record)
-        _tell(out, record)
+        out.tell(record, describe(record))
+        out.flush()
 
     code = ExitCode.DONE
     with working_folder(folder, "gossiplog-testnet-") as place:
@@ -178,13 +180,6 @@ async def _play(network: Testnet, actions: list[dict[str, Any]], report: Path | 
         out.note(f"wrote {', '.join(str(file) for file in files)}")
         out.note(f"`gossiplog sim play {report / 'facts.jsonl'}` shows it again")
     return is_converged
-
-
-def _tell(out: Output, record: dict[str, Any]) -> None:
-    from ...testnet import describe
-
-    out.tell(record, describe(record))
-    out.flush()
 
 
 async def _end_at_signal(scope: Any) -> None:

@@ -75,19 +75,16 @@ def _ask_both(here: Asker, there: Asker, entry: str) -> Mapping[str, Any]:
         theirs = there.ask_object("peers")
     except GossipLogError as error:
         # The first server's answer is useful without the second one's.
-        return _without(here.ask_object("why", entry=entry, peer=there.server.url), error)
+        answer = here.ask_object("why", entry=entry, peer=there.server.url)
+        return {**answer, "text": f"{answer.get('text', '')} (the peer could not be asked: {error})"}
     try:
         ids, topics = (str(ours["me"]), str(theirs["me"])), (str(ours["topic"]), str(theirs["topic"]))
-        answer = WhyAnswer.from_record(here.ask_object("why", entry=entry, peer=ids[1]))
+        ours_about_it = WhyAnswer.from_record(here.ask_object("why", entry=entry, peer=ids[1]))
         has_entry = WhyAnswer.from_record(there.ask_object("why", entry=entry))
         towards = WhyAnswer.from_record(there.ask_object("why", entry=entry, peer=ids[0]))
     except (LookupError, DecodeError):
         raise here.nonsense("why") from None
-    return with_view_of_peer(answer, has_entry, towards, topics).record()
-
-
-def _without(answer: Mapping[str, Any], error: GossipLogError) -> Mapping[str, Any]:
-    return {**answer, "text": f"{answer.get('text', '')} (the peer could not be asked: {error})"}
+    return with_view_of_peer(ours_about_it, has_entry, towards, topics).record()
 
 
 def _show(answer: Mapping[str, Any], out: Output) -> None:
