@@ -32,7 +32,7 @@ def stuck(log: GossipLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         patch.setattr(log._store, "read", wait)
         patch.setattr(log._store, "write", wait)
         # As if it lay on a server.
-        patch.setattr(type(log._store), "is_shared", True)
+        patch.setattr(log, "is_shared", True)
         yield
     is_back.set()
 

@@ -460,7 +460,7 @@ async def test_store_that_fails_a_question_is_asked_again(monkeypatch: pytest.Mo
 
 async def test_log_that_others_write_to_is_followed_in_its_store(monkeypatch: pytest.MonkeyPatch) -> None:
     async with memory_log(1) as log, memory_log(2) as author, memory_log(3) as other:
-        monkeypatch.setattr(log._store, "is_shared", True, raising=False)
+        monkeypatch.setattr(log, "is_shared", True)
         monkeypatch.setattr(log._store, "poll_s", 0.01, raising=False)
         async with open_service(log) as hub, open_service(other) as client, stranger(hub) as peer, joined(hub, client):
             stream = await peer.open_stream([PUSH])
