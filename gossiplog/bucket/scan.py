@@ -191,9 +191,9 @@ async def up_to_gaps(storage: Storage, since: BucketPlace, until: BucketPlace) -
     for name, place in until.trees.items():
         read = since.trees[name].read if name in since.trees else 0
         numbers = range(read // SEGMENT_WIDTH, -(-place.read // SEGMENT_WIDTH)) if read < place.read else range(0)
-        fault = await _first_gap(PublishedTree(storage, name, place.size, place.root), numbers)
-        if fault is not None:
-            number, error = fault
+        gap = await _first_gap(PublishedTree(storage, name, place.size, place.root), numbers)
+        if gap is not None:
+            number, error = gap
             trees[name] = place._replace(read=max(read, number * SEGMENT_WIDTH))
             faults.setdefault(name.partition("/")[0], f"missing: {error}")
     return replace(until, trees=trees, faults=faults)
@@ -203,11 +203,9 @@ async def _first_gap(tree: PublishedTree, numbers: range) -> tuple[int, MissingO
     async def find(number: int) -> MissingObject | None:
         try:
             await tree.find_segment(number, 1)
-        except MissingObject as error:
-            return error
-        except BucketError:
-            # Its reader says what is wrong with it.
-            return None
+        except BucketError as error:
+            # Other errors are left to the segment's reader.
+            return error if isinstance(error, MissingObject) else None
         return None
 
     async with map_ordered(find, numbers, ahead=_AHEAD) as found:
