@@ -193,9 +193,10 @@ def lose_last_transaction(recover: Any) -> Any:
     return broken
 
 
-def keep_slot_of_the_gone(self: Any, peer: Any) -> None:
+def keep_slot_of_the_gone(self: Any, peer: Any) -> list[bytes]:
     if self._needs.pop(peer, None) is not None:
         self._undefer()
+    return []
 
 
 def stay_silent_about_other_sources(on_orphan: Any) -> Any:

@@ -108,11 +108,11 @@ MISSED_BUGS: Sequence[PlantedBug] = (
         "what another process stored is not applied",
         around(applying_module, "catch_up", skip_within_a_commit),
     ),
-    PlantedBug(33, "stale grafts are repeated", "of links that have ended since", around(Draft, "add_retry", repeat_stale_grafts)),
+    PlantedBug(143, "stale grafts are repeated", "of links that have ended since", around(Draft, "add_retry", repeat_stale_grafts)),
     PlantedBug(3, "seen is forgotten", "after 15 s", around(Seen, "__init__", remember_for(15.0))),
     PlantedBug(4, "orphans are looked for once", "those that come meanwhile are not", around(Orphans, "_on_checked", ask_once)),
     PlantedBug(
-        16,
+        116,
         "children of the refused wait",
         "for ever",
         both(around(Void, "complete", lambda complete: lambda self, plan: plan), instead(spreading_module, "OUT_FOR_GOOD", frozenset())),

@@ -47,7 +47,7 @@ def drop_deferred_needs(self: Any) -> None:
         if self.now >= until:
             need.deferred_until = None
             self._tell(SyncWanted(peer))
-        elif not self._is_covered(need.keys):
+        elif need.named and not self._is_covered(need.named):
             need.deferred_until, need.keys = None, {}
 
 
@@ -121,11 +121,11 @@ def keep_choked(on_pruned: Any) -> Any:
 ROUTER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(0, "dead peers stay in the mesh", "who left is pushed to for ever", instead(TopicMeshes, "remove_peer", nothing)),
     PlantedBug(2, "any end will do", "an old session's end is taken for the new one's", around(WantedSyncs, "on_finished", take_any_end)),
-    PlantedBug(80, "deferred needs are dropped", "when the sync for them fails", instead(WantedSyncs, "_undefer", drop_deferred_needs)),
+    PlantedBug(37, "deferred needs are dropped", "when the sync for them fails", instead(WantedSyncs, "_undefer", drop_deferred_needs)),
     PlantedBug(9, "requests are not answered", "IWANT brings nothing", instead(Gossip, "on_iwant", nothing)),
     PlantedBug(4, "trees are not mended", "a lost neighbour is forgotten", instead(BroadcastTree, "neighbor_down", forget_neighbour)),
     PlantedBug(
-        2,
+        9,
         "heads are read too early",
         "whoever is to be told joins the read under way",
         instead(Pushes, "heads", join_the_read_under_way),
