@@ -145,7 +145,7 @@ async def clone(
     durability: Durability | str = Durability.FULL,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Taken:
-    """Make a log from what is published in a bucket, or continue an interrupted clone. Others may read the log meanwhile.
+    """Make a log from the entries published in a bucket, or continue an interrupted clone. Others may read the log meanwhile.
 
     Args:
         place: The bucket: a folder.
@@ -212,7 +212,7 @@ def _register(schemes: frozenset[str]) -> frozenset[str]:
 
 def _access_rule(authorize: Authorize) -> AccessRule:
     if is_coroutine_function(authorize):
-        hint = "define it with `def`: what it needs to know it asks of `past`, its third argument"
+        hint = "define it with `def`; it can ask `past`, its third argument, about ancestors"
         raise LocalProtocolError("authorize is a coroutine function, whose answer would always be yes", hint=hint)
     try:
         parameters = inspect.signature(authorize).parameters.values()

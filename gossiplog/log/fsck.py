@@ -255,7 +255,7 @@ class Audit:
         root = yield from ask(ReadRoot())
         if root != nodes[-1]:
             expected = f"level {nodes[-1].level}, {nodes[-1].hash.hex()}"
-            self.note(FindingKind.NODE, "root", f"level {root.level}, {root.hash.hex()}; built anew it is {expected}")
+            self.note(FindingKind.NODE, "root", f"level {root.level}, {root.hash.hex()}; rebuilt, it is {expected}")
 
     def node_page(self, after: tuple[int, bytes] | None) -> Plan[tuple[int, bytes] | None]:
         """Look for nodes that should not exist, if there are too many."""
@@ -310,7 +310,7 @@ class Audit:
         _, last = yield from ask(ReadCount(counted=False))
         for name, seq in (yield from ask(fsck_requests.ReadCursors())):
             if seq is None:
-                self.note(FindingKind.CURSOR, str(name), "stands at what is no number")
+                self.note(FindingKind.CURSOR, str(name), "is not a number")
             elif seq > last:
                 self.note(FindingKind.CURSOR, str(name), f"stands at seq {seq}, and the last is {last}")
 
@@ -381,7 +381,7 @@ class Audit:
         for node, found in zip(above, stored, strict=True):
             if found != node:
                 self.note(
-                    FindingKind.NODE, _place(node.level, node.key), "missing" if found is None else "has another hash than when built anew"
+                    FindingKind.NODE, _place(node.level, node.key), "missing" if found is None else "has another hash than when rebuilt"
                 )
 
     def _is_leaf(self, row: fsck_requests.LeafRow) -> bool:

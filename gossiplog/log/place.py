@@ -63,7 +63,7 @@ def check_place(place: LogPlace, location: str) -> Plan[Place]:
         LogReplaced: This is another log, or it is shorter, or it has another entry there.
     """
     found = yield from ask(ReadPlace(place.seq))
-    hint = "begin anew, or put the log back to what was followed; entries that were read are known by their ids"
+    hint = "start from the beginning, or restore the log that was followed; entries keep their ids"
     if place.generation is not None and place.generation != found.generation:
         raise LogReplaced(f"{location} is not the log that was followed: generation {found.generation}, not {place.generation}", hint=hint)
     if place.seq > found.last:

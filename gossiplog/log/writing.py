@@ -10,7 +10,7 @@ wait.
     Write --Unwritten--> by the error:
         OwnFailure      `apply` raised about appends of ours: the same group again, without these
         ConnectionLost  no entry was stored: the same group again, at most `ATTEMPTS` times in all
-        StoreError      the store's fault: the error goes to every piece of the group, and of what was split off it
+        StoreError      the store's fault: the error goes to every piece of the group, and of the parts that were split off it
         any other       the fault of one piece (`CommitError`, a signer that raises): the group is halved, and each half committed by
                         itself, until a piece fails alone; only that piece gets the error
 
@@ -252,7 +252,7 @@ class Writing:
         group = self._group
         if isinstance(error, OwnFailure):
             fresh = error.errors.keys() - self._failed.keys()
-            assert fresh, "a transaction is about what it was to leave out"
+            assert fresh, "apply raised on an append that the transaction left out"
             self._failed = self._failed | {index: _explain(error.errors[index]) for index in fresh}
             return [Write(group, self._failed)]
         if isinstance(error, ConnectionLost) and self._lost < ATTEMPTS - 1:
@@ -289,7 +289,7 @@ def write_group(write: Write, rules: LogRules, *, now: float, versions: Mapping[
         versions: The versions, by name, of the applications that this process runs. The other pieces do not see its entries.
 
     Returns:
-        The result of the commit, and what is known of the applications that this process runs.
+        The result of the commit, and the state of the tables of the applications that this process runs.
     """
     committed = Committed()
     if works := write.works:

@@ -165,7 +165,7 @@ class Applications:
         error = (yield from ask(self._applying(undoing, applying.Batch(applied), new))) if applied else None
         yield from ask(WriteSetAside(application.name, [], [entry.key for entry in lost if entry.key in aside]))
         if error is not None:
-            logger.warning("application %s could not undo: %s; its tables are built anew", application.name, _describe(error))
+            logger.warning("application %s could not undo: %s; its tables will be rebuilt", application.name, _describe(error))
             yield from ask(WriteApplication(Applied(application.name, 0, None)))
 
     def _read_changed(self, keys: Sequence[bytes], *, counts: bool) -> Plan[list[Entry]]:

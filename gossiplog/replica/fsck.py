@@ -104,7 +104,7 @@ async def repair(
             return set_aside
         raise
     except DamagedLog as error:
-        hint = "it cannot be repaired in place: `gossiplog sync --heal` builds it anew beside a replica, `gossiplog salvage` without one"
+        hint = "it cannot be repaired in place: `gossiplog sync --heal` rebuilds it beside a replica, `gossiplog salvage` without one"
         raise DamagedLog(str(error), hint=hint) from error
     return set_aside
 
@@ -130,7 +130,7 @@ async def check_and_repair(
         return before
     if before.entries_topic is not None:
         message = f"the topic {store.topic!r} of the log is damaged: its entries have {before.entries_topic!r}"
-        hint = "`gossiplog sync --heal` builds the log anew beside a replica, `gossiplog salvage` without one; both ask the entries"
+        hint = "`gossiplog sync --heal` rebuilds the log beside a replica, `gossiplog salvage` without one; the entries tell the topic"
         raise DamagedLog(message, hint=hint)
     if before.unsupported:
         # Once the index is rebuilt, a damaged row and an entry of another scheme could no longer be told apart.

@@ -169,7 +169,7 @@ class Replica(LogReader):
     ) -> Entry:
         """Remove a node and all nodes below it, by appending a revocation. From a founder who is not above the node, it is a vote.
 
-        On every replica that gets the revocation, what was signed under these nodes is void unless it is an ancestor of the revocation.
+        On every replica that gets the revocation, everything signed under these nodes is void, except ancestors of the revocation.
 
         Args:
             node: The node's name, or the did of somebody who holds one node.
@@ -271,7 +271,7 @@ class Replica(LogReader):
     def insert_then(self, verdicts: Sequence[Verdict], then: Then) -> bool:
         """Insert as `insert_verified`, but return at once; `then` is called with the verdicts or the error.
 
-        `Writer.submit_then` says when it is called, what it may do, and when the answer is False.
+        See `Writer.submit_then` for when `then` is called, what it may do, and when the answer is False.
 
         Raises:
             ClosedError: The log is closed.

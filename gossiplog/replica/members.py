@@ -91,7 +91,7 @@ def known_members(membership: Membership | None) -> Plan[Members]:
     """
     if membership is None:
         hint = "only a log that was founded with a policy has members: `gossiplog init --founder`, `open(…, policy=…)`"
-        raise LocalProtocolError("the log has no members: whoever connects may write", hint=hint)
+        raise LocalProtocolError("the log has no members: anyone who connects may write", hint=hint)
     yield from membership.refresh()
     if membership.members is None:
         raise LocalProtocolError("the policy of the log is not here yet", hint="sync with a replica that has it")

@@ -1,6 +1,6 @@
 """The writer: it drives the writing machine (`log/writing.py`) for an open log, and carries out its actions on the store.
 
-Theory of operation. The machine decides what is committed together and what each caller is told; the writer only does it. An event goes in
+Theory of operation. The machine decides what is committed together and what each caller gets; the writer carries it out. An event goes in
 by `_handle`, which carries out the actions that come back, in order and to the end. An action may bring another event, such as a caller
 that submits again when it is answered. That event goes to the machine at once, and its actions go behind those that wait.
 

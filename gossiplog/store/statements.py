@@ -136,7 +136,7 @@ class ApplicationTables:
             if self._reads_only and code & 0xFF == sqlite3.SQLITE_READONLY:
                 raise LocalProtocolError(f"a query may not write: {error}") from error
             if code == sqlite3.SQLITE_CORRUPT_VTAB:
-                hint = "a virtual table was told to forget what it does not have; `log.rebuild()` makes the application's tables anew"
+                hint = "a virtual table was to delete a row that it does not have; `log.rebuild()` rebuilds the application's tables"
                 raise StatementError(f"the application's statement: {error}", hint=hint) from error
             is_of_the_statement = (code & 0xFF) in _OF_THE_STATEMENT
             if is_of_the_statement and not (self._reads_only or self._db.in_transaction):

@@ -163,7 +163,7 @@ def test_retrying_takes_a_page_of_memory(tmp_path) -> None:
 
 def test_a_cursor_that_stands_nowhere_is_told_of_and_begins_anew(cli, longer) -> None:
     damage(Path(longer), "INSERT INTO gossiplog_cursors VALUES ('lost', 'here'), ('kept', 5)")
-    assert "no number" in cli("fsck", longer, "--table", code=3).out
+    assert "not a number" in cli("fsck", longer, "--table", code=3).out
     assert cli("copy", longer, "copied.db", "--json").record["cursors"] == 1
     cli("salvage", longer, "saved.db")
 

@@ -131,7 +131,7 @@ class _Snapshot:
         # While a transaction is open, the tables show its changes.
         async with self._store._write_turn:
             if self._store._writes != self._writes:
-                raise SnapshotExpired("the tables in memory have changed since the snapshot", hint="begin anew on a later one")
+                raise SnapshotExpired("the tables in memory have changed since the snapshot", hint="take a new snapshot")
             with Translating(_PATH):
                 return query(self._store._db, statement, parameters)
 

@@ -99,7 +99,7 @@ class ApplicationStatements:
                 raise _refused(statement, error) from error
             if isinstance(error, asyncpg.LockNotAvailableError):
                 message = f"apply waited too long for what others hold of the application's tables: {error}"
-                raise CommitError(message, hint="raise lock_timeout in the URL if that is what it takes; nothing was stored") from error
+                raise CommitError(message, hint="nothing was stored; raise lock_timeout in the URL if necessary") from error
             raise
         await self._connection.execute("RELEASE SAVEPOINT gossiplog_apply; SET LOCAL enable_seqscan = off")
         return result

@@ -11,7 +11,7 @@ from ... import errors
 DATABASE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 """All that asyncpg raises: the server's errors, its own, and those of the connection, TLS included."""
 
-_KEPT = "what was committed before is kept"
+_KEPT = "earlier commits are kept"
 _LOST_CODES = ("57P01", "57P02", "57P03", "57P05", "25P03", "25P04")
 """The server is shutting down, has crashed, is starting, or has ended our session for idling."""
 _FULL_CODES = ("53100", "53200", "53400", "54000")
@@ -88,7 +88,7 @@ def _translate_code(location: str, error: asyncpg.PostgresError, code: str) -> e
     if code == "55P03":
         return errors.LogBusy(f"another process has been writing to {location} for too long", hint="end it, or try again")
     if code == "57014":
-        return errors.CommitError(f"{location}: {reason}", hint=f"raise statement_timeout in the URL if that is what it takes; {_KEPT}")
+        return errors.CommitError(f"{location}: {reason}", hint=f"raise statement_timeout in the URL if necessary; {_KEPT}")
     if code in _RETURNING_CODES or code.startswith("08"):
         return errors.StoreUnavailable(f"{location} is not available: {reason}", hint=f"try again; {_KEPT}")
     if code in _DAMAGED_CODES:

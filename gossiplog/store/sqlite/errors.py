@@ -38,7 +38,7 @@ def translate(path: Path, error: sqlite3.Error) -> StoreError:
             f"{path} cannot be opened", hint="check that the folder exists, may be written to, and has space for one more file"
         )
     if code == sqlite3.SQLITE_IOERR:
-        hint = "the disk may be full, limited or failing; what was committed before is kept"
+        hint = "the disk may be full, limited or failing; earlier commits are kept"
         return CommitError(f"reading or writing {path} failed: {error}", hint=hint)
     return CommitError(f"{path}: {error}")
 

@@ -292,7 +292,7 @@ class _Snapshot:
     async def _read(self, function: Callable[..., T], *args: Any) -> T:
         async with self._turn:
             if self._is_over:
-                raise SnapshotExpired(f"the snapshot of {self._path} has expired", hint="begin anew on a later one")
+                raise SnapshotExpired(f"the snapshot of {self._path} has expired", hint="take a new snapshot")
             return await _call(self._path, self._reader, function, *args)
 
     async def end(self) -> None:
