@@ -49,8 +49,8 @@ class Member:
     door: str
     http_port: int
     mesh_port: int
-    name: str = ""
-    node: str = ""
+    name: str = field(init=False)
+    node: str = field(init=False)
     is_up: bool = False
     root: str = ""
     entries: int = 0
@@ -59,8 +59,7 @@ class Member:
     signer: Ed25519Signer = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.name = self.name or f"{self.kind}-{self.number}"
-        self.node = self.node or self.name
+        self.name = self.node = f"{self.kind}-{self.number}"
         self.signer = Ed25519Signer.from_seed(self.seed)
 
     @property
@@ -156,7 +155,8 @@ def server_arguments(member: Member, members: Sequence[Member], scenario: Scenar
     arguments = ["serve", str(log_of(member, folder)), "--listen", f"{member.host}:{member.http_port}", "--dial-from", member.host]
     arguments += ["--durability", "normal", "--log-format", "json", "--dashboard"]
     if member.kind == "client":
-        return [*arguments, "--connect", hub_url(members[member.dials[0]])]
+        hub = members[member.dials[0]]
+        return [*arguments, "--connect", f"ws://{hub.door}:{hub.http_port}"]
     arguments += ["--p2p", f"/ip4/{member.host}/tcp/{member.mesh_port}", "--announce", f"/ip4/{member.door}/tcp/{member.mesh_port}"]
     arguments += ["--router", scenario.router, "--peers", str(target(scenario, sum(other.kind == "server" for other in members)))]
     params = folder / "params.toml"
@@ -175,11 +175,6 @@ def log_of(member: Member, folder: Path) -> Path:
 def mesh_place(member: Member) -> str:
     """Return the address of a server for peers of the mesh, at its door."""
     return f"/ip4/{member.door}/tcp/{member.mesh_port}/p2p/{member.node}"
-
-
-def hub_url(member: Member) -> str:
-    """Return the URL of a server for clients of its hub, at its door."""
-    return f"ws://{member.door}:{member.http_port}"
 
 
 def make_key(member: Member, folder: Path) -> None:

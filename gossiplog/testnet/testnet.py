@@ -51,7 +51,6 @@ class Testnet:
         members: In the order of their numbers; liars, which are added later, come last.
         neighbourhood: The source of addresses for members that are added later.
         browsers: Starts the members that are browsers; None if there are none.
-        tell: Called with a record of each action.
         origin_s: Unix time at which all members were up.
         diallers: Number and address of each member that dials, by address.
     """
@@ -396,8 +395,5 @@ async def _stand_between(links: Links, members: Sequence[Member], diallers: Mapp
 
 def describe(record: dict[str, Any]) -> str:
     """Return one line of text for the record of an action."""
-    about = " ".join(f"{key}={value}" for key, value in record.items() if key not in _SAID)
+    about = " ".join(f"{key}={value}" for key, value in record.items() if key not in ("time_s", "action", "nodes"))
     return f"{record['time_s']:9.3f} s  {record['action']:<10} {', '.join(record['nodes'])}  {about}".rstrip()
-
-
-_SAID = {"time_s", "action", "nodes"}
