@@ -102,13 +102,9 @@ async def cosign_published(
         except (GossipLogError, OSError) as error:
             done.refusals[name] = f"{witness.url}: {error}"[:400]
 
-    missing = []
-    for witness in witnesses:
-        if note.is_signed(witness.key):
-            done.names.append(witness.key.name)
-        else:
-            missing.append(witness)
-            done.refusals[witness.key.name] = f"{witness.url} did not answer within {seconds:g} s"
+    missing = [each for each in witnesses if not note.is_signed(each.key)]
+    done.names += [each.key.name for each in witnesses if each not in missing]
+    done.refusals |= {each.key.name: f"{each.url} did not answer within {seconds:g} s" for each in missing}
     if not missing:
         return done
     tree = await open_tree(storage, checkpoint)

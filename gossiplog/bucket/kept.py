@@ -114,10 +114,6 @@ class TakenState:
         self.taken = min(self.taken, leaf)
         self.holes = [number for number in self.holes if number * SEGMENT_WIDTH < leaf]
 
-    def fill(self) -> None:
-        """Note that nothing is left to be read."""
-        self.taken, self.holes = self.checkpoint.size, ()
-
 
 class Kept:
     """The files in a folder, which for a log is `LOG-buckets`. Without a folder they are in memory."""

@@ -174,15 +174,14 @@ async def keep_exchanging(
 ) -> AsyncIterator[BucketPeer]:
     """Exchange a log with a bucket repeatedly for the length of a block. At its end new entries are published, within two seconds.
 
+    Raises BucketError if the bucket is read-only.
+
     Args:
         log: Open for writing.
         signer: An Ed25519 signer, which names the folder and signs checkpoints.
         every_s: The interval in seconds; after failures it grows up to a minute.
         ask: Posts to witnesses; None asks none.
         tell: Called with an event and its reason when something goes wrong, and when it is over.
-
-    Raises:
-        BucketError: Nothing can be written there.
     """
     check_writable(storage)
     peer = BucketPeer(log, storage, signer, every_s, witnesses, ask, tell)

@@ -109,11 +109,7 @@ class PublishedTree:
         return data[: tile.width * HASH_BYTES] if len(data) == TILE_WIDTH * HASH_BYTES else data
 
     async def check_extends(self, seen: Checkpoint) -> None:
-        """Check that this tree begins with that of an earlier checkpoint of the same origin, which is not larger.
-
-        Raises:
-            Discontinuity: It does not; otherwise as `drive`.
-        """
+        """Raise `Discontinuity` unless this tree begins with that of an earlier checkpoint of the same origin, which is not larger."""
         if await self.drive(self.tiles.root_at(seen.size)) != seen.root:
             both = f"{self.size:,} and {seen.size:,} entries"
             raise Discontinuity("forked", f"{seen.origin} has signed two logs that contradict each other, of {both}")
@@ -302,12 +298,7 @@ async def read_heads(
 
 
 async def read_head(storage: Storage, publisher: str) -> tuple[bytes, Checkpoint]:
-    """Read a publisher's newest checkpoint, and verify that the publisher signed it.
-
-    Raises:
-        MissingObject: It has none.
-        DamagedBucket: It is not a checkpoint of this publisher.
-    """
+    """Read a publisher's newest checkpoint, and verify it as `parse_head`; raise MissingObject if there is none."""
     data = await read_whole(storage, f"{publisher}/head", CHECKPOINT_BYTES_MAX)
     if data is None:
         raise MissingObject(f"{storage.url}/{publisher}/head is missing")

@@ -64,11 +64,7 @@ class Storage(Protocol):
         ...
 
     def lock(self, publisher: str) -> AbstractAsyncContextManager[None]:
-        """Hold the exclusive right to write below a publisher's folder for the length of a block, among those that ask for it.
-
-        Raises:
-            LogBusy: Another process holds it.
-        """
+        """Hold the exclusive right to write below a publisher's folder for a block; raise LogBusy if another process holds it."""
         ...
 
 
@@ -79,11 +75,7 @@ def check_writable(storage: Storage) -> None:
 
 
 async def read_whole(storage: Storage, path: str, bytes_max: int) -> bytes | None:
-    """Read an object; None if there is none.
-
-    Raises:
-        BucketError: The object has more than `bytes_max` bytes, or the storage failed.
-    """
+    """Read an object; None if there is none. Raises BucketError if it has more than `bytes_max` bytes."""
     found = await storage.read(path, 0, bytes_max)
     if found is None:
         return None

@@ -264,7 +264,7 @@ class _Taker:
                         state.go_back(at)
                         await self._keep()
                     return
-        state.fill()
+        state.taken, state.holes = self._tree.size, ()
         self.report.is_complete = True
         await self._keep()
 

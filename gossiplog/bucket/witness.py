@@ -55,12 +55,7 @@ class Cosigner:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder for the length of a block; it is made if necessary.
-
-        Raises:
-            LogBusy: Another process holds the lock.
-            BucketError: The folder cannot be used.
-        """
+        """Lock the folder for a block; it is made if necessary. Raises LogBusy if another process holds the lock."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             lock = WriterLock.on(self._folder / "lock")
