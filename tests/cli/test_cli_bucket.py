@@ -48,6 +48,7 @@ def test_a_proof_is_checked_without_the_log(cli: Run, app: str, folder: Path) ->
     assert cli("check", "x.tlog-proof", "--publisher", publisher, "--json").record["id"] == id
     assert publisher in cli("check", "x.tlog-proof", "--publisher", other, "--json", code=3).error["message"]
     assert "publishes nothing" in cli("checkpoint", "share", "--publisher", "somebody", "--json", code=1).error["message"]
+    assert "nothing is published at" in cli("checkpoint", "elsewhere/", "--json", code=1).error["message"]
     proof = folder / "x.tlog-proof"
     proof.write_bytes(proof.read_bytes().replace(b"index 4", b"index 3"))
     assert "is not leaf 3" in cli("check", "x.tlog-proof", "--json", code=3).error["message"]

@@ -151,8 +151,12 @@ async def checkpoint(place: str, publisher: str | None, out: Output) -> int:
 
     kinds = list[str]()
     columns = [Column("publisher"), Column("generation", is_right=True), Column("entries", is_right=True), Column("root")]
-    with Listing(out, columns, empty="nothing is published there") as listing:
-        for name, head in (await read_heads(open_storage(place, publisher))).items():
+    storage = open_storage(place, publisher)
+    heads = await read_heads(storage)
+    if not heads:
+        raise Failure(f"nothing is published at {storage.url}", hint="`gossiplog publish LOG URL` publishes a log")
+    with Listing(out, columns) as listing:
+        for name, head in heads.items():
             did, found = f"did:key:{name}", head.checkpoint
             if head.fault is not None:
                 kinds.append(kind_of(head.fault))
