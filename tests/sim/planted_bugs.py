@@ -55,13 +55,17 @@ class PlantedBug:
 
 @contextmanager
 def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """Replace an attribute by what `make` makes of it."""
-    original = owner.__dict__[name]
+    """Replace an attribute, which may be inherited, by what `make` makes of it."""
+    is_own = name in owner.__dict__
+    original = owner.__dict__[name] if is_own else getattr(owner, name)
     setattr(owner, name, make(original))
     try:
         yield
     finally:
-        setattr(owner, name, original)
+        if is_own:
+            setattr(owner, name, original)
+        else:
+            delattr(owner, name)
 
 
 def instead(owner: Any, name: str, value: Any) -> Callable[[], AbstractContextManager[None]]:
