@@ -91,9 +91,9 @@ def test_the_size_is_limited():
 
 
 @pytest.mark.parametrize("place", range(3))
-def test_a_part_of_the_signature_that_holds_a_million_items_is_refused_before_it_is_built(place):
+def test_a_part_of_the_signature_that_holds_200_000_items_is_refused_before_it_is_built(place):
     parts = [b"\x60", b"\x60", b"\x40"]
-    parts[place] = b"\x9a\x00\x0f\x42\x40" + b"\x80" * 1_000_000
+    parts[place] = b"\x9a\x00\x03\x0d\x40" + b"\x80" * 200_000
     value = b"\x85\x83" + b"".join(parts) + b"\x61a\x01\x80\xf6"
     tracemalloc.start()
     try:
