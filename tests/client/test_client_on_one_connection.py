@@ -16,7 +16,7 @@ import pytest
 import trio
 from interop_support import Reference, install_reference, run_reference
 from mesh_support import eventually
-from network_support import PATIENCE_S, free_port, memory_log, signer, until_count
+from network_support import PATIENCE_S, free_port, memory_log, signer, slow_to_open, until_count
 from test_client_and_hostile_hub import hostile_hub, pushed
 
 from gossiplog import GossipLog
@@ -265,13 +265,7 @@ async def test_more_logs_than_a_connection_takes_have_connections_of_their_own(c
 @pytest.mark.slow
 async def test_two_hundred_logs_that_are_asked_for_at_once_have_one_connection(client: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each side may open 128 streams, and more only for the logs that are there. Here opening one takes the hub a while."""
-
-    @asynccontextmanager
-    async def slow(self: Hub, topic: str) -> AsyncIterator[None]:
-        await trio.sleep(1)
-        yield
-
-    monkeypatch.setattr(Hub, "knowing_members", slow)
+    slow_to_open(monkeypatch)
     topics = [f"room-{number}" for number in range(200)]
     async with hub_of(*topics) as (hub, _):
         await join(client, hub, *topics)

@@ -17,7 +17,7 @@ import pytest
 import trio
 from broadcast_support import forged
 from hostile_client import muxed, push
-from network_support import eventually, free_port, memory_log, signer, until, until_count, until_equal
+from network_support import eventually, free_port, memory_log, signer, slow_to_open, until, until_count, until_equal
 
 import gossiplog
 from gossiplog.errors import ProtocolNotSupported, StreamReset
@@ -99,13 +99,7 @@ async def test_what_a_hub_says_of_one_log_is_not_told_of_others_that_dial_at_the
 @pytest.mark.slow
 async def test_two_hundred_logs_that_are_asked_for_at_once_have_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each side may open 128 streams, and more only for the logs that are there. Here opening one takes the hub a while."""
-
-    @asynccontextmanager
-    async def slow(self: Hub, topic: str) -> AsyncIterator[None]:
-        await trio.sleep(1)
-        yield
-
-    monkeypatch.setattr(Hub, "knowing_members", slow)
+    slow_to_open(monkeypatch)
     topics = [f"room-{number}" for number in range(200)]
     async with hub_of(*topics) as (hub, _), open_hub_connections() as connections, AsyncExitStack() as stack:
         logs = [await stack.enter_async_context(memory_log(2, topic)) for topic in topics]

@@ -223,3 +223,14 @@ def answering(text: str) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def slow_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have hubs take a second to open a log that a client asks for."""
+
+    @asynccontextmanager
+    async def slow(self: Hub, topic: str) -> AsyncIterator[None]:
+        await trio.sleep(1)
+        yield
+
+    monkeypatch.setattr(Hub, "knowing_members", slow)
