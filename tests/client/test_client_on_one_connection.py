@@ -26,6 +26,7 @@ from gossiplog.entry import sign_entry
 from gossiplog.net.ground.access import Access
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.ground.protocol_ids import push_protocol, reconcile_protocol, refusals_protocol
+from gossiplog.net.hub.client_connection import LOGS_MAX
 from gossiplog.net.hub.server import Hub, listen
 from gossiplog.net.transport.stream import Connection, PromptHandler, Stream
 from gossiplog.reconcile.messages import Result, encode
@@ -116,6 +117,16 @@ async def test_fifty_logs_have_one_connection_and_each_gets_what_it_lacks(client
         for topic in ROOMS:
             await client.ask("disconnect", name=topic)
         await eventually(lambda: not hub.admission.open and not hub.links())
+
+
+@pytest.mark.slow
+async def test_logs_beyond_256_share_the_next_connection(client: Reference) -> None:
+    topics = [f"room-{number}" for number in range(LOGS_MAX + 14)]
+    async with hub_of(*topics) as (hub, logs):
+        await join(client, hub, *topics)
+        await settle(client, *topics)
+        assert len(hub.links()) == len(topics) and hub.admission.open == 2
+        await both_ways(client, logs[topics[-1]])
 
 
 @pytest.mark.parametrize("refused_first", [True, False])

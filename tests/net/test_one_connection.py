@@ -26,6 +26,7 @@ from gossiplog.net.ground import admission
 from gossiplog.net.ground.access import Access
 from gossiplog.net.ground.admission import Admission
 from gossiplog.net.ground.protocol_ids import push_protocol, refusals_protocol
+from gossiplog.net.hub import client as hub_client
 from gossiplog.net.hub import client_connection
 from gossiplog.net.hub.client import HubLink, at_topic, connect, fetch_token, open_hub_connections, parse_url
 from gossiplog.net.hub.client_connection import LOGS_MAX
@@ -330,6 +331,19 @@ async def test_no_more_than_so_many_logs_are_used_on_a_connection(monkeypatch: p
         with pytest.raises(StreamReset):
             await connection.open_stream([refusals_protocol("d")])
         assert len(hub.links()) == 3
+
+
+async def test_logs_beyond_a_connection_s_share_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (client_connection, hub_client):
+        monkeypatch.setattr(module, "LOGS_MAX", 3)
+    topics = list("abcdefg")
+    async with hub_of(*topics) as (hub, logs), clients_of(hub, *topics) as (own, links):
+        for number, log in enumerate(logs):
+            await log.append(number)
+            await until_count(own[number], 1)
+        connections = [hub.services[topic].links()[0].peer for topic in topics]
+        assert [connections.index(each) for each in connections] == [0, 0, 0, 3, 3, 3, 6]
+        assert all(link.attempts == 1 for link in links)
 
 
 async def test_a_client_that_reads_nothing_of_one_log_loses_that_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import Handler, Stream
 from ..transport.tcp import dial_tcp
 from ..transport.websocket import WebSocketStream, connect_websocket
+from .client_connection import LOGS_MAX
 from .proving import prove, prove_on
 
 DIAL_S = 10.0
@@ -323,7 +324,7 @@ class HubConnections:
         failures = server.failures
         async with server.dialling:
             connection = server.connection
-            if connection is None or connection.muxed.is_over or not connection.users:
+            if connection is None or connection.muxed.is_over or not 0 < connection.users < LOGS_MAX:
                 if server.failures != failures:
                     # Another log failed to reach it while this one waited.
                     raise _NotReached(hub, server.reason)

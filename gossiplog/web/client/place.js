@@ -9,6 +9,8 @@ import { Muxer } from "./muxer.js"
 const DIAL_S = 10
 /** Logs that ask for a place at a time: the streams that a hub allows grow only with the logs that have one. */
 const ASKED_AT_ONCE = 32
+/** Logs that a hub allows on one connection. */
+const LOGS_MAX = 256
 const ASK_S = 5
 const PING_S = 30
 const SILENT_S = 120
@@ -20,7 +22,7 @@ const REFUSAL_BYTES_MAX = 16 * 1024
 const REASON_CHARS_MAX = 512
 const NO_ANSWER = "no hub answers there, or it does not let this page in"
 
-/** The connection that logs may share, by the URL without the topic. @type {Map<string, HubConnection>} */
+/** The latest connection that logs may share, by the URL without the topic. @type {Map<string, HubConnection>} */
 const connections = new Map()
 
 /** The server could not be reached, so none of its logs can be. */
@@ -47,6 +49,10 @@ class HubConnection {
 			if (socket.bufferedAmount > UNSENT_BYTES_MAX) this.fail(new ProtocolError("the hub does not read what it lets us send"))
 		}
 		const muxer = (this.muxer = new Muxer(write, (stream) => void this.#serve(stream).catch(() => stream.reset())))
+		/** Take no further logs. */
+		this.retire = () => {
+			if (connections.get(String(server)) === this) connections.delete(String(server))
+		}
 		const opened = new Promise((resolve, reject) => {
 			socket.onopen = () => {
 				this.isOpen = true
@@ -57,7 +63,7 @@ class HubConnection {
 			/** End the connection, and tell its logs why; only the first call has an effect on them. @param {Error} error */
 			this.fail = (error) => {
 				this.isOpen = false
-				if (connections.get(String(server)) === this) connections.delete(String(server))
+				this.retire()
 				clearInterval(pinging)
 				clearTimeout(dialling)
 				socket.onerror = socket.onclose = socket.onmessage = socket.onopen = null
@@ -162,7 +168,8 @@ export class Place {
 				continue // the hub refused the log that was dialled for
 			}
 			if (await Promise.race([shared.inTurn(() => this.#ask(shared)), this.over])) return
-			if (shared.isOpen) break
+			if (shared.places.size >= LOGS_MAX) shared.retire()
+			else if (shared.isOpen) break
 		}
 		this.#connection = new HubConnection(this.target, server)
 		this.#connection.add(this)
@@ -170,9 +177,9 @@ export class Place {
 		await this.#connection.opened
 	}
 
-	/** Ask for a place on a connection; false if the hub gives none, or the connection ends. It gives the reason on a connection of the log's own. @param {HubConnection} connection */
+	/** Ask for a place on a connection; false if it is full or ends, or the hub gives none. It gives the reason on a connection of the log's own. @param {HubConnection} connection */
 	async #ask(connection) {
-		if (!connection.isOpen || connection.isForOne || this.isEnded || connection.places.has(this.protocol)) return false
+		if (!connection.isOpen || connection.isForOne || this.isEnded || connection.places.has(this.protocol) || connection.places.size >= LOGS_MAX) return false
 		this.#connection = connection
 		connection.add(this)
 		try {
