@@ -9,7 +9,7 @@ Source: docs/kit.md, "Payloads".
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
@@ -41,7 +41,7 @@ class PlainTx(Protocol):
 class Readable(Protocol):
     """A log, or a wrapper of one, that parts are read from."""
 
-    async def query(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    def query(self, sql: str, *parameters: Any) -> Awaitable[list[tuple[Any, ...]]]:
         """Return the rows of a SELECT on the application's tables."""
         ...
 
@@ -49,15 +49,15 @@ class Readable(Protocol):
 class Appendable(Readable, Protocol):
     """A log that parts with large data append to themselves."""
 
-    async def append(self, payload: Any) -> Entry:
+    def append(self, payload: Any) -> Awaitable[Entry]:
         """Append one payload."""
         ...
 
-    async def append_many(self, payloads: list[Any]) -> list[Entry]:
+    def append_many(self, payloads: list[Any]) -> Awaitable[list[Entry]]:
         """Append several payloads in one commit."""
         ...
 
-    async def get(self, id: str) -> Entry:
+    def get(self, id: str) -> Awaitable[Entry]:
         """Return an entry."""
         ...
 
@@ -139,8 +139,15 @@ def compose(name: str, version: int, *parts: Part) -> Application:
 
 
 def plain(value: Any) -> Any:
-    """Convert a value for a payload: dataclasses and structs become dicts, and dates texts; bytes and links stay."""
-    return msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=lambda other: other)
+    """Convert a value for a payload: dataclasses and structs become dicts, and dates texts; bytes stay.
+
+    Raises:
+        LocalProtocolError: JSON cannot express the value, such as a link.
+    """
+    try:
+        return msgspec.to_builtins(value, builtin_types=(bytes,))
+    except (TypeError, RecursionError) as error:
+        raise LocalProtocolError(f"no value for a part of the kit: {error}") from None
 
 
 def dump(value: Any) -> str:

@@ -3,16 +3,20 @@
 import subprocess
 import sys
 from dataclasses import replace
+from inspect import iscoroutinefunction
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 from access_support import DIDS, SIGNERS
 from kit_support import APPLICATIONS, LIKES, OPERATIONS
+from multiformats import CID
 
 import gossiplog
 from gossiplog import kit
 from gossiplog.errors import LocalProtocolError
+from gossiplog.kit.part import Appendable, Readable
 from gossiplog.testing import Author, NotConvergent, check_convergence
 
 
@@ -100,3 +104,16 @@ except LocalProtocolError as error:
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "gossiplog.kit needs msgspec, which is not installed; pip install 'gossiplog[kit]'\n"
+
+
+@pytest.mark.parametrize("value", [CID.decode("bafkqaaa"), [object()], {"a": 1j}], ids=["a link", "an object", "a complex number"])
+def test_a_value_without_json_is_refused_before_it_is_signed(value: object) -> None:
+    for refused in (lambda: kit.Map("things", Any).put("a", value), lambda: kit.List("things", Any).insert(value)):
+        with pytest.raises(LocalProtocolError, match="no value for a part"):
+            refused()
+
+
+def test_a_log_of_any_front_is_readable_by_a_strict_checker() -> None:
+    # Pyright tells a protocol's `async def`, which returns a CoroutineType, from the awaitables that `gossiplog.aio` returns.
+    for protocol, names in ((Readable, ["query"]), (Appendable, ["append", "append_many", "get"])):
+        assert [name for name in names if iscoroutinefunction(getattr(protocol, name))] == []
