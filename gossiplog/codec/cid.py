@@ -12,7 +12,7 @@ import re
 from base64 import b32decode, b32encode
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import DecodeError
 from .base58 import decode_base58, encode_base58
@@ -47,7 +47,18 @@ class UnknownLink:
         return link_text(self.cid)
 
 
-Link: TypeAlias = "CID | UnknownLink"
+if TYPE_CHECKING:
+    Link: TypeAlias = CID | UnknownLink
+    """A link in a payload: a `multiformats.CID`, as `CID.decode("bafy…")` makes it, or an `UnknownLink`."""
+
+
+def __getattr__(name: str) -> Any:
+    # Importing `multiformats` takes longer than importing all of this package, and most logs have no links.
+    if name != "Link":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from multiformats import CID
+
+    return CID | UnknownLink
 
 
 def check_cid(cid: bytes) -> None:

@@ -1,6 +1,7 @@
 import pytest
 from multiformats import CID
 
+import gossiplog
 from gossiplog.codec import dag_json, pcf
 from gossiplog.codec.cid import UnknownLink, check_cid, is_link, link_from_bytes, link_from_text, link_text
 from gossiplog.errors import DecodeError
@@ -111,3 +112,9 @@ def test_other_texts_are_refused(text):
 def test_other_values_are_no_links():
     for value in (None, 1, "bafkqaaa", b"", {}, []):
         assert not is_link(value)
+
+
+@pytest.mark.parametrize("cid", [RAW_SHA256, V0, UNKNOWN_CODEC])
+def test_the_public_name_tells_a_link_from_a_text(cid):
+    assert isinstance(link_from_bytes(cid), gossiplog.Link)
+    assert not isinstance(link_text(cid), gossiplog.Link)
