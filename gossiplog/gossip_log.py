@@ -116,7 +116,7 @@ async def open(
         raise LocalProtocolError(f"value_bytes_max {value_bytes_max}, expected 1 to {VALUE_BYTES_LIMIT}")
     level = Durability(durability)
     schemes = _register(accepted_schemes() if schemes is None else schemes)
-    applications = [*([app] if isinstance(app, Application) else app or ()), *([Application("app", 1, apply)] if apply else ())]
+    applications = [*(app if isinstance(app, Sequence) else [app] if app else ()), *([Application("app", 1, apply)] if apply else ())]
     rule = _access_rule(authorize) if authorize else None
     if policy is not None:
         policy, topic = await _find_policy(location, topic, policy, durability=level)
@@ -182,6 +182,8 @@ async def _ask_witness(url: str, body: bytes) -> tuple[int, str, bytes]:
 
 async def _find_policy(location: str | os.PathLike[str], name: str | None, policy: Policy, *, durability: Durability) -> tuple[Policy, str]:
     """Return a policy with its salt, and the log's topic. An existing log's salt is used, or else a new one is drawn."""
+    if not isinstance(policy, Policy):
+        raise LocalProtocolError(f"a {type(policy).__name__} is no policy", hint="open(…, policy=gossiplog.Policy([did]))")
     if name is None:
         raise LocalProtocolError("a policy without a name for the log", hint="open(…, topic='team.example.com', policy=…)")
     if has_policy(name):
@@ -363,6 +365,8 @@ class GossipLog(Replica):
         Raises:
             LocalProtocolError: There is no signer, or it is not of Ed25519; the place is no bucket, or a witness is malformed.
         """
+        if not every_s > 0:
+            raise LocalProtocolError(f"every_s {every_s}, expected more than 0")
         from .bucket import keep_exchanging, open_storage
         from .net.ground.journal import note
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -53,11 +54,13 @@ class Policy:
         LocalProtocolError: An attribute is out of these bounds.
     """
 
-    founders: tuple[str, ...]
+    founders: Sequence[str]
     k: int = 0
     salt: bytes = b""
 
     def __post_init__(self) -> None:
+        if isinstance(self.founders, str):
+            raise LocalProtocolError("one did, expected a list of dids", hint="Policy([did])")
         founders = tuple(sorted(set(self.founders)))
         object.__setattr__(self, "founders", founders)
         if not 1 <= len(founders) <= FOUNDERS_MAX:

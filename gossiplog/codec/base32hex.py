@@ -44,7 +44,7 @@ def decode_base32hex(text: str) -> bytes:
     Raises:
         DecodeError: The text is not 32 characters of `0-9a-v`.
     """
-    if not _TEXT.fullmatch(text):
+    if type(text) is not str or not _TEXT.fullmatch(text):
         raise DecodeError("not 32 characters of `0-9a-v`")
     return int(text, 32).to_bytes(_BYTES, "big")
 

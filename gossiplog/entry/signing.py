@@ -187,7 +187,7 @@ def _read_private_file(path: Path) -> bytes:
 
 def _write_private_file(path: Path, data: bytes, *, overwrite: bool) -> None:
     """Write a new file beside `path` and rename it: by `link`, which fails if the name is taken, or by `replace`."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    draft = path.parent / f".{path.name}.{secrets.token_hex(8)}"
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:

@@ -88,6 +88,9 @@ class Applications:
     """
 
     def __init__(self, applications: Sequence[Application], membership: Membership | None = None) -> None:
+        for application in applications:
+            if not isinstance(application, Application):
+                raise LocalProtocolError(f"a {type(application).__name__} is no Application", hint="`apply=` takes a function")
         names = [application.name for application in applications]
         if len(names) != len(set(names)):
             raise LocalProtocolError(f"two applications have the same name: {', '.join(names)}")

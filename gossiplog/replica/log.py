@@ -81,7 +81,7 @@ class Replica(LogReader):
     ) -> None:
         void = Void()
         super().__init__(store, void)
-        self._signer = signer
+        self._signer = signer and self._choose_signer(signer)
         self._membership = Membership() if self.has_members else None
         self.has_rules = rule is not None or self.has_members
         self._schemes = schemes
@@ -132,6 +132,8 @@ class Replica(LogReader):
     async def append_many(self, payloads: Iterable[Any], *, signer: Signer | None = None) -> list[Entry]:
         """Append several payloads in one transaction, all or none, each on top of the one before. Raises as `append`."""
         signer = self._choose_signer(signer)
+        if isinstance(payloads, str | bytes | dict):
+            raise LocalProtocolError(f"one payload, a {type(payloads).__name__}, expected several", hint="append(payload) appends one")
         encoded = [pcf.encode(payload) for payload in payloads]
         if not encoded:
             await trio.lowlevel.checkpoint()
@@ -573,6 +575,8 @@ class Replica(LogReader):
         chosen = signer or self._signer
         if chosen is None:
             raise LocalProtocolError("appending needs a signer", hint="open(…, signer=…) or append(…, signer=…)")
+        if not hasattr(chosen, "sign"):
+            raise LocalProtocolError(f"a {type(chosen).__name__} is no signer", hint="Ed25519Signer.load(path) reads the file of a key")
         return chosen
 
     async def _submit(self, work: AppendPayloads | InsertEntries) -> list[Verdict]:

@@ -146,6 +146,8 @@ class ApplicationTables:
             if is_of_the_statement:
                 raise StatementError(f"the application's statement: {error}") from error
             raise
+        except (OverflowError, UnicodeError) as error:
+            raise StatementError(f"the application's statement: {error}") from error
 
     def _begin_checking(self) -> None:
         self._refused = None
