@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import ClosedError, LocalProtocolError
 from ..net.ground.access import KNOWN, Caller, Rights
-from ..net.ground.admission import HubLimits, NotLetIn, Place, Refused, client_address
+from ..net.ground.admission import LOOPBACK, HubLimits, NotLetIn, Place, Refused, client_address
 from ..net.ground.journal import note
 from ..net.ground.proof import Refusal
 from ..net.hub.client_connection import ClientConnection
@@ -37,8 +37,6 @@ from .http.doors import AWAY, refusal_answer
 
 Known: TypeAlias = "Rights | Refusal | str | None"
 """What an application knows of a caller: its rights, a refusal, or its did; None to decide by token and `HubLimits`."""
-_LOOPBACK = "127.0.0.1"
-"""The client's address on a Unix socket."""
 
 
 def known_from(answer: Collection[str] | None) -> Rights | Refusal | str:
@@ -128,7 +126,7 @@ class Mounted:
             receive: The connection's `receive`, from which `websocket.connect` was already received.
         """
         visit = _visit(scope, receive, send)
-        remote, port = scope.get("client") or (_LOOPBACK, 0)
+        remote, port = scope.get("client") or (LOOPBACK, 0)
         client = client_address(remote, visit.request.forwarded, self._limits.proxies)
         try:
             hub = await self._opened()

@@ -8,7 +8,7 @@ import ipaddress
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -19,6 +19,7 @@ from ...pubsub.types import PeerId
 from .access import Access
 
 ANY_ORIGIN = "*"
+LOOPBACK = "127.0.0.1"
 _BANNED_MAX = 4_096
 _DELIVERED_MAX = 4_096
 _LEAVING_MAX = 64
@@ -272,18 +273,24 @@ def client_address(remote: str, forwarded: Sequence[str], proxies: Collection[st
     """Return the client's address: the remote one, or, behind trusted proxies, the last forwarded one that is not a proxy's.
 
     Args:
+        remote: Anything but an address (a Unix socket's name, a test's client) counts as loopback.
         forwarded: The addresses in `X-Forwarded-For`, in order.
         proxies: Addresses whose `X-Forwarded-For` is trusted.
     """
-    address = remote
-    for name in reversed(forwarded):
-        if address not in proxies:
-            break
-        try:
-            address = str(ipaddress.ip_address(name.strip()))
-        except ValueError:
-            break
+    address = LOOPBACK
+    with suppress(ValueError):
+        address = _plain(remote)
+        for name in reversed(forwarded):
+            if address not in proxies:
+                break
+            address = _plain(name.strip())
     return address
+
+
+def _plain(address: str) -> str:
+    """Return an address in its usual form: a socket for IPv4 and IPv6 names 1.2.3.4 `::ffff:1.2.3.4`."""
+    parsed = ipaddress.ip_address(address)
+    return str(getattr(parsed, "ipv4_mapped", None) or parsed)
 
 
 # Forged posts

@@ -107,6 +107,10 @@ async def test_handshake_that_takes_too_long_is_ended(autojump_clock: trio.testi
         ("10.0.0.1", [], "10.0.0.1"),
         ("10.0.0.1", ["nonsense"], "10.0.0.1"),
         ("10.0.0.1", ["2001:db8::1"], "2001:db8::1"),
+        ("::ffff:203.0.113.9", [], "203.0.113.9"),
+        ("::ffff:10.0.0.1", ["203.0.113.9"], "203.0.113.9"),
+        ("10.0.0.1", ["::ffff:203.0.113.9"], "203.0.113.9"),
+        ("testclient", ["203.0.113.9"], "127.0.0.1"),
     ],
 )
 def test_client_behind_proxies_is_the_last_that_is_none(remote: str, forwarded: list[str], client: str) -> None:
