@@ -22,10 +22,10 @@ from ..net.ground.admission import LOOPBACK, HubLimits, NotLetIn, Place, Refused
 from ..net.ground.journal import note
 from ..net.ground.proof import Refusal
 from ..net.hub.client_connection import ClientConnection
-from ..net.hub.http_names import Names
 from ..net.hub.server import WS_CLOSE_CODE, Hub, open_hub
 from ..net.service.service import observed
 from ..net.transport.http_head import HttpRequest, find_token, take_token
+from ..net.transport.http_names import Names
 from ..replica.log import Replica
 from ..replica.shelving import OpenLogs
 from .app import make_app
@@ -131,7 +131,7 @@ class Mounted:
         try:
             hub = await self._opened()
             with hub.admission.connection(client) as place, self._until_closed():
-                refusal = hub.names.refusal(visit.request, "", is_proxied=False)
+                refusal = hub.names.refusal(visit.request, "", remote)
                 if refusal is not None:
                     origin = visit.request.first(b"origin")
                     note("request refused", address=client, host=visit.request.host, origin=origin, reason=refusal[1])

@@ -20,8 +20,8 @@ from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.ground.proof import ANSWERED_MAX, statement
 from gossiplog.net.hub.client import fetch_token, parse_url
 from gossiplog.net.hub.exchange import exchange
-from gossiplog.net.hub.http_names import Names
 from gossiplog.net.hub.server import Hub
+from gossiplog.net.transport.http_names import Names
 
 ALICE, BOB = signer(2), signer(3)
 JSON = {"content-type": "application/json"}

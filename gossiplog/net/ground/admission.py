@@ -43,7 +43,7 @@ class HubLimits:
         head_bytes_max: Bytes of a request before its body.
         proxies: Addresses of proxies, whose `X-Forwarded-For` names the client.
         origins: Web pages that may connect and read, as browsers name them in `Origin`; `*` for all. None: only our own pages read
-            answers of plain HTTP; all pages may open WebSockets, but on loopback only those of this machine (`hub/http_names.py`). Programs
+            answers of plain HTTP; all pages may open WebSockets, but on loopback only those of this machine (`http_names.py`). Programs
             other than browsers send no `Origin` and are let in.
         hosts: Names under which plain HTTP is answered, beside addresses, `localhost` and the origins' names; `*` for any.
         creatable: Patterns of the topics that clients with the right `create` may create on a shelf.

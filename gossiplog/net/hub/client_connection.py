@@ -29,9 +29,9 @@ from ..service.pubsub_host import PubsubHost
 from ..service.refusals import STREAMS_A_LOG
 from ..service.service import Service
 from ..transport.flushes import Flushes
+from ..transport.http_names import Names
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import ByteStream, Connection, EndKind, Handler, PromptHandler, Stream
-from .http_names import Names
 from .proving import take_proof
 
 LOGS_MAX = 256

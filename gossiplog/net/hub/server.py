@@ -36,10 +36,10 @@ from ..service.peers import PeerConnectionState
 from ..service.service import Service, open_service
 from ..transport.flushes import Flushes
 from ..transport.http_head import Head, read_head, refuse
+from ..transport.http_names import Names
 from ..transport.tcp import TcpStream
 from ..transport.websocket import accept_websocket
 from .client_connection import ClientConnection, show_host
-from .http_names import Names
 from .roles import roles_kept
 
 ServeHttp: TypeAlias = "Callable[[TcpStream, Head, str], Awaitable[Head | None]]"
@@ -338,8 +338,7 @@ class Hub:
         topic = self.topic_at(head.path)
         try:
             with self.admission.connection(client) as place:
-                is_proxied = remote[0] in self.admission.limits.proxies and bool(head.forwarded)
-                refusal = self.names.refusal(head, connection.local_address()[0], is_proxied=is_proxied)
+                refusal = self.names.refusal(head, connection.local_address()[0], remote[0])
                 if refusal is not None:
                     note("request refused", address=client, host=head.host, origin=head.first(b"origin"), reason=refusal[1])
                     await refuse(connection, *refusal)

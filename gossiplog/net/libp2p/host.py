@@ -20,13 +20,15 @@ from random import Random
 
 import trio
 
-from ...errors import CannotConnect, CannotListen, GossipLogError
+from ...errors import CannotConnect, CannotListen, GossipLogError, RemoteProtocolError
 from ...pubsub.types import PeerId
 from ...tasks.nursery import open_service_nursery
-from ..ground.admission import Admission, HubLimits, Refused, Worth
+from ..ground.admission import Admission, HubLimits, Refused, Worth, client_address
 from ..ground.journal import note
 from ..ground.protocol_ids import IDENTIFY_PROTOCOLS, IDENTIFY_PUSH_PROTOCOLS, PING_PROTOCOLS
 from ..transport.flushes import Flushes
+from ..transport.http_head import Head, refuse
+from ..transport.http_names import Names
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import Connection, Handler, Stream, opened_stream
 from ..transport.tcp import TcpStream
@@ -37,7 +39,7 @@ from .identity import PeerKey
 from .noise import NoiseStream
 from .records import seal_record
 from .transport import bind, dial, local_addresses, open_websocket, remote_address, socket_below
-from .upgrade import upgrade_inbound, upgrade_outbound
+from .upgrade import read_beginning, upgrade_inbound, upgrade_outbound
 
 
 @dataclass(eq=False, slots=True)
@@ -122,6 +124,7 @@ class Host:
         self._record = b""
         self.dials = DialGuard(Random(secrets.randbits(128)))
         self.admission = Admission(limits or HubLimits(connections_max=CONNECTIONS_MAX))
+        self._names = Names(self.admission.limits, None)
         self.worth: Callable[[PeerId], Worth] = lambda peer: Worth.TALKS
         self._serve = serve
         self._on_identity = on_identity
@@ -283,21 +286,37 @@ class Host:
             place = remote_address(socket_stream)
         except OSError:
             return
-        remote = place.host
+        stream, proxies, remote = TcpStream(socket_stream), self.admission.limits.proxies, place.host
+        begun: bytes | Head = b""
+        secured: NoiseStream | None = None
         try:
-            with self.admission.connection(remote, others=self._outbound) as held:
-                secured: NoiseStream | None = None
+            if remote in proxies:
+                # Whose connection it is, the head of its request says.
                 with self.admission.handshake():
-                    secured = await upgrade_inbound(TcpStream(socket_stream), self.key)
+                    begun = await self._begin(stream, remote)
+                client = client_address(remote, begun.forwarded, proxies) if isinstance(begun, Head) else remote
+                place = Address("ip6" if ":" in client else "ip4", client, place.port)
+            with self.admission.connection(place.host, others=self._outbound) as held:
+                with self.admission.handshake():
+                    secured = await upgrade_inbound(stream, self.key, begun or await self._begin(stream, remote))
                 if secured is None:
-                    note("a handshake took too long", level=logging.DEBUG, address=remote)
+                    note("a handshake took too long", level=logging.DEBUG, address=place.host)
                 else:
                     held.worth = partial(self.worth, secured.peer)
                     await self._run(secured, place, None, lambda connection: None)
         except (Refused, GossipLogError) as error:
-            note("a connection was not established", level=logging.DEBUG, address=remote, reason=str(error))
+            note("a connection was not established", level=logging.DEBUG, address=place.host, reason=str(error))
         except Exception as error:  # the edge of a connection's task
-            note("a connection failed", level=logging.ERROR, error=error, address=remote)
+            note("a connection failed", level=logging.ERROR, error=error, address=place.host)
+
+    async def _begin(self, stream: TcpStream, remote: str) -> bytes | Head:
+        """Receive the beginning of an inbound connection, and refuse pages that may not connect. The caller sets a deadline."""
+        begun = await read_beginning(stream, self.admission.limits.head_bytes_max)
+        refusal = self._names.refusal(begun, stream.local_address()[0], remote) if isinstance(begun, Head) else None
+        if refusal is not None:
+            await refuse(stream, *refusal)
+            raise RemoteProtocolError(refusal[1])
+        return begun
 
     async def _dial_any(self, peer: PeerId | None, addresses: Sequence[Address]) -> MuxedConnection:
         assert self._nursery is not None

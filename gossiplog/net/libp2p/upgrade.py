@@ -8,7 +8,7 @@ from __future__ import annotations
 from ...errors import ClosedError, ProtocolNotSupported, RemoteProtocolError
 from ...pubsub.types import PeerId
 from ..ground.protocol_ids import NOISE, YAMUX
-from ..transport.http_head import read_head
+from ..transport.http_head import Head, read_head
 from ..transport.multistream import Offer, Proposal
 from ..transport.stream import ByteStream
 from ..transport.websocket import accept_websocket
@@ -17,24 +17,33 @@ from .noise import NoiseStream, secure
 
 _MUXERS = (YAMUX,)
 _SECURITY = (NOISE,)
-_HEAD_BYTES_MAX = 16 * 1024
 _MULTISTREAM_FIRST = 0x13
 """The first byte of multistream-select, the length of its first line. An HTTP request begins with a letter instead."""
 
 
-async def upgrade_inbound(stream: ByteStream, key: PeerKey) -> NoiseStream:
-    """Do the handshakes of an inbound stream. Its first byte tells whether it begins with a WebSocket.
+async def read_beginning(stream: ByteStream, head_bytes_max: int) -> bytes | Head:
+    """Receive the beginning of an inbound stream: the head of a request if its first byte says so, else bytes of multistream-select.
+
+    The caller sets a deadline. Raises as `upgrade_inbound`.
+    """
+    begun = await _receive(stream)
+    return begun if begun[0] == _MULTISTREAM_FIRST else await read_head(stream, head_bytes_max, begun)
+
+
+async def upgrade_inbound(stream: ByteStream, key: PeerKey, begun: bytes | Head = b"") -> NoiseStream:
+    """Do the handshakes of an inbound stream, after that of a WebSocket if it begins with the request of one.
 
     The caller sets a deadline, and closes the stream if this raises or is cancelled.
+
+    Args:
+        begun: What `read_beginning` returned.
 
     Raises:
         RemoteProtocolError: The peer broke a protocol, or does not speak noise or yamux.
         ClosedError: The stream ended.
     """
-    begun = await _receive(stream)
-    if begun[0] != _MULTISTREAM_FIRST:
-        head = await read_head(stream, _HEAD_BYTES_MAX, begun)
-        stream, begun = await accept_websocket(stream, head), b""
+    if isinstance(begun, Head):
+        stream, begun = await accept_websocket(stream, begun), b""
     rest = await _agree(stream, Offer(_SECURITY), begun)
     secured = await secure(stream, key, _MUXERS, is_initiator=False, begun=rest)
     if not _is_early(secured):

@@ -4,11 +4,11 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 import trio
-from mesh_support import BOTH, TCP, a_host, eventually
+from mesh_support import BOTH, TCP, WS, a_host, eventually
 from muxer_support import echo
 
 from gossiplog.codec.framing import encode_frame
-from gossiplog.errors import CannotConnect, RemoteProtocolError, StreamReset
+from gossiplog.errors import CannotConnect, ClosedError, RemoteProtocolError, StreamReset
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.ground.protocol_ids import IDENTIFY_PROTOCOLS, PING_PROTOCOLS
 from gossiplog.net.libp2p import Address, PeerKey
@@ -17,6 +17,7 @@ from gossiplog.net.libp2p.transport import dial
 from gossiplog.net.libp2p.upgrade import upgrade_outbound
 from gossiplog.net.transport.multistream import encode_line
 from gossiplog.net.transport.muxed import open_muxed
+from gossiplog.net.transport.websocket import connect_websocket
 
 ONE, TWO = PeerKey(b"\1" * 32), PeerKey(b"\2" * 32)
 HEADER = encode_line("/multistream/1.0.0")
@@ -255,3 +256,60 @@ async def test_a_server_that_says_nothing_is_given_up(autojump_clock):
     async with listeners[0] as silent, a_host() as host:
         with pytest.raises(CannotConnect, match="no answer within 5 s"):
             await host.connect(TWO.id, [Address("ip4", "127.0.0.1", silent.socket.getsockname()[1])])
+
+
+@pytest.mark.parametrize(
+    ("origin", "origins", "is_let_in"),
+    [
+        ("https://evil.example", None, False),
+        ("null", None, False),
+        ("http://localhost:5173", None, True),
+        ("https://app.example.com", {"https://app.example.com"}, True),
+        ("http://localhost:5173", {"https://app.example.com"}, False),
+        (None, {"https://app.example.com"}, True),
+    ],
+)
+async def test_pages_get_no_further_than_at_a_hub(origin, origins, is_let_in):
+    limits = HubLimits(origins=None if origins is None else frozenset(origins))
+    async with a_host(WS, limits=limits) as host, AsyncExitStack() as stack:
+        stream = await dial(host.addresses[0], None)
+        stack.push_async_callback(stream.aclose)
+        opening = connect_websocket(stream, f"127.0.0.1:{host.addresses[0].port}", "/", origin)
+        with trio.fail_after(5):
+            if is_let_in:
+                await upgrade_outbound(await opening, ONE, host.id)
+            else:
+                with pytest.raises(RemoteProtocolError, match=r"403: pages from there may not connect"):
+                    await opening
+
+
+async def test_peers_behind_a_proxy_are_counted_by_the_addresses_that_it_reports():
+    limits = HubLimits(connections_per_address=2, proxies=frozenset({"127.0.0.1"}))
+    ready = []
+
+    async def serve(peering):
+        ready.append(peering)
+        await peering.connection.wait_ended()
+
+    async with a_host(WS, limits=limits, serve=serve) as host, AsyncExitStack() as stack:
+
+        async def connect(number, client):
+            key = PeerKey(bytes([number]) * 32)
+            websocket = await dial(host.addresses[0], None)
+            stack.push_async_callback(websocket.aclose)
+            headers = [("X-Forwarded-For", f"198.51.100.9, {client}")]
+            secured = await upgrade_outbound(await connect_websocket(websocket, "peer.example.com", "/", headers=headers), key, host.id)
+            await stack.enter_async_context(open_muxed(secured, is_client=True, peer=secured.peer, handlers=handlers[number]))
+
+        handlers = {}
+        for number in range(1, 5):
+            async with a_host(key=PeerKey(bytes([number]) * 32)) as one:
+                handlers[number] = dict(one._handlers)
+        for number in (1, 2):
+            await connect(number, "203.0.113.7")
+        with trio.fail_after(5), pytest.raises((RemoteProtocolError, ClosedError)):
+            await connect(3, "203.0.113.7")
+        await connect(4, "2001:db8::7")
+        await eventually(lambda: len(ready) == 3)
+        assert [peering.connection.address for peering in ready] == ["203.0.113.7", "203.0.113.7", "2001:db8::7"]
+        assert all(peering.is_counted for peering in ready)

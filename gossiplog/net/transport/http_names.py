@@ -13,7 +13,7 @@ import ipaddress
 import socket
 
 from ..ground.admission import HubLimits
-from ..transport.http_head import HttpRequest
+from .http_head import HttpRequest
 
 ANY_NAME = "*"
 _FORBIDDEN, _MISDIRECTED = 403, 421
@@ -41,19 +41,20 @@ class Names:
         self._own = frozenset(_name(name) for name in (listens if is_named else None, *limits.hosts) if name)
         self._port = 443 if is_tls else 80
 
-    def refusal(self, request: HttpRequest, local: str, *, is_proxied: bool) -> tuple[int, str] | None:
+    def refusal(self, request: HttpRequest, local: str, remote: str) -> tuple[int, str] | None:
         """Return the status and the reason with which a request is refused; None if it is answered.
 
         Args:
             request: The request's head.
             local: Our own address on the connection.
-            is_proxied: The request came from a trusted proxy.
+            remote: The address that it came from, a client's or a proxy's.
         """
         # WebSockets are exempt: browsers always send an `Origin` with them, and other programs cannot be tricked by a page.
         if not request.is_upgrade and request.host is not None and not self.answers_to(request.host):
             hint = f"use its address, or have it served with --host {_name(request.host)}"
             return _MISDIRECTED, f"this server does not go by the name {request.host}: {hint}"
         origin = request.first(b"origin")
+        is_proxied = remote in self._limits.proxies and bool(request.forwarded)
         if origin is not None and not self._lets_in(origin, request, local, is_proxied=is_proxied):
             how = f"HubLimits(origins={{{origin!r}}}) lets them in" if self._is_mounted else f"it has to be served with --origin {origin}"
             return _FORBIDDEN, f"pages from there may not connect to this server: {how}"
