@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+
+from .scenario import LatencySpec
 
 _MASK = (1 << 64) - 1
 _UNIT = 2.0**-53
@@ -30,84 +29,36 @@ def hash_unit(seed: int, a: int, b: int) -> float:
     return (hash_pair(seed, a, b) if a <= b else hash_pair(seed, b, a)) % (1 << 53) * _UNIT
 
 
-class Latency(Protocol):
-    """Seconds that a message takes from one node to another."""
-
-    @property
-    def low_s(self) -> float:
-        """The smallest latency of any pair: the lookahead of a simulation."""
-
-    def between(self, a: int, b: int) -> float:
-        """One way, in seconds; the same for (b, a)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Uniform:
-    """U[low, high] for each pair, as in simsub."""
-
-    seed: int
-    low_s: float = 0.010
-    high_s: float = 0.150
-
-    def between(self, a: int, b: int) -> float:
-        """One way, in seconds; the same for (b, a)."""
-        return self.low_s + (self.high_s - self.low_s) * hash_unit(self.seed, a, b)
-
-
-@dataclass(frozen=True, slots=True)
-class HeavyTail:
-    """A shifted Pareto: most pairs near the median, a few far beyond it.
+class Latency:
+    """Seconds that a message takes from one node to another.
 
     Attributes:
-        median_s: The median, seconds; > `low_s`.
-        shape: Pareto's alpha. At 1.5, one pair in a hundred lies some thirty times as far above `low_s` as the median.
-        high_s: The tail is cut here, seconds.
+        low_s: The smallest latency of any pair: the lookahead of a simulation.
     """
 
-    seed: int
-    low_s: float = 0.010
-    median_s: float = 0.060
-    shape: float = 1.5
-    high_s: float = 2.0
+    def __init__(self, seed: int, spec: LatencySpec) -> None:
+        self.low_s = min(map(min, spec.matrix_s)) if spec.kind == "regional" else spec.low_s
+        self._seed = seed
+        self._spec = spec
 
     def between(self, a: int, b: int) -> float:
         """One way, in seconds; the same for (b, a)."""
-        scale = (self.median_s - self.low_s) / (math.pow(0.5, -1.0 / self.shape) - 1.0)
-        tail = scale * (math.pow(1.0 - hash_unit(self.seed, a, b), -1.0 / self.shape) - 1.0)
-        return min(self.high_s, self.low_s + tail)
-
-
-@dataclass(frozen=True, slots=True)
-class Regional:
-    """A matrix of base latencies between regions, plus a random spread for each pair.
-
-    A node's region is drawn by hashing its number, with the given weights.
-
-    Attributes:
-        matrix_s: `matrix_s[i][j]`, seconds one way between regions i and j; symmetric, > 0.
-        weights: The regions' shares of the nodes; any positive numbers.
-        spread: A pair takes its base latency times U[1, 1 + spread].
-    """
-
-    seed: int
-    matrix_s: Sequence[Sequence[float]]
-    weights: Sequence[float]
-    spread: float = 0.2
-
-    @property
-    def low_s(self) -> float:
-        """Return the smallest entry of the matrix."""
-        return min(min(row) for row in self.matrix_s)
+        spec, unit = self._spec, hash_unit(self._seed, a, b)
+        if spec.kind == "uniform":
+            return spec.low_s + (spec.high_s - spec.low_s) * unit
+        if spec.kind == "regional":
+            return spec.matrix_s[self.region(a)][self.region(b)] * (1.0 + spec.spread * unit)
+        # A shifted Pareto. At shape 1.5, one pair in a hundred lies some thirty times as far above `low_s` as the median.
+        scale = (spec.median_s - spec.low_s) / (math.pow(0.5, -1.0 / spec.shape) - 1.0)
+        tail = scale * (math.pow(1.0 - unit, -1.0 / spec.shape) - 1.0)
+        return min(spec.high_s, spec.low_s + tail)
 
     def region(self, node: int) -> int:
-        """Return the number of the node's region."""
-        point = hash_unit(self.seed ^ 0x5E610, node, node) * sum(self.weights)
-        for index, weight in enumerate(self.weights):
+        """Return the number of a node's region, which a hash of its number draws by the regions' weights."""
+        weights = self._spec.weights
+        point = hash_unit(self._seed ^ 0x5E610, node, node) * sum(weights)
+        for index, weight in enumerate(weights):
             point -= weight
             if point < 0:
                 return index
-        return len(self.weights) - 1
-
-    def between(self, a: int, b: int) -> float:
-        """One way, in seconds; the same for (b, a)."""
-        return self.matrix_s[self.region(a)][self.region(b)] * (1.0 + self.spread * hash_unit(self.seed, a, b))
+        return len(weights) - 1

@@ -23,7 +23,7 @@ from ..entry.signing import sign_entry
 from ..errors import CannotConnect, LocalProtocolError
 from ..glass import Fact
 from ..gossip_log import open as open_log
-from ..sim.routing.run import make_latency
+from ..sim.link import Latency
 from ..sim.scenario import Scenario
 from ..tasks.nursery import open_service_nursery
 from .asking import ask, ask_json
@@ -351,7 +351,7 @@ async def open_testnet(
         if member.kind in ("server", "client"):
             async with open_log(log_of(member, folder), topic=TOPIC):
                 pass
-    between = lru_cache(maxsize=None)(make_latency(scenario.latency, seed).between)
+    between = lru_cache(maxsize=None)(Latency(seed, scenario.latency).between)
     spec = scenario.link
     conditions = Conditions(between, spec.jitter, spec.loss, spec.bandwidth)
     watching = Watching(facts_file, Measure())

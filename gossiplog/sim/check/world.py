@@ -11,8 +11,9 @@ from typing import Any, Protocol
 from ...broadcast.events import PeerKind
 from ...pubsub.rpc import Rpc
 from ...pubsub.types import MessageId, PeerId
-from ..link import Uniform
+from ..link import Latency
 from ..queue import CalendarQueue
+from ..scenario import LatencySpec
 
 DETECT_S = 3.0
 """Both ends give up a connection across a partition after this time."""
@@ -133,7 +134,7 @@ class SimWorld:
         self.sides: dict[PeerId, int] = {}
         self.topics: dict[MessageId, str] | None = None
         self._links: dict[tuple[PeerId, PeerId], tuple[Inhabitant, Inhabitant, tuple[PeerKind, PeerKind]]] = {}
-        self._latency = Uniform(seed, 0.010, 0.120)
+        self._latency = Latency(seed, LatencySpec(high_s=0.120))
         self._numbers: dict[PeerId, int] = {}
         self._queue = CalendarQueue()
         self._seq = 0

@@ -13,11 +13,11 @@ from ...pubsub.params import MESH_PARAMS
 from ...pubsub.registry import default_params, make_router
 from ...pubsub.router import Router, RouterState
 from ...pubsub.tables import overlaid
-from ..link import HeavyTail, Latency, Regional, Uniform
+from ..link import Latency
 from ..measure.metrics import Metrics, RunResult
 from ..measure.report import as_row
 from ..measure.trace import Recorder, Sink
-from ..scenario import LatencySpec, Scenario, ScenarioError
+from ..scenario import Scenario, ScenarioError
 from . import topology
 from .attack import Malicious, attack_links
 from .faults import Script
@@ -86,7 +86,7 @@ class ScenarioRun:
             if scenario.clock_drift:
                 node.rate = 1.0 + scenario.clock_drift * (2 * rng.random() - 1)
                 node.offset_s = 1000.0 * rng.random()
-        latency = make_latency(scenario.latency, seed)
+        latency = Latency(seed, scenario.latency)
         self.network = Network(nodes, make_router, latency, scenario.link, self.metrics, seed, scenario.publish.validation_s)
         starts = [scenario.start_spread_s * rng.random() for _ in range(honest)]
         starts.extend(attack.join_s + scenario.start_spread_s * rng.random() for _ in range(attack.nodes))
@@ -138,17 +138,6 @@ def run_row(task: tuple[Scenario, int]) -> dict[str, Any]:
     """Run one scenario with one seed and return its row. This is one task of a process pool."""
     scenario, seed = task
     return as_row(run_scenario(scenario, seed))
-
-
-def make_latency(spec: LatencySpec, seed: int) -> Latency:
-    """Make a scenario's latency model."""
-    match spec.kind:
-        case "regional":
-            return Regional(seed, spec.matrix_s, spec.weights, spec.spread)
-        case "heavy_tail":
-            return HeavyTail(seed, spec.low_s, spec.median_s, spec.shape, spec.high_s)
-        case _:
-            return Uniform(seed, spec.low_s, spec.high_s)
 
 
 def _address(number: int, honest: int, addresses: int) -> str:

@@ -13,8 +13,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..link import Uniform
+from ..link import Latency
 from ..routing.topology import pick_peers
+from ..scenario import LatencySpec
 
 HISTORY = 120
 """A message is remembered for this many heartbeats."""
@@ -116,7 +117,7 @@ class SimsubRun:
         self._topology_rng = random.Random(f"simsub topology {seed}")
         self._rng = random.Random(f"simsub nodes {seed}")
         self._script_rng = random.Random(f"simsub script {seed}")
-        self._latency = Uniform(seed).between
+        self._latency = Latency(seed, LatencySpec()).between
         self._buckets: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
         self._seq = 0
         self._per_s = 1.0 / WIDTH_S

@@ -21,11 +21,11 @@ from gossiplog.pubsub.events import (
 from gossiplog.pubsub.registry import ROUTERS
 from gossiplog.pubsub.router import RouterState
 from gossiplog.pubsub.rpc import Rpc, Subscription
-from gossiplog.sim.link import Uniform
+from gossiplog.sim.link import Latency
 from gossiplog.sim.measure.metrics import Metrics, RunResult
 from gossiplog.sim.routing.network import TOPIC, Network, SimNode
 from gossiplog.sim.routing.run import ScenarioRun, run_scenario
-from gossiplog.sim.scenario import Churn, Kill, LinkSpec, Offline, Partition, PublishSpec, Scenario, Slow, TopologySpec
+from gossiplog.sim.scenario import Churn, Kill, LatencySpec, LinkSpec, Offline, Partition, PublishSpec, Scenario, Slow, TopologySpec
 
 PLAIN = Rpc(subscriptions=(Subscription(TOPIC, True),))
 
@@ -61,7 +61,9 @@ class World:
         self.nodes = [SimNode(number, "10.0.0.1") for number in range(nodes)]
         self.nodes[0].rate, self.nodes[0].offset_s = rate, offset_s
         self.metrics = Metrics(nodes, nodes)
-        self.network = Network(self.nodes, lambda _, __: Probe0(), Uniform(1, 0.01, 0.01), spec or LinkSpec(), self.metrics, 1)
+        self.network = Network(
+            self.nodes, lambda _, __: Probe0(), Latency(1, LatencySpec(low_s=0.01, high_s=0.01)), spec or LinkSpec(), self.metrics, 1
+        )
         for node in self.nodes:
             self.network.start(node)
         self.now = 0.0
