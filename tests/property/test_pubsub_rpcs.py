@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossiplog.codec.base58 import encode_base58
-from gossiplog.codec.varint import decode_varint, encode_varint
+from gossiplog.codec.varint import decode_varint
 from gossiplog.errors import DecodeError
 from gossiplog.pubsub import Message, MessageId, Rpc, Topic
 from gossiplog.pubsub.rpc import (
@@ -23,7 +23,8 @@ from gossiplog.pubsub.rpc import (
     TreeIHave,
     WalkJoin,
 )
-from gossiplog.pubsub.wire.rpc_codec import RPC, Wire, WireLimits, read_usual, write_usual
+from gossiplog.pubsub.wire.rpc_codec import RPC, Wire, WireLimits
+from gossiplog.pubsub.wire.shared_frames import Copies
 
 TOPICS = st.text("abcé/\U0001f4dc", min_size=1, max_size=8).map(Topic)
 IDS = st.binary(min_size=1, max_size=64).map(MessageId)
@@ -124,35 +125,27 @@ def test_damaged_rpcs_are_rpcs_or_decode_errors(rpc, data):
         Wire().decode(bytes(damaged))
 
 
-FIELDS = st.sampled_from([b"\x0a", b"\x12", b"\x1a", b"\x22", b"\x2a", b"\x32", b"\x38"])
-CONTENTS = st.binary(max_size=150) | st.text(max_size=40).map(str.encode)
+@given(RPCS, st.booleans())
+def test_copy_is_recognised_by_its_bytes_if_it_is_a_message_and_nothing_else(rpc, is_damaged):
+    wire = Wire()
+    for frame in wire.encode(rpc):
+        _, start = decode_varint(frame)
+        body = frame[start:] + b"\x08" * is_damaged
+        copies = Copies(wire)
+        try:
+            read = copies.read(body)
+        except DecodeError:
+            continue
+        assert copies.known(body) is read
+        if read is not None:
+            assert read == wire.decode(body).rpc == Rpc(read.messages, hops=read.hops) and len(read.messages) == 1
+        elif len(rpc.messages) == 1 and rpc == Rpc(rpc.messages, hops=rpc.hops):
+            raise AssertionError(rpc)
 
 
-@given(tuples(st.tuples(FIELDS, CONTENTS)), st.binary(max_size=2), st.integers(0, 3))
-def test_usual_form_is_read_as_the_schemas_read_it(fields, rest, longer):
-    """Whatever fields in whatever order, also with lengths that are cut short or longer than they need to be."""
-
-    def length(size):
-        encoded = bytearray(encode_varint(size))
-        for _ in range(longer):
-            encoded[-1] |= 0x80
-            encoded.append(0)
-        return bytes(encoded)
-
-    inner = b"".join(tag + length(len(content)) + content for tag, content in fields)
-    data = b"\x12" + length(len(inner)) + inner + rest
-    usual = read_usual(data)
-    if usual is None:
-        return
-    (read,) = RPC.decode(data)["publish"]
-    assert read == {"from": None, "data": usual[0], "seqno": None, "topic": usual[1], "signature": None, "key": None}
-    # It is passed on as it came.
-    assert write_usual(Message.of(usual[1], usual[0])) == data
-
-
-@given(TOPICS, st.binary(max_size=40_000))
-def test_usual_form_is_written_as_the_schemas_write_it(topic, data):
-    message = Message.of(topic, data)
-    body = write_usual(message)
-    assert body == RPC.encode({"publish": [{"data": data, "topic": topic}]})
-    assert read_usual(body) == (data, topic)
+@given(MESSAGES, st.sampled_from(["from", "seqno", "signature", "key"]))
+def test_message_beside_another_is_no_copy_signed_or_not(message, field):
+    plain = {"data": message.data, "topic": message.topic}
+    assert Copies(Wire()).read(RPC.encode({"publish": [plain]})) == Rpc((message,))
+    for other in (plain, {**plain, field: b""}):
+        assert Copies(Wire()).read(RPC.encode({"publish": [plain, other]})) is None

@@ -146,7 +146,7 @@ class PubsubHost:
         self.failed_dials = FailedDials(self._on_failed_dial)
         self.now = trio.lowlevel.current_clock().current_time  # two calls fewer than `trio.current_time`
         self._encoder = Encoder(Wire(limits=wire or WireLimits()))
-        self._copies = Copies(self._encoder)
+        self._copies = Copies(self._encoder.wire)
         self._decoders = trio.CapacityLimiter(_DECODERS_MAX)
         self._timers = Timers(lambda token: self.tell(TimerFired(token)))
         self._todo: deque[tuple[Callable[[Any], None], Any]] = deque()

@@ -16,7 +16,6 @@ from typing import Any
 
 from ...codec.framing import FRAME_BYTES_MAX, encode_frame
 from ...codec.protobuf import Field, Kind, Schema
-from ...codec.varint import encode_varint
 from ...errors import DecodeError
 from ..rpc import Control, Extensions, IHave, Message, PeerRecord, Prune, Rpc, Subscription
 from ..types import MessageId, PeerId, Topic, peer_id_bytes, peer_id_text
@@ -163,8 +162,6 @@ class Wire:
         """
         if len(body) > self.limits.in_bytes_max:
             raise DecodeError(f"an rpc of {len(body)} bytes, at most {self.limits.in_bytes_max} are allowed")
-        if (message := self.decode_usual(body)) is not None:
-            return Decoded(Rpc((message,)))
         values = RPC.decode(body)
         extension = values["gossiplog"] or {"overlay": [], "hops": 0, "choke": [], "unchoke": []}
         messages: list[Message] = []
@@ -180,15 +177,6 @@ class Wire:
         rpc = Rpc(tuple(messages), subscriptions, self._control(values["control"], extension), overlay, min(extension["hops"], 255))
         rpc.is_test = values["testExtension"] is not None
         return Decoded(rpc, tuple(refused), _repeats(values["control"]) // _REPEATS_OF_ONE_OFFENCE)
-
-    def decode_usual(self, body: bytes) -> Message | None:
-        """Decode a body that holds one message and nothing else; None for any other body.
-
-        Raises:
-            DecodeError: The topic breaks a limit.
-        """
-        usual = read_usual(body)
-        return None if usual is None else Message.of(self._topic(usual[1]), usual[0])
 
     def _control(self, values: dict[str, Any] | None, extension: dict[str, Any]) -> Control | None:
         choke = tuple(self._topic(topic) for topic in extension["choke"])
@@ -233,8 +221,6 @@ def _weigh(rpc: Rpc) -> int:
 
 
 def _encode(rpc: Rpc) -> bytes:
-    if len(rpc.messages) == 1 and rpc.control is None and not (rpc.subscriptions or rpc.overlay or rpc.hops):
-        return write_usual(rpc.messages[0])
     return RPC.encode(_to_values(rpc))
 
 
@@ -272,56 +258,3 @@ def _repeats(control: dict[str, Any] | None) -> int:
     if control is None:
         return 0
     return sum(len(items) - len({item["topicID"] for item in items}) for items in (control["graft"], control["prune"]))
-
-
-# The usual RPC: one message without author or signature, and nothing else.
-#
-#     12 length { 12 length data  22 length topic }
-#
-# Most copies of a message are decoded only to find its id, so decoding is nearly all they cost. This path takes a third of the time that
-# the schemas take. Bodies of any other form, or with another order of fields, are left to the schemas. So a body that is read here is
-# exactly the one that `write_usual` would write, and can be passed on unchanged.
-
-_PUBLISH, _DATA, _TOPIC = 0x12, 0x12, 0x22
-
-
-def read_usual(body: bytes) -> tuple[bytes, str] | None:
-    """Return data and topic of a body of the usual form, the same that the schemas would read; None for any other body."""
-    size = len(body)
-    if size < 2 or body[0] != _PUBLISH:
-        return None
-    length, at = _read_length(body, 1)
-    if at + length != size or at == size or body[at] != _DATA:
-        return None
-    length, start = _read_length(body, at + 1)
-    end = start + length
-    if end >= size or body[end] != _TOPIC:
-        return None
-    length, at = _read_length(body, end + 1)
-    if at + length != size:
-        return None
-    try:
-        return body[start:end], body[at:].decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def write_usual(message: Message) -> bytes:
-    """Return the body of the usual form for one message."""
-    topic = message.topic.encode()
-    inner = b"".join((b"\x12", encode_varint(len(message.data)), message.data, b"\x22", encode_varint(len(topic)), topic))
-    return b"".join((b"\x12", encode_varint(len(inner)), inner))
-
-
-def _read_length(body: bytes, at: int) -> tuple[int, int]:
-    """Read a minimal varint of at most three bytes. For any other, return a length that exceeds the body, which no caller accepts."""
-    value = shift = 0
-    for byte in body[at : at + 3]:
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if byte == 0 and shift:
-                break
-            return value, at
-        shift += 7
-    return len(body) + 1, at

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-from ...codec.framing import encode_frame
 from ..rpc import Message, Rpc
 from .rpc_codec import Wire
 
 _ENCODED_MAX = 64
 _ENCODED_BYTES_MAX = 16 * 1024 * 1024
 _COPIES_MAX = 256
+_PUBLISH_TAG = b"\x12"
+"""The first byte of an RPC without subscriptions that holds messages."""
 
 
 class _Encoded(NamedTuple):
@@ -33,7 +34,6 @@ class Encoder:
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
-        self._frame_bytes_max = wire.limits.out_bytes_max
         self._encoded: OrderedDict[int, _Encoded] = OrderedDict()
         self._bytes = 0
 
@@ -44,44 +44,35 @@ class Encoder:
         known = self._encoded.get(id(subject))
         if known is None:
             left_out = sum(not self.wire.fits(message) for message in rpc.messages)
-            known = self._keep(_Encoded(subject, b"".join(self.wire.encode(rpc)), left_out))
+            known = self._encoded[id(subject)] = _Encoded(subject, b"".join(self.wire.encode(rpc)), left_out)
+            self._bytes += len(known.data)
+            while len(self._encoded) > _ENCODED_MAX or self._bytes > _ENCODED_BYTES_MAX:
+                _, oldest = self._encoded.popitem(last=False)
+                self._bytes -= len(oldest.data)
         return known.data, known.left_out
-
-    def on_read(self, message: Message, body: bytes) -> None:
-        """Keep the body that `Wire.decode_usual` read as the frame that passes the message on."""
-        frame = encode_frame(body)
-        if len(frame) <= self._frame_bytes_max:
-            self._keep(_Encoded(message, frame, 0))
-
-    def _keep(self, encoded: _Encoded) -> _Encoded:
-        self._encoded[id(encoded.subject)] = encoded
-        self._bytes += len(encoded.data)
-        while len(self._encoded) > _ENCODED_MAX or self._bytes > _ENCODED_BYTES_MAX:
-            _, oldest = self._encoded.popitem(last=False)
-            self._bytes -= len(oldest.data)
-        return encoded
 
 
 class Copies:
-    """Decodes RPCs that hold one message and nothing else; a further copy, from any peer, is recognised by its bytes. Keeps the latest 256.
+    """Decodes RPCs that hold one message and nothing else. A further copy, from any peer, is recognised by its bytes. Keeps the latest 256.
 
-    Args:
-        encoder: Gets the bytes of each message, which will be passed on.
+    Copies are most of what arrives, so this is nearly all that decoding costs.
     """
 
-    def __init__(self, encoder: Encoder) -> None:
-        self._encoder = encoder
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
         self._known: dict[bytes, Rpc] = {}
         self.known = self._known.get
         """Return the RPC of a body that was read before, else None."""
 
     def read(self, body: bytes) -> Rpc | None:
-        """Decode a body of at most 4 KiB that `known` does not have, and keep its RPC. Returns None, and raises, like `decode_usual`."""
-        message = self._encoder.wire.decode_usual(body)
-        if message is None:
+        """Decode a body of at most 4 KiB that `known` does not have, and keep its RPC. Returns None for any other; raises like `decode`."""
+        if not body.startswith(_PUBLISH_TAG):
             return None
-        self._encoder.on_read(message, body)
-        rpc = self._known[body] = Rpc((message,))
+        decoded = self._wire.decode(body)
+        rpc = decoded.rpc
+        if len(rpc.messages) != 1 or decoded.refused or rpc != Rpc(rpc.messages, hops=rpc.hops):
+            return None
+        self._known[body] = rpc
         if len(self._known) > _COPIES_MAX:
             del self._known[next(iter(self._known))]
         return rpc

@@ -171,15 +171,17 @@ async def test_pubsub_stream_proves_that_a_peer_speaks_pubsub() -> None:
             assert service.state().router.peers == ()
 
 
-def test_message_that_was_read_is_passed_on_in_the_same_bytes_unless_they_are_too_many() -> None:
-    (frame,) = Wire().encode(Rpc((Message.of(Topic(TOPIC), b"data"),)))
+@pytest.mark.parametrize("hops", [0, 3], ids=["gossipsub", "episub"])
+def test_message_is_read_once_and_passed_on_unless_it_is_too_large(hops: int) -> None:
+    message = Message.of(Topic(TOPIC), b"data")
+    (frame,) = Wire().encode(Rpc((message,), hops=hops))
     for limits, expected in ((WireLimits(), (frame, 0)), (WireLimits(out_bytes_max=16), (b"", 1))):
-        encoder = Encoder(Wire(limits=limits))
-        copies = Copies(encoder)
+        wire = Wire(limits=limits)
+        copies, encoder = Copies(wire), Encoder(wire)
         assert copies.known(frame[1:]) is None
         rpc = copies.read(frame[1:])
         assert rpc is not None and copies.known(frame[1:]) is rpc
-        assert encoder.encode(Rpc(rpc.messages)) == expected
+        assert encoder.encode(Rpc(rpc.messages, hops=hops)) == expected
         # With anything beside it, it is another RPC.
         both = Rpc(rpc.messages, SUBSCRIBED)
         assert encoder.encode(both)[0] == b"".join(encoder.wire.encode(both))
