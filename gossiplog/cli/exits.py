@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -120,6 +121,7 @@ _KINDS: tuple[tuple[type[BaseException], str, ExitCode], ...] = (
 )
 
 
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 _ARROW = {"pyarrow", "numpy"}
 """The packages of the extra `arrow`."""
 
@@ -130,6 +132,10 @@ def describe(error: BaseException) -> Problem | None:
         return Problem(error.kind, str(error), error.hint, error.code)
     if isinstance(error, click.ClickException):
         return Problem("usage", error.format_message(), _usage_hint(error), ExitCode.USAGE)
+    if _is_of_full_disk(error):
+        place = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+        text = f"{place}{error.strerror}" if isinstance(error, OSError) else str(error)
+        return Problem("storage-full", text, errors.StorageFull.hint_default, ExitCode.INCOMPLETE)
     if isinstance(error, errors.GossipLogError):
         kind, code = next(((kind, code) for type_, kind, code in _KINDS if isinstance(error, type_)), ("failed", ExitCode.FAILED))
         return Problem(kind, str(error), error.hint, code)
@@ -143,6 +149,20 @@ def describe(error: BaseException) -> Problem | None:
         extra = "[arrow]" if package in _ARROW else ""
         return Problem("dependency", f"{error}", f"install what is missing: `pip install 'gossiplog{extra}'`", ExitCode.FAILED)
     return None
+
+
+def stopped(error: errors.GossipLogError, where: str, kept: str) -> Failure:
+    """Return the error of a command that stopped half way, given the place, and what was kept; after a fault of the store it can go on."""
+    problem = describe(error)
+    assert problem is not None
+    code = ExitCode.INCOMPLETE if isinstance(error, errors.StoreError) else problem.code
+    return Failure(f"{where}: {error}", hint=f"{kept}; {error.hint}" if error.hint else kept, code=code, kind=problem.kind)
+
+
+def _is_of_full_disk(error: BaseException | None) -> bool:
+    while error is not None and not (isinstance(error, OSError) and error.errno in _FULL):
+        error = error.__cause__
+    return error is not None
 
 
 def _usage_hint(error: click.ClickException) -> str | None:

@@ -30,7 +30,9 @@ def test_a_member_is_let_in_and_removed(cli: Run) -> None:
     topic = found(cli)
     assert topic.startswith(f"{NAME}.")
     assert found(cli) == topic
-    assert cli("append", "team.db", "1", "--key", "bob", "--json", code=6).error["kind"] == "unauthorised"
+    for append in (["1"], ["--lines"]):
+        error = cli("append", "team.db", *append, "--key", "bob", "--json", input="1\n", code=6).error
+        assert error["kind"] == "unauthorised"
     node = cli("access", "grant", "team.db", DIDS["bob"], "--device", "-q", "--key", "alice").out.strip()
     entry = cli("append", "-q", "team.db", "1", "--key", "bob").out.strip()
     cli("copy", "team.db", "apart.db")

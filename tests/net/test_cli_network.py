@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -166,11 +167,13 @@ def test_every_command_that_fills_a_log_says_that_the_disk_is_full_and_goes_on_l
             ("sync", "small/app.db", "large.db", "init", TOPIC),
             ("sync", "small/app.db", "bucket", "--pull", "init", TOPIC),
             ("sync", "small/app.db", url, "init", TOPIC),
+            ("publish", "large.db", "small/app.db"),
+            ("sync", "large.db", "small/app.db/", "--push"),
         ):
             full = subprocess.run([*alone, sys.executable, "-c", SMALL_DISK, *args], capture_output=True, text=True, check=False)
             assert full.returncode == 5, (args, full.stderr)
             (error,) = [line for line in full.stderr.splitlines() if line.startswith("error")]
-            assert "no space left for small/app.db" in error, error
+            assert re.search("no space left for small/app.db|small/app.db/.*: No space left on device", error), error
             assert json.loads(full.stdout.splitlines()[-1])["count"] == 4_000
 
 

@@ -13,7 +13,7 @@ import click
 from ... import errors
 from ...entry.rules import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
 from ...log.page import PAGE_BYTES_MAX
-from ..exits import ExitCode, Failure
+from ..exits import Failure, stopped
 from ..options import LOG, choose_signer, client_tls, durability_option, key_option, output_options, read_token, tls_ca_option, token_option
 from ..output import Output
 from ..posting import Poster, is_server_url
@@ -173,9 +173,7 @@ async def _append_lines(log: GossipLog, batch: int, out: Output) -> None:
 def _stopped(error: errors.GossipLogError, line: int, kept: int) -> Failure:
     """Return the error that names the line that was refused, and the lines in the log."""
     before = f"lines 1 to {kept} are kept" if kept > 1 else "line 1 is kept" if kept else "nothing was kept"
-    code = ExitCode.INCOMPLETE if isinstance(error, errors.StoreError) else ExitCode.FAILED
-    advice = f"; {error.hint}" if error.hint else ""
-    return Failure(f"line {line}: {error}", hint=f"{before}; go on with `tail -n +{line}`{advice}", code=code, kind="payload")
+    return stopped(error, f"line {line}", f"{before}; go on with `tail -n +{line}`")
 
 
 def _batches(file: BinaryIO, size: int) -> Iterator[list[tuple[int, bytes]]]:

@@ -16,7 +16,7 @@ import click
 from ...archive import BLOCK_BYTES_MAX, ArchiveFormat, ArchiveSource, Record, car_block, car_header, entry_to_line, format_of_name
 from ...errors import DamagedLog, DecodeError, StoreError
 from ...tasks.pages import bounded
-from ..exits import ExitCode, Failure
+from ..exits import ExitCode, Failure, stopped
 from ..options import FILE_OR_DASH, LOG, OUTPUT_OR_DASH, Location, archive_options, durability_option, log_argument, output_options
 from ..output import Output, clean, counted, record_of
 from ..progress import Progress
@@ -291,8 +291,7 @@ async def _insert(log: GossipLog, batch: list[Record], tally: _Tally, *, is_last
     try:
         verdicts = await log.insert_many([record.value for record in good if record.value is not None]) if good else []
     except StoreError as error:
-        hint = f"{tally.added:,} were added and are kept; repeat the import to go on" + (f"; {error.hint}" if error.hint else "")
-        raise Failure(f"at {good[0].place}: {error}", hint=hint, code=ExitCode.INCOMPLETE, kind="storage") from error
+        raise stopped(error, f"at {good[0].place}", f"{tally.added:,} were added and are kept; repeat the import to go on") from error
     results = iter(verdicts)
     for record in batch:
         if record.value is None:
@@ -345,9 +344,8 @@ async def copy(log: Location, target: Location, durability: str, out: Output) ->
                 message = f"after {progress.done:,} entries: {error}"
                 raise Failure(message, hint=damage_hint(log), code=ExitCode.INTEGRITY, kind="damaged-log") from error
             except StoreError as error:
-                hint = f"what was copied is kept; repeat the command to go on{f'; {error.hint}' if error.hint else ''}"
-                message = f"after {counted(progress.done, 'entry', 'entries')}: {error}"
-                raise Failure(message, hint=hint, code=ExitCode.INCOMPLETE, kind="storage") from error
+                where = f"after {counted(progress.done, 'entry', 'entries')}"
+                raise stopped(error, where, "what was copied is kept; repeat the command to go on") from error
     for id, reason in report.refused[:_SHOWN] if not out.is_json else ():
         out.note(clean(f"{id} was left out: {reason}"))
     record = {"added": report.entries, **record_of(report, "known", "failed", "quarantined", "cursors"), "equal": report.is_equal}

@@ -110,5 +110,5 @@ def test_without_the_extra_it_says_what_to_install(path: Path, tmp_path: Path) -
 def test_a_full_disk_is_said_of_the_file(path: Path, tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"a.{ending}"
     (tmp_path / f"a.{ending}.partial").symlink_to("/dev/full")
-    assert f"{file}: No space left on device" in export(str(path), "-o", str(file), code=1)
+    assert f"{file}: No space left on device" in export(str(path), "-o", str(file), code=5)
     assert not file.exists()

@@ -1,3 +1,4 @@
+import errno
 import json
 import re
 import sys
@@ -162,6 +163,8 @@ def test_nothing_to_show_is_said_on_stderr_and_not_under_json(capsys: pytest.Cap
         (errors.CommitError("x"), "storage", ExitCode.FAILED),
         (errors.GossipLogError("x"), "failed", ExitCode.FAILED),
         (FileNotFoundError(2, "No such file", "a.car"), "file", ExitCode.FAILED),
+        (OSError(errno.ENOSPC, "No space left on device", "a.car"), "storage-full", ExitCode.INCOMPLETE),
+        (errors.StorageFull("x"), "storage-full", ExitCode.INCOMPLETE),
         (click.BadParameter("x"), "usage", ExitCode.USAGE),
         (Failure("x", code=ExitCode.INCOMPLETE), "incomplete", ExitCode.INCOMPLETE),
     ],
