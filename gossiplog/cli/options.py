@@ -97,6 +97,23 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg]  # only the newest c
         return path_text(value)
 
 
+class AddressType(click.ParamType):  # type: ignore[type-arg]  # as above
+    """An address to listen on: `HOST:PORT`, or `:PORT` for all addresses of the machine."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check the text."""
+        # Imported here: `--help` does without the network.
+        from ..net.hub.server import parse_address
+
+        try:
+            parse_address(value)
+        except LocalProtocolError as error:
+            self.fail(f"{error}; {error.hint}", param, ctx)
+        return value
+
+
 class PathType(PlaceType, click.Path):
     """A path of the kind that `click.Path` asks for."""
 
@@ -123,7 +140,7 @@ class OutputType(PathType):
 _KEPT = {b"SQLite format 3\0": "a log, or another database", b"-----BEGIN ": "a key or a certificate"}
 """The first bytes of files that are not overwritten, and what they are."""
 
-PLACE = PlaceType()
+PLACE, ADDRESS = PlaceType(), AddressType()
 FILE, FOLDER = PathType(dir_okay=False), PathType(file_okay=False)
 FILE_OR_DASH = PathType(dir_okay=False, allow_dash=True)
 """A file, or '-' for stdin or stdout."""
@@ -242,6 +259,7 @@ durability_option = click.option(
     help="What a stored entry survives: 'full' a loss of power, the others only a killed process.",
 )
 tls_ca_option = click.option("--tls-ca", type=FILE, help="Trust this CA, in PEM, when connecting to a wss:// server.")
+bucket_topic_option = click.option("--topic", metavar="T", help="The log's topic, if logs of several topics are published in the bucket.")
 witness_option = click.option(
     "--witness",
     "witnesses",

@@ -17,7 +17,7 @@ import click
 
 from ..pubsub.registry import ROUTERS
 from .exits import ExitCode
-from .options import FOLDER, OUTPUT_PATH, PLACE, PathType, option, output_options, processors, takes
+from .options import ADDRESS, FOLDER, OUTPUT_PATH, PLACE, PathType, option, output_options, processors, takes
 from .output import Output, counted
 from .progress import Progress
 from .session import in_trio, wait_for_signal
@@ -333,7 +333,7 @@ def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going
 @sim.command()
 @click.argument("trace", type=_TRACE)
 @click.argument("other", required=False, type=_TRACE)
-@click.option("--listen", "address", metavar="HOST:PORT", default="127.0.0.1:0", help="Where the page is served.")
+@click.option("--listen", "address", metavar="HOST:PORT", type=ADDRESS, default="127.0.0.1:0", help="Where the page is served.")
 @click.option("--open", "opens_page", is_flag=True, help="Open the page in a browser.")
 @output_options()
 @in_trio

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from cli_support import SEEDS, TOPIC, Run
 
 
@@ -96,3 +97,14 @@ def test_stat_shows_a_bucket_and_commands_for_logs_name_what_reads_it(cli: Run, 
     head = next((folder / "share").glob("*/head"))
     head.write_bytes(head.read_bytes()[:-9])
     assert next(iter(cli("stat", "share", "--json", code=3).record["faults"].values())).startswith("damaged: ")
+
+
+def test_a_bucket_of_several_topics_is_read_by_topic(cli: Run, app: str, folder: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pip install 'gossiplog[arrow]'")
+    cli("key", "import", "bob", input=SEEDS["bob"].hex())
+    cli("init", "other.db", "--topic", "other.example.com")
+    for log, key in ((app, "alice"), ("other.db", "bob")):
+        cli("publish", log, "share", "--key", key)
+    for command in (["stat", "share"], ["export", "share", "-o", "app.parquet"]):
+        assert "--topic" in cli(*command, "--json", code=1).error["hint"]
+        assert cli(*command, "--topic", TOPIC, "--json").record["count"] == 5

@@ -15,7 +15,7 @@ from ...access import Policy
 from ...entry import check_topic
 from ...errors import GossipLogError, LocalProtocolError, LogNotFound
 from ..exits import ExitCode, of_faults, worst
-from ..options import LOG_OR_SHELF, Location, log_argument, output_options
+from ..options import LOG_OR_SHELF, Location, bucket_topic_option, log_argument, output_options
 from ..output import Column, Listing, Output, clean, counted
 from ..rows import RowOutput
 from ..session import in_trio, is_in_bucket, opened, waited_for
@@ -76,9 +76,10 @@ async def _exists(log: Location) -> bool:
 
 @click.command()
 @click.argument("log", metavar="LOG", type=LOG_OR_SHELF)
+@bucket_topic_option
 @output_options()
 @in_trio
-async def stat(log: Location, out: Output) -> int:
+async def stat(log: Location, topic: str | None, out: Output) -> int:
     """Show a log's topic, size, heads and root.
 
     Two replicas have the same entries exactly if their roots are equal. For a bucket, it shows the publishers' checkpoints without reading
@@ -93,7 +94,9 @@ async def stat(log: Location, out: Output) -> int:
       gossiplog stat documents
     """
     if is_in_bucket(log):
-        return await _stat_bucket(log, out)
+        return await _stat_bucket(log, topic, out)
+    if topic is not None:
+        raise click.UsageError("--topic is for buckets: a log has one topic")
     return await (_stat_shelf(log, out) if log.is_shelf else _stat(log, None, out))
 
 
@@ -157,10 +160,10 @@ async def _stat_shelf(location: Location, out: Output) -> int:
     return worst(codes)
 
 
-async def _stat_bucket(place: str, out: Output) -> int:
+async def _stat_bucket(place: str, topic: str | None, out: Output) -> int:
     from ...bucket import look, open_storage
 
-    found = await look(open_storage(place))
+    found = await look(open_storage(place), topic)
     root, trees = found.log_root, sorted(found.trees.items())
     sizes = [tree.size for _, tree in trees]
     count = sizes[0] if root is not None or len(sizes) == 1 else None

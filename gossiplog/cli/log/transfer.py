@@ -16,8 +16,18 @@ import click
 from ...archive import BLOCK_BYTES_MAX, ArchiveFormat, ArchiveSource, Record, car_block, car_header, entry_to_line, format_of_name
 from ...errors import DamagedLog, DecodeError, StoreError
 from ...tasks.pages import bounded
-from ..exits import ExitCode, Failure, stopped
-from ..options import FILE_OR_DASH, LOG, OUTPUT_OR_DASH, Location, archive_options, durability_option, log_argument, output_options
+from ..exits import ExitCode, Failure, misused, stopped
+from ..options import (
+    FILE_OR_DASH,
+    LOG,
+    OUTPUT_OR_DASH,
+    Location,
+    archive_options,
+    bucket_topic_option,
+    durability_option,
+    log_argument,
+    output_options,
+)
 from ..output import Output, clean, counted, record_of
 from ..progress import Progress
 from ..session import damage_hint, in_trio, is_in_bucket, opened, resolve, run, waited_for
@@ -45,8 +55,9 @@ _ORPHAN_BYTES_MAX = 64 * 1024 * 1024
 )
 @click.option("--columns", metavar="A,B", help="The columns of a Parquet file; by default all that can be queried.")
 @click.option("--range", "range_", metavar="A..B", help="Entries after A up to and including B, in causal order; either may be left out.")
+@bucket_topic_option
 @output_options()
-def export(log: str, output: str, columns: str | None, range_: str | None, out: Output) -> int:
+def export(log: str, output: str, columns: str | None, range_: str | None, topic: str | None, out: Output) -> int:
     """Write entries to a file.
 
     The file holds the log as it was when the command began, and can be checked and imported anywhere. JSON lines are those of
@@ -73,8 +84,9 @@ def export(log: str, output: str, columns: str | None, range_: str | None, out: 
     if is_in_bucket(log):
         if not is_parquet or range_ is not None:
             raise Failure("a bucket can be exported only as Parquet, and only whole", hint="`gossiplog clone` makes a log of it")
-        return _export_bucket(log, output, columns, out)
-
+        return _export_bucket(log, output, columns, topic, out)
+    if topic is not None:
+        raise click.UsageError("--topic is for buckets: a log has one topic")
     run(partial(_export_log, log, output, kind, columns, range_, out))
     return ExitCode.DONE
 
@@ -99,14 +111,14 @@ async def _export_log(log: str, output: str, kind: ArchiveFormat | None, columns
         _tell_written(output, progress.done, out)
 
 
-def _export_bucket(place: str, output: str, columns: str | None, out: Output) -> int:
+def _export_bucket(place: str, output: str, columns: str | None, topic: str | None, out: Output) -> int:
     """Write the entries of a bucket's publishers as a Parquet file; missing or damaged parts are named, and the exit code is then 3."""
     from ...arrow import ParquetFile, arrow_schema
     from ...bucket.table import bucket_to_arrow
 
     names = _names(columns)
     schema, count, failed = arrow_schema(names), 0, 0
-    reader: Any = bucket_to_arrow(place, [*dict.fromkeys([*names, "place", "fault"])], proves=True)
+    reader: Any = bucket_to_arrow(place, [*dict.fromkeys([*names, "place", "fault"])], topic=topic, proves=True)
     with Progress("exporting", None, is_shown=not out.is_strict) as progress, _sink(output) as file, ParquetFile(file, schema) as parquet:  # type: ignore[arg-type]
         for batch in reader:
             for row in batch.filter(batch.column("fault").is_valid()).to_pylist():
@@ -150,9 +162,12 @@ async def _write_parquet(
 
 
 def _names(columns: str | None) -> tuple[str, ...]:
-    from ...arrow import EXPORT_COLUMNS
+    from ...arrow import EXPORT_COLUMNS, arrow_schema
 
-    return EXPORT_COLUMNS if columns is None else tuple(name.strip() for name in columns.split(","))
+    if columns is None:
+        return EXPORT_COLUMNS
+    with misused("--columns"):
+        return tuple(arrow_schema(name.strip() for name in columns.split(",")).names)
 
 
 def _id_after(id: str) -> str | None:

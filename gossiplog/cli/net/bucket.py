@@ -19,6 +19,7 @@ from ..options import (
     OUTPUT,
     PLACE,
     Location,
+    bucket_topic_option,
     choose_signer,
     durability_option,
     id_argument,
@@ -84,7 +85,7 @@ async def publish(
 @click.command()
 @_place_argument
 @log_argument
-@click.option("--topic", metavar="T", help="The log's topic, if logs of several topics are published.")
+@bucket_topic_option
 @durability_option
 @output_options()
 @in_trio

@@ -14,7 +14,7 @@ import click
 from ...errors import LocalProtocolError
 from ...pubsub.params import MESH_PARAMS
 from ..exits import ExitCode, Failure, misused
-from ..options import FILE, PLACE, Location, choose_signer, complete_key, option, shared, witness_option
+from ..options import ADDRESS, FILE, PLACE, Location, choose_signer, complete_key, option, shared, witness_option
 
 if TYPE_CHECKING:
     from ...entry.signing import Signer
@@ -81,7 +81,9 @@ class ShelfOptions:
 class ClientOptions:
     """The options for clients: addresses to listen on, certificates, limits and rights."""
 
-    addresses: tuple[str, ...] = option("--listen", metavar="HOST:PORT", multiple=True, help="Serve WebSocket and HTTP here; repeatable.")
+    addresses: tuple[str, ...] = option(
+        "--listen", metavar="HOST:PORT", type=ADDRESS, multiple=True, help="Serve WebSocket and HTTP here; repeatable."
+    )
     tls_cert: str | None = option(
         "--tls-cert", type=FILE, help="The server's certificate, with its chain, in PEM: serve wss:// and https://."
     )
@@ -126,8 +128,7 @@ class ClientOptions:
         """Return the limits of each server.
 
         Raises:
-            GossipLogError: The rules of --access are wrong.
-            OSError: Their file cannot be read.
+            Failure: The rules of --access are wrong, or their file cannot be read.
         """
         from ...net.ground.admission import HubLimits
 
@@ -148,7 +149,8 @@ class ClientOptions:
         from ...net.ground.access import Access
 
         if self.access_file:
-            return Access.load(self.access_file, allow=self.allow)
+            with misused("--access"):
+                return Access.load(self.access_file, allow=self.allow)
         return Access.parse({}, allow=self.allow) if self.allow else Access()
 
     def tls(self) -> ssl.SSLContext | None:

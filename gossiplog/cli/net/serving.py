@@ -202,13 +202,10 @@ async def check_plan(context: click.Context, plan: ServePlan, mesh: MeshOptions,
     Raises:
         GossipLogError: One of them cannot be used.
     """
-    from ...net.hub.server import parse_address
     from ...store import check_writable
     from ...store.places import open_place
 
     mesh.check()
-    for address in plan.listens:
-        parse_address(address)
     if plan.shelf.folder is not None:
         await open_place(plan.shelf.folder).check()
     logs = [await _look_at(location) for location in plan.logs]

@@ -12,7 +12,7 @@ import click
 
 from ...pubsub.params import MESH_PARAMS
 from ..exits import ExitCode
-from ..options import PLACE, PathType, option, output_options, takes
+from ..options import ADDRESS, PLACE, PathType, option, output_options, takes
 from ..output import Output, record_of
 from ..progress import Progress
 from ..session import in_trio, make_empty, wait_for_signal, working_folder
@@ -91,7 +91,7 @@ class _Network:
 @click.option("--report", metavar="DIR", type=PathType(file_okay=False, path_type=Path), help="Write figures, plots and all facts here.")
 @click.option("--seed", type=int, default=0, help="Seeds latencies, losses, and a script's random choices.")
 @click.option("--dir", "folder", metavar="DIR", type=PathType(file_okay=False, path_type=Path), help="Keep logs and output here.")
-@click.option("--listen", "address", metavar="HOST:PORT", default="127.0.0.1:0", help="Where its page is served.")
+@click.option("--listen", "address", metavar="HOST:PORT", type=ADDRESS, default="127.0.0.1:0", help="Where its page is served.")
 @click.option("--open", "opens_page", is_flag=True, help="Open the page in a browser.")
 @output_options()
 @in_trio

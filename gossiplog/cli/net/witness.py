@@ -9,7 +9,7 @@ import click
 
 from ...errors import DecodeError
 from ..journal import write_journal
-from ..options import FOLDER, choose_signer, key_option, output_options
+from ..options import ADDRESS, FOLDER, choose_signer, key_option, output_options
 from ..output import Output
 from ..session import in_trio, wait_for_signal
 
@@ -21,7 +21,7 @@ from ..session import in_trio, wait_for_signal
 @click.option("--log", "logs", metavar="VKEY", multiple=True, help="Sign for the log with this key, of any program; repeatable.")
 @click.option("--publisher", "publishers", metavar="DID", multiple=True, help="Sign for all logs that this did publishes; repeatable.")
 @click.option("--anybody", is_flag=True, help="Sign for all publishers of logs of this format.")
-@click.option("--listen", default="127.0.0.1:8090", metavar="HOST:PORT", help="Where to serve HTTP.")
+@click.option("--listen", type=ADDRESS, default="127.0.0.1:8090", metavar="HOST:PORT", help="Where to serve HTTP.")
 @click.option("--host", "hosts", metavar="NAME", multiple=True, help="A host name that requests may use, beside addresses; repeatable.")
 @output_options(quiet="Log only problems.")
 @in_trio

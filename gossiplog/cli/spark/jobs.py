@@ -66,8 +66,8 @@ def tree(location: str, run_job: RunJob) -> int:
 
 
 @click.command()
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", metavar="A", type=PLACE)
+@click.argument("b", metavar="B", type=PLACE)
 @job_options
 def diff(a: str, b: str, run_job: RunJob) -> int:
     """List entries that one of two places has and the other lacks.
