@@ -49,8 +49,10 @@ from .libp2p import Address, Host, Peering, PeerKey
 from .libp2p.host import CONNECTIONS_MAX
 from .service.peers import PeerConnection, ServedPeer
 from .service.pubsub_host import MakeRouter, PubsubHost
+from .service.refusals import STREAMS_A_LOG
 from .service.service import Service, open_service
 from .transport.stream import Connection, Handler
+from .transport.yamux.machine import STREAMS_MAX
 
 _STANDING_S = 60.0
 """A peer that was connected for so long without a ban is no stranger when it comes back."""
@@ -106,6 +108,10 @@ class _Served:
     nursery: trio.Nursery
     present: set[str] = field(default_factory=set)
     uses: dict[str, tuple[trio.CancelScope, trio.Event]] = field(default_factory=dict)
+
+    def allow_streams(self) -> None:
+        """Let either side have as many streams as the logs in use need."""
+        self.peering.connection.muxer.streams_max = STREAMS_MAX + STREAMS_A_LOG * max(0, len(self.uses) - 1)
 
 
 class Mesh:
@@ -229,6 +235,7 @@ class Mesh:
         try:
             with trio.CancelScope() as scope:
                 served.uses[topic] = scope, ended
+                served.allow_streams()
                 async with service.attached(
                     peering.connection, PeerKind.MESH, pubsub_protocol=pubsub, has_push=has_push, is_counted=peering.is_counted
                 ) as link:
@@ -238,6 +245,7 @@ class Mesh:
                     await trio.sleep_forever()
         finally:
             del served.uses[topic]
+            served.allow_streams()
             served.present.discard(topic)
             ended.set()
 

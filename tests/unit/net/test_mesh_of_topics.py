@@ -13,12 +13,15 @@ from network_support import memory_log, signer, until_has
 
 from gossiplog import GossipLog
 from gossiplog.errors import LocalProtocolError
+from gossiplog.net import mesh as mesh_module
 from gossiplog.net.discovery import discovery
 from gossiplog.net.ground.protocol_ids import push_protocol
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.libp2p.identify import ask_identity, identify_message
 from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh_host, router_of
 from gossiplog.net.service.pubsub_host import PubsubHost
+from gossiplog.net.service.refusals import STREAMS_A_LOG
+from gossiplog.net.transport.yamux import machine as yamux
 from gossiplog.tasks.nursery import open_service_nursery
 
 TOPICS = tuple(f"room-{number}.example.com" for number in range(4))
@@ -145,6 +148,20 @@ async def test_a_log_without_anybody_gets_a_connection_beyond_the_target() -> No
         third.mesh.discovery._note_spoken(second.mesh.host.id, [third.mesh.discovery._protocols[1]])
         await eventually(lambda: third.neighbours(two))
         assert len(third.mesh.host.peers) == 2
+
+
+async def test_each_of_many_logs_has_its_streams_on_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (yamux, mesh_module):
+        monkeypatch.setattr(module, "STREAMS_MAX", 12, raising=False)
+    topics = [f"room-{number}.example.com" for number in range(24)]
+    async with server(1, *topics) as left, server(2, *topics, bootstrap=left.mesh.host.announced) as right:
+        for each in (left, right):
+            await eventually(lambda each=each: all(peer.push for service in each.mesh.services.values() for peer in service.peers.values()))
+        (connection,) = (peering.connection for peering in right.mesh.host.peerings)
+        assert connection.muxer.streams_max == 12 + 23 * STREAMS_A_LOG
+        for topic in topics[1:]:
+            await right.leave(topic)
+        await eventually(lambda: connection.muxer.streams_max == 12)
 
 
 async def test_what_a_server_of_many_logs_says_of_itself_is_read_by_all() -> None:
