@@ -47,6 +47,9 @@ class Facade(Generic[T_co]):
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} of {self._inner!r}>"
 
+    def __reduce__(self) -> str:
+        raise TypeError("what is open cannot be pickled; open it in the other process")
+
     def _ask(self, function: Callable[[], Any]) -> Any:
         """Call a function in the thread that does not wait. This takes a tenth of a millisecond unless the thread is busy."""
 

@@ -100,6 +100,12 @@ class Replica(LogReader):
         self.kept_by: object = None
         self.presence = Presence(self, self._choose_signer, store if isinstance(store, TalkingStore) else None)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.topic} at {self.location}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError("an open log cannot be pickled; open it in the other process")
+
     @property
     def schemes(self) -> frozenset[str]:
         """The signature schemes that are accepted and can be verified here."""

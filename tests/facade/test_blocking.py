@@ -1,6 +1,7 @@
 """A log in plain synchronous code, and what becomes of it when the process is interrupted, forked or over."""
 
 import os
+import pickle
 import threading
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from facade_support import open_blocking, run_program
 
+import gossiplog
 from gossiplog import blocking
 from gossiplog.errors import ClosedError, LocalProtocolError, NotFound
 
@@ -240,3 +242,15 @@ with blocking.open("a.db", **OPTIONS) as log:
         tmp_path,
     )
     assert lines == ["ClosedError open the log again after the fork", "1", "2"]
+
+
+async def test_an_open_log_says_which_it_is_and_that_another_process_opens_its_own(tmp_path: Path) -> None:
+    place = tmp_path / "a.db"
+    with open_blocking(place) as log, log.subscribe() as events, log.listen("127.0.0.1:0") as hub:
+        for opened in (log, events, hub, log.presence):
+            with pytest.raises(TypeError, match="open it in the other process"):
+                pickle.dumps(opened)
+        assert repr(log) == f"<gossiplog.blocking.GossipLog of <GossipLog test.example.com at {place}>>"
+    async with gossiplog.open(place) as inner:
+        with pytest.raises(TypeError, match="open it in the other process"):
+            pickle.dumps(inner)
