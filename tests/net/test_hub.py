@@ -224,11 +224,20 @@ async def test_only_named_origins_connect_and_what_is_no_browser() -> None:
             await open_websocket(url, origin="https://evil.example.com")
 
 
+@pytest.mark.parametrize("name", ["a..b", "a" * 64 + ".example.com"])
+async def test_a_name_that_no_host_can_have_is_a_hub_that_is_not_reached(name: str) -> None:
+    async with memory_log(2) as log, connect(log, f"ws://{name}:9") as link:
+        await eventually(lambda: "name" in (link.error or ""))
+
+
 async def test_server_and_client_at_once_are_one_service() -> None:
     async with memory_log(1) as log, log.listen("127.0.0.1:0") as first, log.listen("127.0.0.1:0") as second:
         assert first.services[TOPIC] is second.services[TOPIC]
         with pytest.raises(CannotListen, match="in use"):
             async with log.listen(f"127.0.0.1:{first.port}"):
+                raise AssertionError
+        with pytest.raises(CannotListen, match="name"):
+            async with log.listen("a..b:0"):
                 raise AssertionError
     async with memory_log(2) as log, connect(log, "ws://127.0.0.1:9"):
         with pytest.raises(LocalProtocolError, match="already"):

@@ -37,7 +37,7 @@ from ..service.service import Service, open_service
 from ..transport.flushes import Flushes
 from ..transport.http_head import Head, read_head, refuse
 from ..transport.http_names import Names
-from ..transport.tcp import TcpStream
+from ..transport.tcp import TcpStream, looking_up
 from ..transport.websocket import accept_websocket
 from .client_connection import ClientConnection, show_host
 from .roles import roles_kept
@@ -447,7 +447,8 @@ async def listen(
     limits = limits or HubLimits()
     async with open_hub(logs, limits, Names(limits, host, is_tls=tls is not None), tls, make_http, shelf) as (hub, nursery):
         try:
-            listeners = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
+            with looking_up(host):
+                listeners = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
         except OSError as error:
             hint = (
                 "another program listens there; choose another port, or port 0 for a free one" if error.errno == errno.EADDRINUSE else None

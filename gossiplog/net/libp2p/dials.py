@@ -16,6 +16,7 @@ import trio
 
 from ...errors import CannotConnect
 from ...limits import Backoff, TokenBucket, address_group, keep_newest
+from ..transport.tcp import looking_up
 from .addresses import Address, reach_of
 
 _SIZE_MAX = 4_096
@@ -79,7 +80,9 @@ async def check_reach(address: Address) -> None:
     if address.teller is None or address.family in ("ip4", "ip6"):
         await trio.lowlevel.checkpoint()
         return
-    for *_, (host, *_) in await trio.socket.getaddrinfo(address.host, address.port, 0, socket.SOCK_STREAM):
+    with looking_up(address.host):
+        found = await trio.socket.getaddrinfo(address.host, address.port, 0, socket.SOCK_STREAM)
+    for *_, (host, *_) in found:
         if reach_of(str(host).partition("%")[0]) < address.teller.reach:
             raise CannotConnect(f"it leads to {host}, which the peer that told of it cannot reach")
 

@@ -359,9 +359,11 @@ class Host:
             finally:
                 await stream.aclose()
         except Exception as error:  # the edge of a connection's task
-            if not ready:
+            if not ready and isinstance(error, OSError | GossipLogError):
                 raise
-            note("a connection failed", level=logging.ERROR, error=error, peer=secured.peer, address=str(address))
+            note("a connection failed", level=logging.ERROR, error=error, address=str(address))
+            if not ready:
+                raise CannotConnect("a fault of ours") from None
         finally:
             self._outbound -= 1
 

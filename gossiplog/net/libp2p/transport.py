@@ -11,7 +11,7 @@ import ifaddr
 import trio
 
 from ..transport.stream import ByteStream
-from ..transport.tcp import TcpStream, dial_tcp
+from ..transport.tcp import TcpStream, dial_tcp, looking_up
 from ..transport.websocket import connect_websocket
 from .addresses import Address
 
@@ -25,7 +25,8 @@ async def bind(address: Address) -> list[trio.SocketListener]:
     Raises:
         OSError: The address is in use or none of this machine's, or the name is unknown.
     """
-    return list(await trio.open_tcp_listeners(address.port, host=await _resolve(address), backlog=_BACKLOG))
+    with looking_up(address.host):
+        return list(await trio.open_tcp_listeners(address.port, host=await _resolve(address), backlog=_BACKLOG))
 
 
 def local_addresses(address: Address) -> list[Address]:
@@ -83,5 +84,6 @@ async def _resolve(address: Address) -> str:
     family = _FAMILIES.get(address.family)
     if family is None:
         return address.host
-    found = await trio.socket.getaddrinfo(address.host, address.port, family, socket.SOCK_STREAM)
+    with looking_up(address.host):
+        found = await trio.socket.getaddrinfo(address.host, address.port, family, socket.SOCK_STREAM)
     return str(found[0][4][0])

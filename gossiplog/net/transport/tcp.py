@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import trio
@@ -165,7 +166,8 @@ async def dial_tcp(host: str, port: int, tls: ssl.SSLContext | None, source: str
     Raises:
         OSError: Nobody listens there, the name is unknown, or TLS failed.
     """
-    stream = await trio.open_tcp_stream(host, port, local_address=source)
+    with looking_up(host):
+        stream = await trio.open_tcp_stream(host, port, local_address=source)
     if tls is None:
         return TcpStream(stream)
     sealed = trio.SSLStream(stream, tls, server_hostname=host, https_compatible=True)
@@ -177,6 +179,15 @@ async def dial_tcp(host: str, port: int, tls: ssl.SSLContext | None, source: str
             raise TlsFailed(error.__cause__) from None
         raise
     return TcpStream(sealed)
+
+
+@contextmanager
+def looking_up(host: str | None) -> Iterator[None]:
+    """Raise OSError for a name that no host can have, such as `a..b`. Python and trio raise UnicodeError."""
+    try:
+        yield
+    except UnicodeError:
+        raise OSError(f"no host can have the name {host!r}") from None
 
 
 def _in_words(error: Exception) -> str:

@@ -29,6 +29,8 @@ _CLOSE_S = 1.0
 _REASON_BYTES = 500
 _HEAD_END = re.compile(rb"\n\r?\n")
 """As in wsproto's HTTP parser."""
+_NO_HANDSHAKE = (ProtocolError, UnicodeDecodeError)
+"""What wsproto raises about a head; the latter where one of its own headers is not ASCII."""
 _NORMAL, _VIOLATION, _UNSUPPORTED, _TOO_BIG = 1000, 1002, 1003, 1009
 
 
@@ -168,7 +170,7 @@ async def accept_websocket(stream: ByteStream, head: Head, subprotocol: str | No
     try:
         protocol.receive_data(head.raw)
         event = next(protocol.events(), None)
-    except ProtocolError as error:
+    except _NO_HANDSHAKE as error:
         hint = getattr(error, "event_hint", None) or RejectConnection(status_code=400)
         await stream.send_all(protocol.send(hint))
         raise RemoteProtocolError(f"no WebSocket handshake: {error}") from None
@@ -218,7 +220,7 @@ async def connect_websocket(
                     raise RemoteProtocolError("the server does not speak WebSocket")
                 if refusal is not None and (not refusal.has_body or getattr(event, "body_finished", False)):
                     raise RemoteProtocolError(_in_words(refusal, said))
-        except ProtocolError as error:
+        except _NO_HANDSHAKE as error:
             if refusal is not None:
                 raise RemoteProtocolError(_in_words(refusal, said)) from None
             raise RemoteProtocolError(f"the server does not speak WebSocket: {error}") from None

@@ -96,6 +96,16 @@ async def test_a_name_leads_no_nearer_than_its_teller_can_go():
             await check_reach(name.told_by(teller))
 
 
+@pytest.mark.parametrize("place", ["/dns/a..b/tcp/1", "/dns4/a..b/tcp/1", f"/dns6/{'a' * 64}.example/tcp/1/ws"])
+async def test_a_name_that_no_host_can_have_ends_nobody(place):
+    """Any peer may name such an address, so that others dial it."""
+    name = Address.parse(place)
+    async with a_peer(target=16, walk_s=0.05) as peer:
+        async with a_peer(*peer.host.announced[:1], announce=(name,)) as liar:
+            await eventually(lambda: liar.host.id in peer.discovery.book)
+        await eventually(lambda: any("can have the name" in each.reason for each in peer.pubsub.failed_dials.standing()))
+
+
 def test_addresses_that_are_not_tcp_are_not_read(monkeypatch):
     read = []
     monkeypatch.setattr(Address, "from_bytes", classmethod(lambda cls, data: read.append(data) or Address("ip4", "1.2.3.4", len(read))))

@@ -12,6 +12,7 @@ from gossiplog.errors import CannotConnect, ClosedError, RemoteProtocolError, St
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.ground.protocol_ids import IDENTIFY_PROTOCOLS, PING_PROTOCOLS
 from gossiplog.net.libp2p import Address, PeerKey
+from gossiplog.net.libp2p import host as host_module
 from gossiplog.net.libp2p.identify import ask_identity, measure_ping
 from gossiplog.net.libp2p.transport import dial
 from gossiplog.net.libp2p.upgrade import upgrade_outbound
@@ -34,6 +35,7 @@ GARBAGE = (
     b"GET / HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 10_000,
     b"POST / HTTP/1.1\r\nhost: x\r\n" + UPGRADE,
     b"GET / HTTP/1.1\r\nhost: \xff\xfe\r\n" + UPGRADE,
+    b"GET / HTTP/1.1\r\nhost: x\r\nsec-websocket-extensions: \xff\r\n" + UPGRADE,
     b"SSH-2.0-OpenSSH_9.2\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 )
@@ -127,6 +129,18 @@ async def test_what_fails_in_serving_a_connection_ends_that_connection():
             await connection.wait_ended()
         assert served == [other.id]
         await eventually(lambda: host.peers == [])
+
+
+async def test_what_fails_in_dialling_ends_that_dial(monkeypatch):
+    async def fail(*args):
+        raise ValueError("whatever a stranger may cause")
+
+    async with a_host(TCP) as host, a_host(TCP) as other:
+        with monkeypatch.context() as patched:
+            patched.setattr(host_module, "upgrade_outbound", fail)
+            with pytest.raises(CannotConnect, match="a fault of ours"):
+                await host.connect(None, other.announced)
+        await host.connect(None, other.announced)
 
 
 async def test_silent_connections_do_not_keep_others_out():

@@ -224,7 +224,15 @@ async def test_closing_is_told_and_done_once() -> None:
         await server.aclose()
 
 
-@pytest.mark.parametrize("request_", [ASKED, ASKED.replace(b"13", b"8") + KEY, ASKED.replace(b"connection: Upgrade\r\n", b"") + KEY])
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ASKED,
+        ASKED.replace(b"13", b"8") + KEY,
+        ASKED.replace(b"connection: Upgrade\r\n", b"") + KEY,
+        ASKED + KEY + b"sec-websocket-extensions: \xff\r\n",
+    ],
+)
 async def test_request_that_is_no_handshake_is_refused(request_: bytes) -> None:
     left, right = memory_stream_pair()
     await left.send_all(request_ + b"\r\n")
@@ -236,7 +244,14 @@ async def test_request_that_is_no_handshake_is_refused(request_: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", b""]
+    "answer",
+    [
+        b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",
+        b"SSH-2.0-x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 101 X\r\nconnection: \xff\r\n\r\n",
+        b"",
+    ],
 )
 async def test_server_that_is_no_hub_is_found_out(answer: bytes) -> None:
     left, right = memory_stream_pair()
