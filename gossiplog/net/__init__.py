@@ -1,8 +1,7 @@
 """The driver of the protocol on real networks: streams over WebSocket and libp2p, and the service that runs a log on them."""
 
 from .ground.admission import HubLimits
-from .transport.muxed import MuxedConnection, MuxerCounters, open_muxed
-from .transport.muxed_stream import MuxedStream
+from .transport.muxed import MuxedConnection, MuxedStream, open_muxed
 from .transport.stream import ByteStream, Connection, ConnectionEnd, EndKind, Handler, Stream
 
 __all__ = [
@@ -14,7 +13,6 @@ __all__ = [
     "HubLimits",
     "MuxedConnection",
     "MuxedStream",
-    "MuxerCounters",
     "Stream",
     "open_muxed",
 ]

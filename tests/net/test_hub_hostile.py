@@ -313,7 +313,7 @@ async def test_invented_heads_cost_us_little() -> None:
             await stream.send_all(encode_frame(encode_event(Update(heads))))
         await serve_honest(hub, hub_log)
         # The hub has tried to sync, on streams that nobody serves here.
-        assert connection.counters.streams_accepted <= 10
+        assert connection.streams_accepted <= 10
 
 
 async def test_orphans_are_not_kept_and_start_one_sync() -> None:
@@ -322,7 +322,7 @@ async def test_orphans_are_not_kept_and_start_one_sync() -> None:
         async with muxed(hub) as connection:
             await push(await push_stream(connection), entries[1:])
             await serve_honest(hub, hub_log)
-            assert connection.counters.streams_accepted <= 10
+            assert connection.streams_accepted <= 10
         assert await hub_log.count() == 1
 
 

@@ -195,10 +195,10 @@ class _Session:
                     yield
                     self._nursery.cancel_scope.cancel()
             finally:
-                counters, topic = self._connection.counters, self._log.topic
-                own = [traffic for protocol, traffic in counters.traffic.items() if protocol and not is_of_another(protocol, topic)]
-                self.result.bytes_sent = counters.bytes_out if connections is None else sum(each.bytes_out for each in own)
-                self.result.bytes_received = counters.bytes_in if connections is None else sum(each.bytes_in for each in own)
+                connection, topic = self._connection, self._log.topic
+                own = [traffic for protocol, traffic in connection.traffic.items() if protocol and not is_of_another(protocol, topic)]
+                self.result.bytes_sent = connection.bytes_out if connections is None else sum(each.bytes_out for each in own)
+                self.result.bytes_received = connection.bytes_in if connections is None else sum(each.bytes_in for each in own)
 
     def _hear(self) -> None:
         """Begin to read refusals. The hub keeps them until they are read, so sessions that give nothing never open the stream."""

@@ -70,14 +70,14 @@ async def meshed(left: Process, right: Process) -> AsyncIterator[MuxedConnection
 async def test_logs_share_a_connection_and_its_pubsub_stream_and_each_hears_of_its_own() -> None:
     async with process(1) as left, process(2) as right, meshed(left, right) as connection:
         await eventually(lambda: left.grafted() == set(TOPICS) == right.grafted())
-        opened = connection.counters.streams_accepted + connection.counters.streams_opened
+        opened = connection.streams_accepted + connection.streams_opened
         entries = {topic: [await left.log(topic).append(f"{topic} {n}") for n in range(5)] for topic in TOPICS}
         for topic in TOPICS:
             await until_has(right.log(topic), entries[topic])
             assert right.services[topic].counts["delivered"] == 5
             assert await right.log(topic).count() == 5
             assert right.services[topic].links()[0].counts.get("entries pulled", 0) == 0
-        assert connection.counters.streams_accepted + connection.counters.streams_opened == opened
+        assert connection.streams_accepted + connection.streams_opened == opened
         (peer,) = right.host.peers.values()
         assert [link.streams for link in peer.links] == [1]
 

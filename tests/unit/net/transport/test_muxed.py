@@ -71,8 +71,8 @@ async def test_a_stream_carries_bytes_both_ways_and_ends_each_way_by_itself():
         with pytest.raises(ClosedError):
             await stream.send_all(b"more")
         assert client.streams == server.streams == []
-        assert client.counters.streams_opened == server.counters.streams_accepted == 1
-        assert client.counters.bytes_out == server.counters.bytes_in
+        assert client.streams_opened == server.streams_accepted == 1
+        assert client.bytes_out == server.bytes_in
 
 
 async def test_either_side_opens_streams():
@@ -138,14 +138,14 @@ async def test_a_lazy_stream_whose_owner_says_nothing_is_proposed_all_the_same(s
     async with muxed_pair({}, ECHO) as (client, server):
         stream = await client.open_stream(["/echo"], is_lazy=True)
         await wait_all_tasks_blocked()
-        assert server.counters.streams_accepted == 0
+        assert server.streams_accepted == 0
         async with trio.open_nursery() as nursery:
             if say == "close":
                 stream.close_sending()
             else:
                 nursery.start_soon(stream.receive_some if say == "read" else partial(stream.hand_on, bool))
             await wait_all_tasks_blocked()
-            assert server.counters.streams_accepted == 1
+            assert server.streams_accepted == 1
             nursery.cancel_scope.cancel()
 
 
@@ -391,7 +391,7 @@ async def test_sender_that_ignores_its_window_is_dropped_and_nothing_more_is_kep
             end = await connection.wait_ended()
         assert end.kind is EndKind.VIOLATION
         assert "had room for" in end.reason
-        assert connection.counters.bytes_in < WINDOW_BYTES + 2 * 65_536
+        assert connection.bytes_in < WINDOW_BYTES + 2 * 65_536
 
 
 async def test_the_129th_stream_is_reset_while_the_others_live(autojump_clock):
@@ -404,7 +404,7 @@ async def test_the_129th_stream_is_reset_while_the_others_live(autojump_clock):
         await bare.send(encode_header(FrameKind.WINDOW, Flags.SYN, 9999, 0))
         await wait_all_tasks_blocked()
         assert len(connection.streams) == STREAMS_MAX
-        assert connection.counters.streams_accepted == STREAMS_MAX
+        assert connection.streams_accepted == STREAMS_MAX
         assert connection.end is None
         assert not any(stream.is_reset for stream in streams)
 
@@ -500,10 +500,10 @@ async def test_pings_go_out_at_once_and_every_thirty_seconds(autojump_clock):
 async def test_two_sides_with_nothing_to_say_ping_once_a_minute_each_at_most(autojump_clock):
     async with muxed_pair() as (client, server):
         await trio.sleep(5.0)
-        quiet = client.counters.bytes_out + server.counters.bytes_out
+        quiet = client.bytes_out + server.bytes_out
         await trio.sleep(280.0)
         # A ping and its answer are 24 bytes. Both look at the same moments here; else the ping of one would spare the other's.
-        assert client.counters.bytes_out + server.counters.bytes_out - quiet <= 2 * 4 * 24
+        assert client.bytes_out + server.bytes_out - quiet <= 2 * 4 * 24
         assert client.end is server.end is None
 
 
