@@ -96,7 +96,7 @@ async def _member(url: str) -> None:
 async def _send(url: str) -> None:
     topic, signer = urlsplit(url).path.strip("/"), gossiplog.Ed25519Signer.generate()
     hub, before = parse_url(url), list[bytes]()
-    async with open_muxed(await open_websocket(hub, None), is_client=True, peer=PeerId(url)) as connection, trio.open_nursery() as nursery:
+    async with open_muxed(await open_websocket(hub), is_client=True, peer=PeerId(url)) as connection, trio.open_nursery() as nursery:
         stream = await connection.open_stream([push_protocol(topic)])
         nursery.start_soon(_ignore, stream)
         while True:

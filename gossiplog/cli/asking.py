@@ -32,9 +32,7 @@ _SAID_CHARS_MAX = 400
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
-async def ask_in_trio(
-    server: HubUrl, path: str, body: bytes | None = None, *, tls: ssl.SSLContext | None, answer_s: float | None = None
-) -> HttpAnswer:
+async def ask_in_trio(server: HubUrl, path: str, body: bytes | None = None, *, answer_s: float | None = None) -> HttpAnswer:
     """Send a GET request, or POST with a body of JSON.
 
     The whole answer has to come within `answer_s`, 10 s unless given, plus the time that a slow line takes to send the body.
@@ -54,7 +52,7 @@ async def ask_in_trio(
     seconds = (answer_s or ANSWER_S) + len(body or b"") / _SENT_BYTES_PER_S
     try:
         with trio.fail_after(seconds):
-            answer = await ask(server, path, body, tls=tls, answer_bytes_max=JSON_BYTES_MAX)
+            answer = await ask(server, path, body, answer_bytes_max=JSON_BYTES_MAX)
     except trio.TooSlowError:
         raise CannotConnect(f"{server.url} did not answer within {seconds:.0f} s", hint="is the server overloaded, or no server?") from None
     except (OSError, ClosedError) as error:
@@ -127,9 +125,8 @@ class Asker:
         from ..net.hub.asking import parse_server_url
 
         with misused(""):
-            self.server = parse_server_url(url, token=token)
+            self.server = parse_server_url(url, token=token, tls=tls)
         self.path = self.server.target.partition("?")[0].rstrip("/")
-        self.tls = tls
         self._token_option = token_option
 
     def ask(self, what: str, **query: str) -> Said:
@@ -158,7 +155,7 @@ class Asker:
 
     def send(self, path: str, body: bytes | None = None, *, answer_s: float | None = None) -> HttpAnswer:
         """Send one request; see `ask_in_trio`."""
-        return run(partial(ask_in_trio, self.server, path, body, tls=self.tls, answer_s=answer_s))
+        return run(partial(ask_in_trio, self.server, path, body, answer_s=answer_s))
 
     def nonsense(self, what: str, reason: str = "") -> RemoteProtocolError:
         """Return the error for an answer that makes no sense: any program may listen there."""

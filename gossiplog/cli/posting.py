@@ -130,7 +130,7 @@ class Poster:
         if not self._logs_in:
             return False
         server = self._asker.server
-        token = run(partial(fetch_token, replace(server, identity=self._signer), self._asker.tls))
+        token = run(partial(fetch_token, replace(server, identity=self._signer)))
         headers = () if token is None else (("Authorization", f"Bearer {token}"),)
         self._asker.server = replace(server, headers=headers)
         return headers not in ((), server.headers)

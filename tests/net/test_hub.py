@@ -217,11 +217,10 @@ async def test_tls_is_spoken_and_the_certificate_checked(tmp_path: Path) -> None
 async def test_only_named_origins_connect_and_what_is_no_browser() -> None:
     limits = HubLimits(origins=frozenset({"https://app.example.com"}))
     async with memory_log(1) as log, log.listen("127.0.0.1:0", limits=limits) as hub:
-        url = parse_url(hub.urls[0])
-        for origin in (None, "https://app.example.com"):
-            await (await open_websocket(url, origin=origin)).aclose()
+        for headers in ({}, {"Origin": "https://app.example.com"}):
+            await (await open_websocket(parse_url(hub.urls[0], headers=headers))).aclose()
         with pytest.raises(CannotConnect, match="403"):
-            await open_websocket(url, origin="https://evil.example.com")
+            await open_websocket(parse_url(hub.urls[0], headers={"Origin": "https://evil.example.com"}))
 
 
 @pytest.mark.parametrize("name", ["a..b", "a" * 64 + ".example.com"])

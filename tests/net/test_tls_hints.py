@@ -33,7 +33,7 @@ async def test_what_helps_is_said(tmp_path, caplog, serves_tls, url, is_trusted,
     async with memory_log(1) as log, memory_log(2) as client, log.listen("0.0.0.0:0", tls=serving if serves_tls else None) as hub:
         place = url.format(port=hub.port)
         with pytest.raises(CannotConnect) as caught:
-            await open_websocket(parse_url(place), trusting if is_trusted else None)
+            await open_websocket(parse_url(place, tls=trusting if is_trusted else None))
         assert hint in (caught.value.hint or "") and "_ssl.c" not in str(caught.value)
         with caplog.at_level(logging.WARNING, "gossiplog.net"):
             async with client.connect(place, tls=trusting if is_trusted else None) as link:

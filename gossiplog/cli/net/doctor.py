@@ -72,7 +72,7 @@ def _of_server(url: str, tls: ssl.SSLContext | None, token: str | None) -> list[
     from ...version import VERSION
 
     asker = Asker(url, tls, token)
-    certificate = _certificate(asker, tls or ssl.create_default_context()) if asker.server.is_tls else None
+    certificate = _certificate(asker) if asker.server.is_tls else None
     if certificate is not None and certificate.left_s <= 0:
         # No client would ask a server with such a certificate.
         return examine(Vitals(certificate=certificate))
@@ -86,7 +86,7 @@ def _of_server(url: str, tls: ssl.SSLContext | None, token: str | None) -> list[
     return [*seen_from_here, *(finding for finding in found if finding.check != "version")]
 
 
-def _certificate(asker: Asker, tls: ssl.SSLContext) -> Certificate | None:
+def _certificate(asker: Asker) -> Certificate | None:
     """Return the server's certificate; None if the server cannot be reached, which the next request will report."""
     import trio
 
@@ -96,7 +96,7 @@ def _certificate(asker: Asker, tls: ssl.SSLContext) -> Certificate | None:
 
     async def read() -> Mapping[str, Any]:
         with trio.fail_after(ANSWER_S):
-            return await certificate(asker.server, tls)
+            return await certificate(asker.server)
 
     host = asker.server.host
     try:

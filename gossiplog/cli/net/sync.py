@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -54,7 +53,7 @@ _KEY_BYTES = 20
 _VALUE_OVERHEAD = 4
 
 
-def hub_url(text: str, token: str | None = None, identity: Signer | None = None) -> HubUrl | None:
+def hub_url(text: str, token: str | None = None, identity: Signer | None = None, *, tls_ca: str | None = None) -> HubUrl | None:
     """Parse the URL of a hub, to log in with the token or the identity; None if `text` is a path.
 
     Raises:
@@ -64,11 +63,12 @@ def hub_url(text: str, token: str | None = None, identity: Signer | None = None)
         return None
     from ...net.hub.client import parse_url
 
+    tls = client_tls(tls_ca)
     with misused(""):
-        return parse_url(text, token=token, identity=identity)
+        return parse_url(text, token=token, identity=identity, tls=tls)
 
 
-async def _sync_hub(log: GossipLog, hub: HubUrl, wish: _Wish, tls: ssl.SSLContext | None) -> SyncResult | None:
+async def _sync_hub(log: GossipLog, hub: HubUrl, wish: _Wish) -> SyncResult | None:
     """Exchange with a hub once, and report it; return the pull."""
     from ...net.hub.exchange import exchange
     from ...sync.result import Ending
@@ -83,7 +83,6 @@ async def _sync_hub(log: GossipLog, hub: HubUrl, wish: _Wish, tls: ssl.SSLContex
             hub,
             pulls=wish.pulls,
             pushes=wish.pushes,
-            tls=tls,
             on_progress=progress.step,
             on_pause=on_pause,
             connections=wish.connections,
@@ -128,12 +127,12 @@ def _refusal(hub: HubUrl, done: Exchange) -> Failure | None:
     return Failure(message, hint=first, code=ExitCode.UNAUTHORISED, kind="unauthorised")
 
 
-async def _rehearse_hub(log: GossipLog, hub: HubUrl, wish: _Wish, tls: ssl.SSLContext | None) -> int:
+async def _rehearse_hub(log: GossipLog, hub: HubUrl, wish: _Wish) -> int:
     """Report what an exchange with a hub would move, and about how many bytes that takes; move nothing."""
     from ...net.hub.exchange import exchange
 
     try:
-        done = await exchange(log, hub, pulls=wish.pulls, pushes=wish.pushes, tls=tls, is_rehearsal=True)
+        done = await exchange(log, hub, pulls=wish.pulls, pushes=wish.pushes, is_rehearsal=True)
     except ProtocolNotSupported:
         message = f"{hub.url} does not reconcile, so --dry-run cannot know what would be moved"
         raise Failure(message, hint="only a sync shows it", code=ExitCode.USAGE) from None
@@ -150,10 +149,10 @@ async def _rehearse_hub(log: GossipLog, hub: HubUrl, wish: _Wish, tls: ssl.SSLCo
     return ExitCode.DONE
 
 
-async def _follow_hub(log: GossipLog, hub: HubUrl, tls: ssl.SSLContext | None, out: Output) -> int:
+async def _follow_hub(log: GossipLog, hub: HubUrl, out: Output) -> int:
     from ...net.hub.client import connect
 
-    async with connect(log, hub.url, tls=tls, headers=dict(hub.headers), identity=hub.identity):
+    async with connect(log, hub.url, tls=hub.tls, headers=dict(hub.headers), identity=hub.identity):
         await wait_for_signal(tell=lambda: out.note(f"following {hub.url}; Ctrl-C ends it"))
     return ExitCode.DONE
 
@@ -294,7 +293,7 @@ async def _with_one(wish: _Wish) -> int:
         exchange = partial(exchange_with, log, other, key_name=options.key_name, pulls=wish.pulls, pushes=wish.pushes)
         return await exchange(topic=wish.topic, durability=options.durability, out=wish.out)
     identity = read_identity(options.key_name)
-    hub = None if other.is_url else hub_url(other, None if identity else read_token(options.token_file), identity)
+    hub = None if other.is_url else hub_url(other, None if identity else read_token(options.token_file), identity, tls_ca=options.tls_ca)
     if hub is None and (wants_hub or identity is not None):
         raise click.UsageError(
             f"{other} is a log: --follow, --tls-ca and --token-file are for hubs, which have ws:// or wss:// URLs, and --key is for hubs "
@@ -321,10 +320,10 @@ async def _with_all(wish: _Wish) -> int:
     place_of: Callable[[str], str | os.PathLike[str]]
     if "{topic}" in place:
         theirs, place_of = await topics_in_bucket(place), partial(in_place, f"{place.rstrip('/')}/")
-    elif (hub := None if wish.other.is_url else hub_url(place, read_token(options.token_file))) is not None:
+    elif (hub := None if wish.other.is_url else hub_url(place, read_token(options.token_file), tls_ca=options.tls_ca)) is not None:
         if options.key_name is not None:
             raise click.UsageError("with --all a server needs a token: --key logs in to a single log")
-        theirs, place_of = await topics_of_hub(hub, client_tls(options.tls_ca)), partial(at_topic, place)
+        theirs, place_of = await topics_of_hub(hub), partial(at_topic, place)
     else:
         others = open_place(place)
         if options.creates and wish.pushes:
@@ -349,20 +348,19 @@ async def _with_all(wish: _Wish) -> int:
 
 async def _with_hub(wish: _Wish, hub: HubUrl) -> int:
     log, healing = wish.log, wish.healing
-    tls = client_tls(wish.options.tls_ca)
     if healing is not None:
         await healing.prepare(None)
     async with opened(log, topic=wish.topic, read_only=wish.options.is_dry or not wish.pulls, durability=wish.options.durability) as ours:
         if healing is not None:
             from ...net.hub.exchange import exchange
 
-            await healing.finish(ours, partial(exchange, ours, hub, pulls=True, pushes=False, tls=tls))
+            await healing.finish(ours, partial(exchange, ours, hub, pulls=True, pushes=False))
         if wish.options.follows:
             write_journal(wish.options.log_format)
-            return await _follow_hub(ours, hub, tls, wish.out)
+            return await _follow_hub(ours, hub, wish.out)
         if wish.options.is_dry:
-            return await _rehearse_hub(ours, hub, wish, tls)
-        pulled = await _sync_hub(ours, hub, wish, tls)
+            return await _rehearse_hub(ours, hub, wish)
+        pulled = await _sync_hub(ours, hub, wish)
     return wish.judged((pulled, wish.other))
 
 

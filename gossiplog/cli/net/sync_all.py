@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -57,7 +56,7 @@ async def sync_all(topics: Iterable[str], sync_one: Callable[[str, Output], Awai
     return worst(codes)
 
 
-async def topics_of_hub(hub: HubUrl, tls: ssl.SSLContext | None) -> set[str]:
+async def topics_of_hub(hub: HubUrl) -> set[str]:
     """Ask a server for the topics of all logs that we may pull.
 
     Raises:
@@ -66,7 +65,7 @@ async def topics_of_hub(hub: HubUrl, tls: ssl.SSLContext | None) -> set[str]:
     """
     found, page = set[str](), [""]
     while page:
-        answer = await ask_in_trio(hub, f"/?after={quote(page[-1], safe='')}", tls=tls, answer_s=_ANSWER_S)
+        answer = await ask_in_trio(hub, f"/?after={quote(page[-1], safe='')}", answer_s=_ANSWER_S)
         try:
             told: Any = read_json(answer) if answer.status == 200 else {}
             page = [each for each in told["topics"] if is_topic(each) and each not in found]

@@ -8,7 +8,7 @@ import click
 
 from ...errors import NotAuthorised
 from ..exits import ExitCode, Failure
-from ..options import choose_signer, client_tls, identity_option, output_options, tls_ca_option
+from ..options import choose_signer, identity_option, output_options, tls_ca_option
 from ..output import Output, say
 from ..session import run
 from .sync import hub_url
@@ -55,11 +55,11 @@ def _fetch(url: str, key_name: str | None, tls_ca: str | None, out: Output) -> N
     from ...net.hub.client import fetch_token
 
     identity = choose_signer(key_name)
-    hub = hub_url(url, identity=identity)
+    hub = hub_url(url, identity=identity, tls_ca=tls_ca)
     if hub is None or hub.identity is None:
         hint = "a URL as `gossiplog serve` prints it, without a token: ws://HOST:PORT, or wss:// with TLS"
         raise Failure(f"cannot get a token from {url!r}", hint=hint, code=ExitCode.USAGE)
-    made = run(partial(fetch_token, hub, client_tls(tls_ca)))
+    made = run(partial(fetch_token, hub))
     if made is None:
         raise NotAuthorised(f"{hub.url} gives no tokens to dids", hint="its rules name none, or it serves no HTTP")
     out.fields({"did": identity.did, "token": made}, [("did", identity.did), ("token", made)], quiet=made)

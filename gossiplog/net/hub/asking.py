@@ -10,14 +10,13 @@ from typing import Any
 from ...errors import LocalProtocolError
 from ..transport.http_request import HttpAnswer as HttpAnswer
 from ..transport.http_request import request
-from ..transport.tcp import dial_tcp
-from .client import HubUrl, parse_url, tls_of
+from .client import HubUrl, parse_url
 
 _WEBSOCKETS = {"http": "ws", "https": "wss"}
 _TOPIC_HINT = "what `gossiplog serve` prints: ws://HOST:PORT, or wss:// with TLS; with /TOPIC where it serves several logs"
 
 
-def parse_server_url(url: str, *, token: str | None = None) -> HubUrl:
+def parse_server_url(url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None) -> HubUrl:
     """Parse a server's URL: `http://`, `https://`, `ws://` or `wss://`.
 
     Raises:
@@ -25,21 +24,18 @@ def parse_server_url(url: str, *, token: str | None = None) -> HubUrl:
     """
     scheme, separator, rest = url.partition("://")
     try:
-        server = parse_url(f"{_WEBSOCKETS.get(scheme.lower(), scheme)}{separator}{rest}", token=token)
+        server = parse_url(f"{_WEBSOCKETS.get(scheme.lower(), scheme)}{separator}{rest}", token=token, tls=tls)
     except LocalProtocolError as error:
         raise LocalProtocolError(f"this is not the URL of a server: {error}", hint=_TOPIC_HINT) from None
     return replace(server, url=f"{scheme}://{server.url.partition('://')[2]}")
 
 
-async def ask(
-    server: HubUrl, path: str, body: bytes | None = None, *, tls: ssl.SSLContext | None = None, answer_bytes_max: int
-) -> HttpAnswer:
+async def ask(server: HubUrl, path: str, body: bytes | None = None, *, answer_bytes_max: int) -> HttpAnswer:
     """Send a request, POST if there is a body of JSON, else GET. The caller sets a deadline.
 
     Args:
         server: The server; its headers, which have the token, are sent along.
         path: Path and query.
-        tls: How the certificate is checked; by default by the system's authorities.
 
     Returns:
         The answer, whatever its status.
@@ -50,20 +46,20 @@ async def ask(
         RemoteProtocolError: The answer is not HTTP, or too long.
         LocalProtocolError: The path cannot be sent.
     """
-    stream = await dial_tcp(server.host, server.port, tls_of(server, tls), server.source)
+    stream = await server.dial()
     try:
         return await request(stream, server.host_header, path, body, headers=server.headers, answer_bytes_max=answer_bytes_max)
     finally:
         await stream.aclose()
 
 
-async def certificate(server: HubUrl, tls: ssl.SSLContext) -> Mapping[str, Any]:
-    """Return a server's certificate as `ssl` decodes it. The caller sets a deadline.
+async def certificate(server: HubUrl) -> Mapping[str, Any]:
+    """Return the certificate of a server with TLS as `ssl` decodes it. The caller sets a deadline.
 
     Raises:
         OSError: The server cannot be reached, or its certificate is not trusted; then `reason` says why.
     """
-    stream = await dial_tcp(server.host, server.port, tls)
+    stream = await server.dial()
     try:
         return stream.certificate
     finally:

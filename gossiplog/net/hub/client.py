@@ -34,7 +34,7 @@ from ..service.service import Service, open_service
 from ..transport.http_head import take_token
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import Handler, Stream
-from ..transport.tcp import dial_tcp
+from ..transport.tcp import TcpStream, dial_tcp
 from ..transport.websocket import WebSocketStream, connect_websocket
 from .client_connection import LOGS_MAX
 from .proving import prove, prove_on
@@ -63,6 +63,7 @@ class HubUrl:
         headers: Sent when connecting; includes a token.
         source: The local address to dial from; None lets the system choose.
         identity: Proves its did to the hub to get a token, if the hub gives tokens to dids.
+        tls: How the hub's certificate is checked; None: by the system's authorities.
     """
 
     url: str
@@ -74,6 +75,11 @@ class HubUrl:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     source: str | None = None
     identity: Signer | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+
+    async def dial(self) -> TcpStream:
+        """Connect. The caller sets a deadline. Raises as `dial_tcp`."""
+        return await dial_tcp(self.host, self.port, (self.tls or ssl.create_default_context()) if self.is_tls else None, self.source)
 
     def server_of(self, topic: str) -> HubUrl | None:
         """Return the URL without the topic at the end of its path, and without the identity; None if it does not end with the topic."""
@@ -85,13 +91,21 @@ class HubUrl:
         return replace(self, url=shown.removesuffix(end), target=path.removesuffix(end) + mark + query, identity=None)
 
 
-def parse_url(url: str, *, token: str | None = None, headers: Mapping[str, str] | None = None, identity: Signer | None = None) -> HubUrl:
+def parse_url(
+    url: str,
+    *,
+    token: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    identity: Signer | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> HubUrl:
     """Parse a `ws://` or `wss://` URL. A `token` in its query is moved to the headers, where no record shows it.
 
     Args:
         token: Used instead of one in the URL.
         headers: Further headers to send when connecting.
         identity: Proves its did where there is no token.
+        tls: As in `HubUrl`.
 
     Raises:
         LocalProtocolError: The URL or a header is malformed.
@@ -116,7 +130,7 @@ def parse_url(url: str, *, token: str | None = None, headers: Mapping[str, str] 
     shown = url if found is None else take_token(url)[0]
     port, is_tls = port or _PORTS[parts.scheme], parts.scheme == "wss"
     proving = None if token or found else identity
-    return HubUrl(shown, parts.hostname, port, parts.netloc, target, is_tls, tuple(sent.items()), identity=proving)
+    return HubUrl(shown, parts.hostname, port, parts.netloc, target, is_tls, tuple(sent.items()), identity=proving, tls=tls)
 
 
 def at_topic(url: str, topic: str) -> str:
@@ -125,29 +139,25 @@ def at_topic(url: str, topic: str) -> str:
     return f"{place.rstrip('/')}/{quote(topic)}{mark}{query}"
 
 
-async def open_websocket(hub: HubUrl, tls: ssl.SSLContext | None = None, origin: str | None = None) -> WebSocketStream:
+async def open_websocket(hub: HubUrl) -> WebSocketStream:
     """Open a WebSocket to a hub.
-
-    Args:
-        tls: How the hub's certificate is checked; by default by the system's authorities.
-        origin: Sent as `Origin`.
 
     Raises:
         CannotConnect: The server cannot be reached, is not a hub, refused, or did not answer within 10 s.
     """
-    token = await fetch_token(hub, tls)
+    token = await fetch_token(hub)
     headers = hub.headers if token is None else (*hub.headers, ("Authorization", f"Bearer {token}"))
     with _dialling(hub):
-        stream = await dial_tcp(hub.host, hub.port, tls_of(hub, tls), hub.source)
+        stream = await hub.dial()
         try:
-            return await connect_websocket(stream, hub.host_header, hub.target, origin, headers)
+            return await connect_websocket(stream, hub.host_header, hub.target, headers)
         except BaseException:
             await stream.aclose()
             raise
     raise AssertionError("dialling ends or raises")
 
 
-async def fetch_token(hub: HubUrl, tls: ssl.SSLContext | None = None) -> str | None:
+async def fetch_token(hub: HubUrl) -> str | None:
     """Prove our identity's did to a hub and return the token; None without an identity, or if the hub gives no tokens to dids.
 
     Raises:
@@ -155,8 +165,7 @@ async def fetch_token(hub: HubUrl, tls: ssl.SSLContext | None = None) -> str | N
     """
     if hub.identity is not None:
         with _dialling(hub):
-            dial = partial(dial_tcp, hub.host, hub.port, tls_of(hub, tls), hub.source)
-            return await prove(dial, hub.host_header, hub.target, hub.identity)
+            return await prove(hub.dial, hub.host_header, hub.target, hub.identity)
     return None
 
 
@@ -185,11 +194,6 @@ class _NotReached(CannotConnect):
     def __init__(self, hub: HubUrl, reason: str) -> None:
         super().__init__(f"cannot connect to {hub.url}: {reason}", hint=advice_on(reason))
         self.reason = reason
-
-
-def tls_of(hub: HubUrl, tls: ssl.SSLContext | None) -> ssl.SSLContext | None:
-    """Return how a hub's certificate is checked, by default by the system's authorities; None for a hub without TLS."""
-    return (tls or ssl.create_default_context()) if hub.is_tls else None
 
 
 def in_words(error: Exception) -> str:
@@ -295,9 +299,7 @@ class HubConnections:
         self._servers: dict[Hashable, _Server] = {}
 
     @asynccontextmanager
-    async def used(
-        self, topic: str, handlers: Mapping[str, Handler], hub: HubUrl, tls: ssl.SSLContext | None = None, origin: str | None = None
-    ) -> AsyncIterator[PlaceAtHub]:
+    async def used(self, topic: str, handlers: Mapping[str, Handler], hub: HubUrl) -> AsyncIterator[PlaceAtHub]:
         """Use a connection for a log for the length of a block: an open one if possible, else a new one.
 
         Args:
@@ -307,20 +309,18 @@ class HubConnections:
         Raises:
             CannotConnect: As `open_websocket`.
         """
-        connection, stream = await self._take(topic, handlers, hub, tls, origin)
+        connection, stream = await self._take(topic, handlers, hub)
         place = PlaceAtHub(connection.muxed, topic, stream)
         try:
             yield place
         finally:
             connection.leave(handlers, place.stream, is_asked=stream is not None)
 
-    async def _take(
-        self, topic: str, handlers: Mapping[str, Handler], hub: HubUrl, tls: ssl.SSLContext | None, origin: str | None
-    ) -> tuple[_HubConnection, Stream | None]:
+    async def _take(self, topic: str, handlers: Mapping[str, Handler], hub: HubUrl) -> tuple[_HubConnection, Stream | None]:
         place = hub.server_of(topic)
         # Two dids share no connection, though each would prove itself for its logs: a ban is the connection's.
         did = hub.identity and hub.identity.did
-        server = _Server() if place is None else self._servers.setdefault((place, did, tls, origin), _Server())
+        server = _Server() if place is None else self._servers.setdefault((place, did), _Server())
         failures = server.failures
         async with server.dialling:
             connection = server.connection
@@ -329,7 +329,7 @@ class HubConnections:
                     # Another log failed to reach it while this one waited.
                     raise _NotReached(hub, server.reason)
                 try:
-                    dial = partial(self._hold, hub, place or hub, tls, origin, dict(handlers))
+                    dial = partial(self._hold, hub, place or hub, dict(handlers))
                     server.connection = connection = await self._nursery.start(dial)
                 except _NotReached as error:
                     server.failures += 1
@@ -340,7 +340,7 @@ class HubConnections:
         stream = await self._ask(connection, topic, handlers, hub)
         if stream is not None:
             return connection, stream
-        return await self._nursery.start(self._hold, hub, hub, tls, origin, dict(handlers)), None
+        return await self._nursery.start(self._hold, hub, hub, dict(handlers)), None
 
     async def _ask(self, connection: _HubConnection, topic: str, handlers: Mapping[str, Handler], hub: HubUrl) -> Stream | None:
         """Ask a hub to serve one more log on a connection; None if it refuses. It gives the reason on a connection of the log's own."""
@@ -369,14 +369,12 @@ class HubConnections:
         self,
         hub: HubUrl,
         place: HubUrl,
-        tls: ssl.SSLContext | None,
-        origin: str | None,
         handlers: dict[str, Handler],
         *,
         task_status: trio.TaskStatus[_HubConnection],
     ) -> None:
         """Dial a hub and keep the connection while a log uses it."""
-        websocket = await open_websocket(hub, tls, origin)
+        websocket = await open_websocket(hub)
         async with open_muxed(websocket, is_client=True, peer=PeerId(place.url), handlers=handlers) as muxed:
             connection = _HubConnection(muxed, handlers)
             task_status.started(connection)
@@ -401,15 +399,13 @@ class HubLink:
         refused: Our entries that the hub refused, by the rule that they break. Only hubs of this package report them.
     """
 
-    def __init__(self, service: Service, hub: HubUrl, tls: ssl.SSLContext | None, origin: str | None, connections: HubConnections) -> None:
+    def __init__(self, service: Service, hub: HubUrl, connections: HubConnections) -> None:
         self.url = hub.url
         self.attempts = 0
         self.error: str | None = None
         self.refused: dict[str, Refused] = {}
         self._service = service
         self._hub = hub
-        self._tls = tls
-        self._origin = origin
         self._connections = connections
         self._link: PeerConnection | None = None
         self._changed = trio.Event()
@@ -457,7 +453,7 @@ class HubLink:
     async def _connect(self) -> None:
         service = self._service
         async with (
-            self._connections.used(service.topic, service.handlers, self._hub, self._tls, self._origin) as place,
+            self._connections.used(service.topic, service.handlers, self._hub) as place,
             service.attached(place.muxed, PeerKind.HUB) as link,
         ):
             note("hub connected", hub=self.url)
@@ -512,7 +508,6 @@ async def connect(
     url: str,
     *,
     tls: ssl.SSLContext | None = None,
-    origin: str | None = None,
     token: str | None = None,
     headers: Mapping[str, str] | None = None,
     identity: Signer | None = None,
@@ -528,7 +523,6 @@ async def connect(
         log: An open log.
         url: `ws://HOST:PORT` or `wss://…`, with `/TOPIC` if the hub serves several logs.
         tls: How the hub's certificate is checked; by default by the system's authorities.
-        origin: Sent as `Origin`.
         token: The token that lets us in.
         headers: Further headers to send when connecting.
         identity: Proves its did to the hub at each attempt, where there is no token.
@@ -538,14 +532,14 @@ async def connect(
     Raises:
         LocalProtocolError: The URL is malformed, or the log is connected to it already.
     """
-    hub = replace(parse_url(url, token=token, headers=headers, identity=identity), source=source)
+    hub = replace(parse_url(url, token=token, headers=headers, identity=identity, tls=tls), source=source)
     async with open_service(log) as service:
         if hub.url in service.hubs:
             raise LocalProtocolError(f"the log is connected to {hub.url} already")
         service.hubs.add(hub.url)
         try:
             async with open_service_nursery() as nursery:
-                link = HubLink(service, hub, tls, origin, connections or HubConnections(nursery))
+                link = HubLink(service, hub, connections or HubConnections(nursery))
                 nursery.start_soon(link.run)
                 yield link
                 nursery.cancel_scope.cancel()

@@ -8,7 +8,6 @@ Source: docs/spec/sync.md, "The sync session" and "Mode A".
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -112,7 +111,6 @@ async def exchange(
     *,
     pulls: bool = True,
     pushes: bool = True,
-    tls: ssl.SSLContext | None = None,
     on_progress: Callable[[int], None] | None = None,
     on_pause: Callable[[float], None] | None = None,
     is_rehearsal: bool = False,
@@ -126,7 +124,6 @@ async def exchange(
         log: An open log; writable if it is to take.
         pulls: Whether to take.
         pushes: Whether to give.
-        tls: How the hub's certificate is checked.
         on_progress: Called with the number of entries that were moved since the last call.
         on_pause: Called before a pause of a second or more, with its seconds.
         is_rehearsal: Move nothing, and find out what would be moved. This needs a hub that reconciles.
@@ -141,7 +138,7 @@ async def exchange(
     session = _Session(log, hub, on_progress or (lambda moved: None), on_pause or (lambda seconds: None))
     started = time.monotonic()
     try:
-        async with session.connected(tls, connections):
+        async with session.connected(connections):
             await session.pull(Wishes(pulls, pushes, is_rehearsal))
             if not (session.result.is_reconciled or is_rehearsal):
                 if pushes:
@@ -182,12 +179,12 @@ class _Session:
         self._moved = trio.Event()
 
     @asynccontextmanager
-    async def connected(self, tls: ssl.SSLContext | None, connections: HubConnections | None) -> AsyncIterator[None]:
+    async def connected(self, connections: HubConnections | None) -> AsyncIterator[None]:
         """Connect for the length of a block."""
         handlers = dict.fromkeys(self._sync_protocols, self._serve)
         async with AsyncExitStack() as stack:
             among = await stack.enter_async_context(open_hub_connections()) if connections is None else connections
-            using = among.used(self._log.topic, handlers, self._hub, tls)
+            using = among.used(self._log.topic, handlers, self._hub)
             self._place = await stack.enter_async_context(using)
             self._connection = self._place.muxed
             try:

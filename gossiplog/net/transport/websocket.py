@@ -180,14 +180,11 @@ async def accept_websocket(stream: ByteStream, head: Head, subprotocol: str | No
     return WebSocketStream(stream, is_client=False, beginning=head.beyond)
 
 
-async def connect_websocket(
-    stream: ByteStream, host: str, target: str, origin: str | None = None, headers: Sequence[tuple[str, str]] = ()
-) -> WebSocketStream:
+async def connect_websocket(stream: ByteStream, host: str, target: str, headers: Sequence[tuple[str, str]] = ()) -> WebSocketStream:
     """Request a WebSocket on a fresh connection. The caller sets a deadline.
 
     Args:
         host: The server's name, with its port unless that is the default one.
-        origin: The `Origin` header, which in a browser names the page; None leaves it out.
 
     Raises:
         RemoteProtocolError: The server refused, or does not speak WebSocket.
@@ -195,7 +192,6 @@ async def connect_websocket(
     """
     protocol = WSConnection(ConnectionType.CLIENT)
     fields = [(name.encode(), value.encode()) for name, value in headers]
-    fields += [] if origin is None else [(b"origin", origin.encode())]
     await stream.send_all(protocol.send(Request(host=host, target=target, extra_headers=fields)))
     refusal: RejectConnection | None = None
     head = said = b""

@@ -24,8 +24,8 @@ from ...glass import Fact
 from ...limits import Backoff
 from ...net.ground.journal import note
 from ...net.hub.asking import parse_server_url
-from ...net.hub.client import HubUrl, tls_of
-from ...net.transport.tcp import TcpStream, dial_tcp
+from ...net.hub.client import HubUrl
+from ...net.transport.tcp import TcpStream
 
 DIAL_S = 10.0
 SILENT_S = 40.0
@@ -72,12 +72,12 @@ async def follow(
     Raises:
         LocalProtocolError: It is not a URL.
     """
-    where = parse_server_url(followed.url)
+    where = parse_server_url(followed.url, tls=tls)
     backoff = Backoff(random.Random(), first_s=RETRY_FIRST_S, most_s=RETRY_MOST_S)
     reader = _Reader(followed, on_fact, clock)
     while True:
         try:
-            await _read(where, reader, tls)
+            await _read(where, reader)
             reason = "the server ended the stream"
         except (OSError, ClosedError, RemoteProtocolError, DecodeError, trio.TooSlowError) as error:
             reason = str(error) or "it does not answer"
@@ -91,9 +91,9 @@ async def follow(
         await trio.sleep(backoff.next())
 
 
-async def _read(where: HubUrl, reader: _Reader, tls: ssl.SSLContext | None) -> None:
+async def _read(where: HubUrl, reader: _Reader) -> None:
     with trio.fail_after(DIAL_S):
-        stream = await dial_tcp(where.host, where.port, tls_of(where, tls))
+        stream = await where.dial()
     try:
         headers = [("host", where.host_header), ("accept", "text/event-stream"), *where.headers]
         if reader.followed.last_id is not None:

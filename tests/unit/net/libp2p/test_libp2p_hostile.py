@@ -288,7 +288,7 @@ async def test_pages_get_no_further_than_at_a_hub(origin, origins, is_let_in):
     async with a_host(WS, limits=limits) as host, AsyncExitStack() as stack:
         stream = await dial(host.addresses[0], None)
         stack.push_async_callback(stream.aclose)
-        opening = connect_websocket(stream, f"127.0.0.1:{host.addresses[0].port}", "/", origin)
+        opening = connect_websocket(stream, f"127.0.0.1:{host.addresses[0].port}", "/", [("Origin", origin)] if origin else [])
         with trio.fail_after(5):
             if is_let_in:
                 await upgrade_outbound(await opening, ONE, host.id)
@@ -312,7 +312,7 @@ async def test_peers_behind_a_proxy_are_counted_by_the_addresses_that_it_reports
             websocket = await dial(host.addresses[0], None)
             stack.push_async_callback(websocket.aclose)
             headers = [("X-Forwarded-For", f"198.51.100.9, {client}")]
-            secured = await upgrade_outbound(await connect_websocket(websocket, "peer.example.com", "/", headers=headers), key, host.id)
+            secured = await upgrade_outbound(await connect_websocket(websocket, "peer.example.com", "/", headers), key, host.id)
             await stack.enter_async_context(open_muxed(secured, is_client=True, peer=secured.peer, handlers=handlers[number]))
 
         handlers = {}
