@@ -427,8 +427,19 @@ def test_url_with_a_token_shows_none() -> None:
     with pytest.raises(LocalProtocolError) as caught:
         parse_url("http://hub.example.com?token=secret")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["a\r\nb: c", "secret ", " "])
+def test_a_token_that_no_header_can_carry_is_refused_before_anybody_is_dialled(token: str) -> None:
+    with pytest.raises(LocalProtocolError, match="'Authorization', or what it says, cannot be sent"):
+        parse_url("ws://hub.example.com", token=token)
+
+
+@pytest.mark.parametrize(("name", "value"), [("", "v"), ("X A", "v"), ("X-A:", "v"), ("X-A", " v")])
+def test_a_header_that_is_none_is_refused_before_anybody_is_dialled(name: str, value: str) -> None:
+    parse_url("ws://hub.example.com", headers={"X-A": "a  b", "X-B": ""})
     with pytest.raises(LocalProtocolError, match="cannot be sent"):
-        parse_url("ws://hub.example.com", token="a\r\nb: c")
+        parse_url("ws://hub.example.com", headers={name: value})
 
 
 async def test_entry_of_one_client_does_not_wait_for_all_that_others_sent_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -48,6 +49,8 @@ ASKED_AT_ONCE = 32
 """Logs that are asked for on a connection at a time: the streams allowed grow only with the logs that are in use."""
 _RULES_MAX = 32
 _PORTS = {"ws": 80, "wss": 443}
+_FIELD = re.compile(r"[-!#$%&'*+.^`|~\w]+\n([!-~]+( +[!-~]+)*)?", re.ASCII)
+"""A header's name and value: RFC 9110, 5.1 and 5.5, without tabs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ def parse_url(
         hint = "names of other letters as xn--…, everything else as %XX"
         raise LocalProtocolError(f"{take_token(url)[0]!r} has characters that no URL has", hint=hint)
     sent = {**(headers or {})} | ({"Authorization": f"Bearer {token or found}"} if token or found else {})
-    if wrong := [name for name, value in sent.items() if not (name.isascii() and value.isascii() and f"{name}{value}".isprintable())]:
+    if wrong := [name for name, value in sent.items() if not _FIELD.fullmatch(f"{name}\n{value}")]:
         raise LocalProtocolError(f"the header {wrong[0]!r}, or what it says, cannot be sent")
     shown = url if found is None else take_token(url)[0]
     port, is_tls = port or _PORTS[parts.scheme], parts.scheme == "wss"
