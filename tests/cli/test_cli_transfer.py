@@ -39,6 +39,14 @@ def test_export_is_verified_offline_and_imported_into_an_equal_log(cli: Run, app
     assert not list(Path().glob("*.partial"))
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.car", "a.jsonl.gz", "a.car.gz"])
+def test_export_of_an_empty_log_is_a_file_like_any_other(cli: Run, name: str) -> None:
+    cli("init", "empty.db", "--topic", TOPIC)
+    assert cli("export", "empty.db", "-o", name).record["count"] == 0
+    assert "0 entries, all valid" in cli("verify", name, "--table").out
+    assert cli("import", "empty.db", name).record == {"added": 0, "known": 0, "failed": 0}
+
+
 @pytest.mark.parametrize(
     "command",
     ["export LOG -o OUT", "graph LOG -o OUT", "prove LOG ID -o OUT", "sim run sparse --trace OUT", "sim run sparse --transcript OUT"],

@@ -141,13 +141,14 @@ def _is_log(path: str) -> bool:
         return False
     if isinstance(path, Location) and path.is_url:
         return True
+    has_no_format = format_of_name(path) is None
     if not Path(path).exists():
-        return format_of_name(path) is None
+        return has_no_format
     if Path(path).is_dir():
         return True
     from ...store.sqlite.file import is_database
 
-    return is_database(Path(path), or_empty=True)
+    return is_database(Path(path), or_empty=has_no_format)
 
 
 def verify_log(log: GossipLog, pool: VerifyPool) -> AsyncGenerator[BrokenRule, None]:
