@@ -22,9 +22,9 @@ import trio
 
 from ..entry.envelope import skim_key
 from ..entry.signing import Signer
-from ..errors import BucketError, DamagedBucket, DecodeError, LogReplaced
+from ..errors import BucketError, DamagedBucket, DamagedLog, DecodeError, LogReplaced
 from ..log.place import LogPlace, check_place
-from ..log.requests import ReadPlace, ReadTail
+from ..log.requests import ReadLeaves, ReadPlace, ReadTail
 from ..plan import Plan, ask
 from ..tasks.ordered import map_ordered
 from ..tlog.growth import Edge, Growth, partial_folders
@@ -327,4 +327,19 @@ class _Publisher:
 def _page(seq: int, limit: int) -> Plan[tuple[list[tuple[int, bytes]], Node | None]]:
     """Read the next entries, or at the end of the log its root, which is that of all entries read."""
     rows = yield from ask(ReadTail(seq, limit))
-    return rows, (None if rows else (yield from ask(ReadRoot())))
+    if not rows:
+        return [], (yield from ask(ReadRoot()))
+    keys = [_key_of(value) for _, value in rows]
+    places = yield from ask(ReadLeaves(keys))
+    for key, (number, _) in zip(keys, rows, strict=True):
+        if key not in places or places[key].seq != number:
+            # A checkpoint would be signed over it for good, and readers would find the publisher's log wrong.
+            raise DamagedLog(f"entry number {number} is damaged: its bytes are not those of its id")
+    return rows, None
+
+
+def _key_of(value: bytes) -> bytes:
+    try:
+        return skim_key(value)
+    except DecodeError:
+        return b""

@@ -9,8 +9,9 @@ from typing import TypeAlias
 from ..entry.message import Entry
 from ..entry.message_id import encode_id
 from ..entry.validation import Verdict
+from ..errors import DamagedLog
 from ..log.fsck_requests import ReadCursors
-from ..log.requests import Quarantined, ReadLeaves, ReadQuarantine, ReadTail, WriteCursor, WriteQuarantine
+from ..log.requests import Quarantined, ReadCount, ReadLeaves, ReadQuarantine, ReadTail, WriteCursor, WriteQuarantine
 from ..plan import Plan, ask
 from ..store.base import Store
 from ..tasks.pages import paged
@@ -55,8 +56,12 @@ async def copy_store(source: Store, target: Store, insert_many: InsertMany, on_p
     # A follower whose cursor is damaged starts from the beginning in the copy.
     cursors = [(name, seq) for name, seq in await source.read(ask(ReadCursors())) if seq is not None]
     places = dict.fromkeys([name for name, _ in cursors], 0)
-    is_ordered, last, after = True, 0, 0
-    while rows := await source.read(ask(ReadTail(after, _PAGE))):
+    is_ordered, last, after, looked_at = True, 0, 0, 0
+    while True:
+        rows, count = await source.read(_next_rows(after))
+        if not rows:
+            break
+        looked_at += len(rows)
         entries = [Entry.stored(value) for _, value in rows]
         keys = [entry.key for entry in entries]
         known = await target.read(ask(ReadLeaves(keys)))
@@ -77,7 +82,15 @@ async def copy_store(source: Store, target: Store, insert_many: InsertMany, on_p
         await target.write(_write_cursors(places))
     report.cursors = len(places) if is_ordered or not places else None
     report.is_equal = await source.read(ask(ReadRoot())) == await target.read(ask(ReadRoot()))
+    if looked_at < count:
+        raise DamagedLog(f"{looked_at:,} entries could be read, and the log's index has {count:,}")
     return report
+
+
+def _next_rows(after: int) -> Plan[tuple[list[tuple[int, bytes]], int]]:
+    """Read the next rows; after the last one, how many there should have been."""
+    rows = yield from ask(ReadTail(after, _PAGE))
+    return rows, (0 if rows else (yield from ask(ReadCount()))[0])
 
 
 def _write_cursors(places: dict[str, int]) -> Plan[None]:

@@ -221,3 +221,41 @@ def test_a_log_is_not_healed_from_one_of_another_topic(cli, longer) -> None:
     before = Path(longer).read_bytes()
     assert "topic" in cli("sync", longer, "foreign.db", "--heal", code=1).err
     assert Path(longer).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "command", ["verify LOG", "copy LOG copied.db", "export LOG -o a.jsonl", "export LOG -o a.car", "export LOG -o a.parquet"]
+)
+def test_a_lost_row_is_named_though_no_other_entry_does(cli, longer, command) -> None:
+    damage(Path(longer), "DELETE FROM gossiplog_entries WHERE seq = 60")
+    said = cli(*command.replace("LOG", longer).split(), "--json", code=3).err
+    assert "59 entries could be read, and the log's index has 60" in said or "is not in the log" in said
+    assert not list(Path().glob("a.*"))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.car", "a.parquet"])
+def test_an_export_of_a_log_with_an_entry_that_is_none_names_it(cli, longer, name) -> None:
+    damage(Path(longer), "UPDATE gossiplog_entries SET value = x'' WHERE seq = 20")
+    assert cli("export", longer, "-o", name, "--json", code=3).error["kind"] == "damaged-log"
+    assert not Path(name).exists()
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.car"])
+def test_an_export_of_a_log_with_another_entry_in_place_of_one_names_it(cli, longer, name) -> None:
+    damage(Path(longer), "UPDATE gossiplog_entries SET value = (SELECT value FROM gossiplog_entries WHERE seq = 21) WHERE seq = 20")
+    assert "its bytes are not those of its id" in cli("export", longer, "-o", name, code=3).err
+
+
+def test_a_damaged_entry_is_not_published(cli, longer) -> None:
+    cli("publish", longer, "share")
+    cli("append", longer, "--lines", input="60\n61\n62\n")
+    damage(Path(longer), "UPDATE gossiplog_entries SET value = (SELECT value FROM gossiplog_entries WHERE seq = 61) WHERE seq = 62")
+    assert "entry number 62 is damaged" in cli("publish", longer, "share", code=3).err
+    assert "60 entries, all valid" in cli("verify", "share", "--table").out
+
+
+def test_a_clone_that_leaves_entries_out_is_incomplete(cli, longer) -> None:
+    damage(Path(longer), "DELETE FROM gossiplog_entries WHERE seq = 30")
+    cli("publish", longer, "share")
+    ran = cli("clone", "share", "cloned.db", "--json", code=5)
+    assert (ran.record["added"], ran.record["publishers"][0]["leftOut"]) == (29, 30)

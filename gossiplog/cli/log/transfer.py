@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ...archive import BLOCK_BYTES_MAX, ArchiveFormat, ArchiveSource, Record, car_block, car_header, entry_to_line, format_of_name
-from ...errors import DamagedLog, DecodeError, StoreError
+from ...errors import DamagedLog, DecodeError, NotFound, StoreError
 from ...tasks.pages import bounded
 from ..exits import ExitCode, Failure, misused, stopped
 from ..options import (
@@ -30,7 +30,7 @@ from ..options import (
 )
 from ..output import Output, clean, counted, record_of
 from ..progress import Progress
-from ..session import damage_hint, in_trio, is_in_bucket, opened, resolve, run, waited_for
+from ..session import check_all_read, damage_hint, in_trio, is_in_bucket, opened, resolve, run, waited_for
 
 if TYPE_CHECKING:
     from ...gossip_log import GossipLog
@@ -93,6 +93,8 @@ def export(log: str, output: str, columns: str | None, range_: str | None, topic
 
 async def _export_log(log: str, output: str, kind: ArchiveFormat | None, columns: str | None, range_: str | None, out: Output) -> None:
     """Write a log's entries in this format; None is Parquet."""
+    from ...entry import Entry
+
     async with opened(log) as opened_log:
         low, high = await _bounds(opened_log, range_)
         moment = await opened_log.moment()
@@ -105,8 +107,11 @@ async def _export_log(log: str, output: str, kind: ArchiveFormat | None, columns
                 if is_car:
                     file.write(car_header(await _roots(opened_log, moment, low, high)))
                 async for entry in opened_log.iterate(after=low, before=high, moment=moment):
+                    if Entry.stored(entry.value).key != entry.key:
+                        raise DamagedLog(f"entry {entry.id} is damaged: its bytes are not those of its id")
                     file.write(car_block(entry.value) if is_car else entry_to_line(entry) + b"\n")
                     progress.step()
+            check_all_read(progress.done, moment.count if range_ is None else progress.done)
     if output != "-":
         _tell_written(output, progress.done, out)
 
@@ -156,8 +161,10 @@ async def _write_parquet(
 
     names = _names(columns)
     with ParquetFile(file, arrow_schema(names)) as parquet:
-        async for batch in log.to_arrow(names, after=low, before=high, moment=moment):
-            await trio.to_thread.run_sync(parquet.add, batch)
+        async for batch in log.to_arrow([*dict.fromkeys([*names, "id", "fault"])], after=low, before=high, moment=moment):
+            if bad := batch.filter(batch.column("fault").is_valid()).to_pylist():
+                raise DamagedLog(f"entry {bad[0]['id']} is damaged: {bad[0]['fault']}")
+            await trio.to_thread.run_sync(parquet.add, batch.select(names))
             progress.step(batch.num_rows)
 
 
@@ -185,7 +192,10 @@ async def _roots(log: GossipLog, moment: Moment, low: str | None, high: str | No
     from ...entry import encode_id
 
     if low is None and high is None:
-        return [hashlib.sha256((await log.get(encode_id(key))).value).digest() for key in moment.heads]
+        try:
+            return [hashlib.sha256((await log.get(encode_id(key))).value).digest() for key in moment.heads]
+        except NotFound as error:
+            raise DamagedLog(f"the head {error.id} is not in the log") from None
     sinks: dict[bytes, bytes] = {}
     async for entry in log.iterate(after=low, before=high, moment=moment):
         for parent in entry.parent_keys:

@@ -20,12 +20,13 @@ from ..exits import ExitCode
 from ..options import FILE_OR_DASH, LOG, Location, archive_options, output_options, processors
 from ..output import Column, Listing, Output, clean, counted, record_of
 from ..progress import Progress
-from ..session import in_trio, is_in_bucket, opened, waited_for
+from ..session import check_all_read, in_trio, is_in_bucket, opened, waited_for
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
     from ...gossip_log import GossipLog
+    from ...replica.reader import Moment
 
 _CHUNK = 256
 _CHUNK_BYTES = 2**20
@@ -115,9 +116,11 @@ async def verify(
             count, failed = await _print(_check_file_parents(pool.verify(_chunks_of_bucket(path, topic))), None, out)
     elif values is None and _is_log(path):
         async with opened(path) as opened_log:
-            total = await opened_log.count()
-            with VerifyPool(jobs if total > _INLINE_MAX else 1, opened_log.topic) as pool:
-                count, failed = await _print(verify_log(opened_log, pool), total, out)
+            moment = await opened_log.moment()
+            with VerifyPool(jobs if moment.count > _INLINE_MAX else 1, opened_log.topic) as pool:
+                count, failed = await _print(verify_log(opened_log, pool, moment), moment.count, out)
+            if not failed:
+                check_all_read(count, moment.count)
     else:
         kind = ArchiveFormat.HEX if values is not None else None
         with await waited_for(lambda: ArchiveSource.open(path, format=kind, expanded_bytes_max=expanded_bytes_max)) as source:
@@ -151,9 +154,9 @@ def _is_log(path: str) -> bool:
     return is_database(Path(path), or_empty=has_no_format)
 
 
-def verify_log(log: GossipLog, pool: VerifyPool) -> AsyncGenerator[BrokenRule, None]:
-    """Verify every entry of a log, in causal order, and that its parents are there."""
-    return _check_parents(log, pool.verify(_chunks_of_log(log)))
+def verify_log(log: GossipLog, pool: VerifyPool, moment: Moment | None = None) -> AsyncGenerator[BrokenRule, None]:
+    """Verify every entry of a log, or of a moment of it, in causal order, and that its parents are there."""
+    return _check_parents(log, pool.verify(_chunks_of_log(log, moment)))
 
 
 async def _print(findings: AsyncGenerator[BrokenRule, None], total: int | None, out: Output) -> tuple[int, Counter[str]]:
@@ -179,8 +182,8 @@ def _add(listing: Listing, finding: BrokenRule, out: Output) -> None:
         listing.add({}, (finding.id or "–", "FAILED", finding.rule or "–", reason + place))
 
 
-async def _chunks_of_log(log: GossipLog) -> AsyncGenerator[list[Item], None]:
-    entries = log.iterate()
+async def _chunks_of_log(log: GossipLog, moment: Moment | None) -> AsyncGenerator[list[Item], None]:
+    entries = log.iterate(moment=moment)
     while page := await entries.next_page():
         for chunk in _cut(Item(entry.value, entry.key) for entry in page):
             yield chunk

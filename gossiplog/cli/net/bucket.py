@@ -13,7 +13,7 @@ import click
 from ...archive import entry_to_line
 from ...errors import DecodeError
 from ..entries import payload_text
-from ..exits import ExitCode, Failure, of_faults
+from ..exits import ExitCode, Failure, of_faults, worst
 from ..options import (
     FILE,
     OUTPUT,
@@ -291,6 +291,8 @@ def _report_exchanged(done: Exchanged, log: str, out: Output) -> int:
     out.fields(record, shown)
     _tell_faults(taken, log, out)
     code = ExitCode.INTEGRITY if any(each.rejected for each in taken.publishers) else of_faults(fault.kind for fault in taken.faults)
+    if any(each.left_out for each in taken.publishers):
+        return worst([code, ExitCode.INCOMPLETE])
     if code is ExitCode.INCOMPLETE and all(each.is_complete for each in taken.publishers):
         out.note(f"{log} has every entry nonetheless: other publishers had those that could not be read")
         return ExitCode.DONE
