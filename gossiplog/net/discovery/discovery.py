@@ -14,6 +14,7 @@ Source: docs/spec/libp2p.md, "kad-dht"; the GossipLog post, "Server-to-server p2
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
@@ -23,6 +24,7 @@ from random import Random
 import trio
 
 from ...errors import DecodeError, GossipLogError
+from ...limits import TokenBucket
 from ...pubsub.events import ConnectFailed, Probed
 from ...pubsub.types import PeerId
 from ..ground.journal import note
@@ -91,6 +93,8 @@ class Discovery:
         self.table = RoutingTable(pubsub.me)
         self.book = AddressBook(rng)
         self.walks = 0
+        # What each peer may still ask us.
+        self._askers: OrderedDict[PeerId, TokenBucket] = OrderedDict()
         # The protocol ids of Kademlia, one for each topic, and those that each reached peer speaks.
         self._protocols: list[str] = []
         self._spoken: dict[PeerId, set[str]] = {}
@@ -113,7 +117,7 @@ class Discovery:
         def closest(key: bytes) -> list[tuple[PeerId, tuple[Address, ...]]]:
             return [(peer, self.book.of(peer)) for peer in self._known_by(protocol, key)]
 
-        return {protocol: partial(answer_closer, closest)}
+        return {protocol: partial(answer_closer, closest, self._askers)}
 
     def leave(self, topic: str) -> None:
         """Stop looking for peers of a topic."""

@@ -5,6 +5,7 @@ Source: libp2p specifications, "kad-dht", RPC messages.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
@@ -13,6 +14,7 @@ import trio
 from ...codec.framing import FrameDecoder, encode_frame
 from ...codec.protobuf import Field, Kind, Schema
 from ...errors import DecodeError, RemoteProtocolError
+from ...limits import TokenBucket, keep_newest
 from ...pubsub.types import PeerId, peer_id_bytes, peer_id_text
 from ..libp2p.addresses import Address
 from ..libp2p.records import read_addresses
@@ -26,6 +28,9 @@ _IDLE_S = 10.0
 _ANSWER_S = 5.0
 _REQUESTS_MAX = 256
 """Requests that are answered on one stream."""
+QUESTIONS_PER_S, QUESTIONS_BURST = 10.0, 200
+"""Requests of one peer that are answered: one takes 40 bytes, and its answer more than a millisecond. A search asks each peer once."""
+_ASKERS_MAX = 1_024
 _CONNECTED = 1
 
 Closest: TypeAlias = Callable[[bytes], Iterable[tuple[PeerId, tuple[Address, ...]]]]
@@ -66,18 +71,25 @@ async def ask_closer(connection: Connection, protocol: str, key: bytes) -> Mappi
         raise RemoteProtocolError(f"kademlia: {error}", peer=connection.peer) from None
 
 
-async def answer_closer(closest: Closest, connection: Connection, stream: Stream) -> None:
+async def answer_closer(closest: Closest, askers: OrderedDict[PeerId, TokenBucket], connection: Connection, stream: Stream) -> None:
     """Answer requests until the peer closes its side, is silent for 10 s, or has made 256 of them.
+
+    Args:
+        askers: The requests that each peer may still make, over all its streams; filled here.
 
     Raises:
         DecodeError: A request was malformed.
     """
     frames = FrameDecoder(_MESSAGE_BYTES_MAX)
+    bucket = askers.get(connection.peer) or TokenBucket(QUESTIONS_PER_S, QUESTIONS_BURST, trio.current_time())
+    keep_newest(askers, connection.peer, bucket, _ASKERS_MAX)
     for _ in range(_REQUESTS_MAX):
         with trio.move_on_after(_IDLE_S) as idle:
             message = await _read(stream, frames)
         if idle.cancelled_caught or message is None:
             return
+        while not bucket.take(1, trio.current_time()):
+            await trio.sleep_until(bucket.ready_at(trio.current_time()))
         await stream.send_all(encode_frame(answer_to(message, connection.peer, closest)))
 
 

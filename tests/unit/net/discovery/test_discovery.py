@@ -1,3 +1,4 @@
+from collections import OrderedDict
 from functools import partial
 from hashlib import sha256
 from random import Random
@@ -12,7 +13,7 @@ from gossiplog.codec.framing import encode_frame
 from gossiplog.errors import RemoteProtocolError
 from gossiplog.net.discovery import AddressBook, RoutingTable, Walk
 from gossiplog.net.discovery import book as book_module
-from gossiplog.net.discovery.kademlia import answer_closer, ask_closer
+from gossiplog.net.discovery.kademlia import QUESTIONS_BURST, QUESTIONS_PER_S, answer_closer, ask_closer
 from gossiplog.net.discovery.table import ALPHA, BUCKET_SIZE, place_of
 from gossiplog.net.ground.protocol_ids import kad_protocol
 from gossiplog.net.libp2p import Address, PeerKey
@@ -177,7 +178,7 @@ async def test_a_question_is_answered_with_those_that_are_closest():
     def closest(key):
         return [(peer, (PLACE.of(peer),)) for peer in known]
 
-    async with a_host(TCP, handlers={KAD: partial(answer_closer, closest)}) as host, a_host() as other:
+    async with a_host(TCP, handlers={KAD: partial(answer_closer, closest, OrderedDict())}) as host, a_host() as other:
         connection = await other.connect(host.id, host.announced)
         assert await ask_closer(connection, KAD, b"key") == {peer: (PLACE.of(peer),) for peer in known}
 
@@ -186,13 +187,44 @@ async def test_a_question_is_answered_with_those_that_are_closest():
     "question", [b"\xff" * 10, encode_frame(b"\xff" * 10), encode_frame(b""), encode_frame(b"\x08\x00"), b"\xff\xff\x7f"]
 )
 async def test_a_question_that_makes_no_sense_ends_its_stream(question):
-    async with a_host(TCP, handlers={KAD: partial(answer_closer, lambda key: [])}) as host, a_host() as other:
+    async with a_host(TCP, handlers={KAD: partial(answer_closer, lambda key: [], OrderedDict())}) as host, a_host() as other:
         connection = await other.connect(host.id, host.announced)
         stream = await connection.open_stream([KAD])
         await stream.send_all(question)
         with pytest.raises(gossiplog.errors.StreamReset):
             await stream.receive_some()
         assert await ask_closer(connection, KAD, b"key") == {}
+
+
+class Flood:
+    """A stream, and the connection of who opened it, on which questions come as fast as they are answered."""
+
+    def __init__(self, peer):
+        self.peer = peer
+        self.answered = []
+
+    async def receive_some(self):
+        return encode_frame(b"\x08\x04\x12\x03key")
+
+    async def send_all(self, data):
+        self.answered.append(trio.current_time())
+
+
+async def test_whoever_asks_without_end_is_answered_slowly_and_nobody_else(autojump_clock):
+    liar, honest = peers(2)
+    floods, askers = [Flood(liar), Flood(liar), Flood(honest)], OrderedDict()
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for flood in floods[:2]:
+            nursery.start_soon(answer_closer, lambda key: [], askers, flood, flood)
+        await trio.sleep(5)
+        nursery.start_soon(answer_closer, lambda key: [], askers, floods[2], floods[2])
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    by_liar = sorted(floods[0].answered + floods[1].answered)
+    assert by_liar[QUESTIONS_BURST - 1] == began
+    assert len(by_liar) <= QUESTIONS_BURST + 6 * QUESTIONS_PER_S
+    assert len(floods[2].answered) >= QUESTIONS_BURST
 
 
 async def test_an_answer_that_makes_no_sense_is_an_error_of_the_peer():
