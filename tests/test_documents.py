@@ -3,6 +3,7 @@
 import re
 import tomllib
 from functools import cache
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,15 @@ def test_readme_is_a_first_screen() -> None:
 def test_reference_has_every_public_name() -> None:
     text = (ROOT / "docs" / "reference.md").read_text("utf-8")
     assert [name for name in gossiplog.__all__ if name != "__version__" and f"::: gossiplog.{name}\n" not in text] == []
+
+
+def test_reference_has_what_methods_return() -> None:
+    text = (ROOT / "docs" / "reference.md").read_text("utf-8")
+    methods = [value for name in dir(gossiplog.GossipLog) if name[0] != "_" and callable(value := getattr(gossiplog.GossipLog, name))]
+    returned = {word for method in methods for word in re.findall(r"[A-Z]\w+", str(signature(method).return_annotation))}
+    others = {"Any", "AsyncIterator", "Iterator", "None", "Pages", "Reader", "RecordBatch", "SketchView", "T", "V"}
+    assert [name for name in sorted(returned - others) if not re.search(rf"^::: gossiplog\.\S*\b{name}$", text, re.MULTILINE)] == []
+    assert {"Published", "Exchanged", "LogMember", "Hub", "HubLink"} <= returned
 
 
 def test_pages_are_as_wide_as_the_phone_that_shows_them() -> None:
