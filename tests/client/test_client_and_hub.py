@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,37 @@ async def test_why_a_hub_lets_nobody_in_is_told_at_once(path: str, client: Refer
 
     await eventually(is_down, 5)
     assert trio.current_time() - began < 5
+
+
+async def test_a_proxys_page_of_html_is_no_reason(client: Reference) -> None:
+    page = b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n</html>\r\n"
+    head = b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nAccess-Control-Allow-Origin: *\r\n"
+
+    async def proxy(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(page) + page)
+
+    async with trio.open_nursery() as nursery, memory_log(1, TOPIC) as log:
+        listeners = await nursery.start(partial(trio.serve_tcp, proxy, 0, host="127.0.0.1"))
+        url = f"ws://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+        await open_client(client, "a")
+        await client.ask("connect", name="a", url=url)
+        async with log.connect(url) as link:
+            for error in (lambda: client.ask("link", name="a"), partial(later, link)):
+                said: dict[str, str | None] = {}
+
+                async def is_told(said: dict[str, str | None] = said, error: Any = error) -> bool:
+                    said.update(await error())
+                    return bool(said["error"])
+
+                await eventually(is_told, 5)
+                assert said["error"] is not None
+                assert said["error"].endswith("the server refused with HTTP status 502")
+        nursery.cancel_scope.cancel()
+
+
+async def later(link: Any) -> dict[str, str | None]:
+    return {"error": link.error}
 
 
 async def test_what_a_removed_member_appends_is_refused_once_and_the_rest_goes_on(client: Reference) -> None:

@@ -223,5 +223,6 @@ async def connect_websocket(stream: ByteStream, host: str, target: str, headers:
 
 
 def _in_words(refusal: RejectConnection, said: bytes) -> str:
-    reason = said.decode("utf-8", "replace").strip().partition("\n")[0]
-    return f"the server refused with HTTP status {refusal.status_code}" + (f": {reason}" if reason else "")
+    reason = said.decode("utf-8", "replace").strip().partition("\n")[0].rstrip()
+    # A proxy's own answer is a page of HTML.
+    return f"the server refused with HTTP status {refusal.status_code}" + (f": {reason}" if reason and reason[0] != "<" else "")

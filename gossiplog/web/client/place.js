@@ -230,7 +230,9 @@ async function refusalOf(target) {
 	try {
 		const answer = await ask("cors")
 		const body = answer.ok ? undefined : (await answer.body?.getReader().read())?.value
-		return new ClosedError(new TextDecoder().decode(body).slice(0, REASON_CHARS_MAX).trim() || NO_ANSWER)
+		const reason = new TextDecoder().decode(body).slice(0, REASON_CHARS_MAX).trim() || NO_ANSWER
+		// A proxy's own answer is a page of HTML.
+		return new ClosedError(reason[0] === "<" ? `the server refused with HTTP status ${answer.status}` : reason)
 	} catch {
 		// A page that may not read the answer can still learn whether there is one.
 		return ask("no-cors").then(() => new ClosedError(NO_ANSWER), () => new NotReached(NO_ANSWER))
