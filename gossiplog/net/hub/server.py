@@ -37,7 +37,7 @@ from ..service.service import Service, open_service
 from ..transport.flushes import Flushes
 from ..transport.http_head import Head, read_head, refuse
 from ..transport.http_names import Names
-from ..transport.tcp import TcpStream, looking_up
+from ..transport.tcp import TcpStream, accept_all, looking_up
 from ..transport.websocket import accept_websocket
 from .client_connection import ClientConnection, show_host
 from .roles import roles_kept
@@ -49,7 +49,6 @@ MakeHttp: TypeAlias = "Callable[[Hub], ServeHttp]"
 """Makes the function that serves plain HTTP for a hub."""
 
 _BACKLOG = 512
-_BUSY_S = 0.1
 _DRAIN_S = 1.0
 _CLOSE_S = 4.0
 _PORT_MAX = 65_535
@@ -58,7 +57,6 @@ _SPACE_EVERY_S, _SPACE_SHARE = 10.0, 20
 """How often the size of all logs is measured, in seconds; measuring takes at most a twentieth of the time."""
 WS_CLOSE_CODE = 4_000
 """Added to a status of HTTP, this is the code with which a WebSocket is closed."""
-_BUSY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 
 class Hub:
@@ -289,22 +287,8 @@ class Hub:
         finally:
             await self.remove(log.topic)
 
-    async def serve(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:
-        """Accept connections until the listener is closed."""
-        while True:
-            try:
-                stream = await listener.accept()
-            except trio.ClosedResourceError:
-                return
-            except OSError as error:
-                if error.errno not in _BUSY:
-                    raise
-                note("out of sockets", level=logging.ERROR, reason=str(error))
-                await trio.sleep(_BUSY_S)
-                continue
-            nursery.start_soon(self._serve_connection, stream)
-
-    async def _serve_connection(self, stream: trio.SocketStream) -> None:
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """Serve one connection. Raises nothing, whatever the client does."""
         connection = TcpStream(stream)
         try:
             remote, port = stream.socket.getpeername()[:2]
@@ -456,7 +440,7 @@ async def listen(
             raise CannotListen(f"cannot listen on {address}: {error.strerror or error}", hint=hint) from None
         hub.addresses += [listener.socket.getsockname()[:2] for listener in listeners]
         for listener in listeners:
-            nursery.start_soon(hub.serve, listener, nursery)
+            nursery.start_soon(accept_all, listener, hub.serve, nursery)
         try:
             yield hub
         finally:

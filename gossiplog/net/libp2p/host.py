@@ -31,7 +31,7 @@ from ..transport.http_head import Head, refuse
 from ..transport.http_names import Names
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import Connection, Handler, Stream, opened_stream
-from ..transport.tcp import TcpStream
+from ..transport.tcp import TcpStream, accept_all
 from .addresses import Address
 from .dials import DialGuard, check_reach
 from .identify import UNKNOWN, Identity, answer_ping, ask_identity, identify_message, measure_ping, read_identity
@@ -278,15 +278,18 @@ class Host:
         self._record = seal_record(self.key, self.announced, time.time_ns() // 1_000_000)
         nursery.start_soon(self._flushes.run)
         for _, listeners in opened:
-            nursery.start_soon(trio.serve_listeners, self._accept, listeners)
+            for listener in listeners:
+                nursery.start_soon(accept_all, listener, self._accept, nursery)
 
     async def _accept(self, socket_stream: trio.SocketStream) -> None:
         """Serve one inbound connection. Raises nothing, whatever the other side does."""
+        stream = TcpStream(socket_stream)
         try:
             place = remote_address(socket_stream)
         except OSError:
+            await stream.aclose()
             return
-        stream, proxies, remote = TcpStream(socket_stream), self.admission.limits.proxies, place.host
+        proxies, remote = self.admission.limits.proxies, place.host
         begun: bytes | Head = b""
         secured: NoiseStream | None = None
         try:
@@ -308,6 +311,8 @@ class Host:
             note("a connection was not established", level=logging.DEBUG, address=place.host, reason=str(error))
         except Exception as error:  # the edge of a connection's task
             note("a connection failed", level=logging.ERROR, error=error, address=place.host)
+        finally:
+            await stream.aclose()
 
     async def _begin(self, stream: TcpStream, remote: str) -> bytes | Head:
         """Receive the beginning of an inbound connection, and refuse pages that may not connect. The caller sets a deadline."""

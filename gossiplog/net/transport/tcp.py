@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import trio
 
 from ...errors import ClosedError
+from ..ground.journal import note
 
 _RECEIVE_BYTES_MAX = 65_536
 _FINISH_S = 1.0
@@ -20,6 +23,8 @@ _TURN_BYTES = 65_536
 _HAS_DESCRIPTORS = os.name == "posix"
 """Whether a socket can be read and written as a file."""
 _UNREAD_PIECES_MAX = 256
+_BUSY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
+_BUSY_S = 0.1
 _PYTHONS_OWN = re.compile(r"^\[[\w: ]+\] | \(_ssl\.c:\d+\)$")
 """The parts of a TLS error that only name a place in Python's source."""
 
@@ -153,6 +158,21 @@ class TcpStream:
     async def aclose(self) -> None:
         """Close the socket at once."""
         await trio.aclose_forcefully(self.stream)
+
+
+async def accept_all(listener: trio.SocketListener, serve: Callable[[trio.SocketStream], Awaitable[None]], nursery: trio.Nursery) -> None:
+    """Accept connections until the listener is closed, each for a task of the nursery. The journal says if there are too many."""
+    async with listener:
+        while True:
+            try:
+                nursery.start_soon(serve, await listener.accept())
+            except trio.ClosedResourceError:
+                return
+            except OSError as error:
+                if error.errno not in _BUSY:
+                    raise
+                note("out of sockets", level=logging.ERROR, reason=str(error))
+                await trio.sleep(_BUSY_S)
 
 
 async def dial_tcp(host: str, port: int, tls: ssl.SSLContext | None, source: str | None = None) -> TcpStream:

@@ -1,5 +1,6 @@
 """What strangers may do to a host: it stays up, an honest peer is served throughout, and nothing that was taken is kept."""
 
+import errno
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
@@ -141,6 +142,19 @@ async def test_what_fails_in_dialling_ends_that_dial(monkeypatch):
             with pytest.raises(CannotConnect, match="a fault of ours"):
                 await host.connect(None, other.announced)
         await host.connect(None, other.announced)
+
+
+async def test_a_host_without_sockets_says_so_and_goes_on(monkeypatch, caplog):
+    accept = trio.SocketListener.accept
+
+    async def fail(listener):
+        monkeypatch.setattr(trio.SocketListener, "accept", accept)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(trio.SocketListener, "accept", fail)
+    async with a_host(TCP) as host:
+        await is_served(host)
+    assert [record.event for record in caplog.records if record.levelname == "ERROR"] == ["out of sockets"]
 
 
 async def test_silent_connections_do_not_keep_others_out():
