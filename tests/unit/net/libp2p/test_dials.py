@@ -1,5 +1,6 @@
 """What others can have us dial: each place, address and teller has a bound, and nobody can send us where it cannot go itself."""
 
+from collections import OrderedDict
 from functools import partial
 from random import Random
 
@@ -126,7 +127,11 @@ async def test_a_liar_has_us_dial_a_stranger_a_few_times_only(is_identify, monke
     async with trio.open_nursery() as nursery, a_peer(target=16, walk_s=0.05) as attacked:
         (listener,) = await nursery.start(partial(trio.serve_tcp, count, 0, host="127.0.0.1"))
         stranger = Address("ip4", "127.0.0.1", listener.socket.getsockname()[1])
-        handlers = {kad_protocol(TOPIC): partial(answer_closer, lambda key: [(PeerKey.generate().id, (stranger,)) for _ in range(20)])}
+
+        def closest(key):
+            return [(PeerKey.generate().id, (stranger,)) for _ in range(20)]
+
+        handlers = {kad_protocol(TOPIC): partial(answer_closer, closest, OrderedDict())}
         announced = [stranger] if is_identify else []
         async with a_host(handlers=handlers) as liar:
             liar._announced = tuple(announced)
