@@ -9,7 +9,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
+from itertools import chain
 from operator import add
+from typing import Any, TypeAlias
 
 import trio
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -130,12 +132,48 @@ class _Figures(Collector):
 
 
 _COUNTED = ("counter", "histogram")
+_FAMILIES: tuple[tuple[type[Any], str, str, tuple[str, ...]], ...] = (
+    (GaugeMetricFamily, "store_up", "1 if the log's store answers.", ()),
+    (GaugeMetricFamily, "disk_full", "1 if the last commit failed for want of space.", ()),
+    (GaugeMetricFamily, "entries", "Entries in the log.", ()),
+    (GaugeMetricFamily, "heads", "Entries that are nobody's parents.", ()),
+    (GaugeMetricFamily, "quarantined_entries", "Entries kept out of the log.", ()),
+    (GaugeMetricFamily, "root_changed_timestamp_seconds", "When the root last changed, as far as this process saw; else its start.", ()),
+    (GaugeMetricFamily, "caught_up", "1 once all is here that any of the hubs had.", ()),
+    (CounterMetricFamily, "store_errors", "Commits and looks at the store that failed.", ("error",)),
+    (CounterMetricFamily, "set_aside", "Entries that an application could make nothing of.", ("application", "error")),
+    (CounterMetricFamily, "verdicts", "Entries decided upon, by the way on which they came and the rule.", ("way", "outcome", "rule")),
+    (CounterMetricFamily, "events", "What has happened, by name.", ("event",)),
+    (HistogramMetricFamily, "commit_duration_seconds", "How long commits took.", ()),
+    (HistogramMetricFamily, "sync_duration_seconds", "How long syncs took that we pulled.", ()),
+    (GaugeMetricFamily, "connections", "Connections by kind of peer.", ("kind",)),
+    (GaugeMetricFamily, "streams", "Streams that are open.", ()),
+    (CounterMetricFamily, "stream_bytes", "Bytes that streams carried.", ("protocol", "direction")),
+    (CounterMetricFamily, "bans", "Peers that were banned.", ()),
+    (GaugeMetricFamily, "queued_bytes", "Bytes that wait to be pushed to peers.", ()),
+    (GaugeMetricFamily, "queue_length", "What waits: entries to be verified, work to be committed.", ("queue",)),
+    (GaugeMetricFamily, "mesh_degree", "Peers that get every entry by pubsub.", ()),
+    (GaugeMetricFamily, "mesh_scores", "Peers in the mesh by score; of those that are ignored nothing is read.", ("score",)),
+    (CounterMetricFamily, "dropped", "Messages that a full queue had no room for.", ("queue",)),
+    (GaugeMetricFamily, "bucket_up", "1 if the last exchange with the bucket did not fail.", ("bucket",)),
+    (GaugeMetricFamily, "bucket_exchanged_timestamp_seconds", "When the last exchange was done; 0 before.", ("bucket",)),
+    (GaugeMetricFamily, "bucket_published_entries", "Entries that the newest checkpoint covers.", ("bucket",)),
+    (GaugeMetricFamily, "bucket_witnesses", "Witnesses that have cosigned it.", ("bucket",)),
+    (GaugeMetricFamily, "bucket_faults", "What the last exchange found wrong there.", ("bucket",)),
+    (CounterMetricFamily, "bucket_taken", "Entries that came from the bucket.", ("bucket",)),
+    (CounterMetricFamily, "bucket_failures", "Exchanges that failed.", ("bucket",)),
+)
+"""The figures of logs: kind, name after `gossiplog_`, what it says, and labels after `topic`."""
+_Figure: TypeAlias = tuple[str, tuple[str, ...], Any]
+"""A name of `_FAMILIES`, values of its labels, and the figure; of a histogram the buckets and the sum."""
 
 
 def _figures(logs: dict[str, tuple[Service, _Contents | None]]) -> Iterator[Metric]:
-    yield from _log_figures(logs)
-    for service_figures in (_entry_figures, _peer_figures, _queue_figures, _mesh_figures, _bucket_figures):
-        yield from service_figures({topic: service for topic, (service, _) in logs.items()})
+    families = {name: kind(f"gossiplog_{name}", says, labels=["topic", *labels]) for kind, name, says, labels in _FAMILIES}
+    for topic, (service, contents) in logs.items():
+        for name, labels, value in chain(_of_log(service, contents), _of_network(service)):
+            families[name].add_metric([topic, *labels], *(value if isinstance(value, tuple) else (value,)))
+    yield from families.values()
 
 
 def _together(family: Metric, topics: Set[str]) -> Metric:
@@ -154,129 +192,58 @@ def _together(family: Metric, topics: Set[str]) -> Metric:
     return family
 
 
-def _log_figures(logs: dict[str, tuple[Service, _Contents | None]]) -> Iterator[Metric]:
-    up = GaugeMetricFamily("gossiplog_store_up", "1 if the log's store answers.", labels=["topic"])
-    entries = GaugeMetricFamily("gossiplog_entries", "Entries in the log.", labels=["topic"])
-    heads = GaugeMetricFamily("gossiplog_heads", "Entries that are nobody's parents.", labels=["topic"])
-    quarantine = GaugeMetricFamily("gossiplog_quarantined_entries", "Entries kept out of the log.", labels=["topic"])
-    changed = GaugeMetricFamily(
-        "gossiplog_root_changed_timestamp_seconds",
-        "When the root last changed, as far as this process saw; else its start.",
-        labels=["topic"],
-    )
-    caught_up = GaugeMetricFamily("gossiplog_caught_up", "1 once all is here that any of the hubs had.", labels=["topic"])
-    errors = CounterMetricFamily("gossiplog_store_errors", "Commits and looks at the store that failed.", labels=["topic", "error"])
-    aside = CounterMetricFamily(
-        "gossiplog_set_aside", "Entries that an application could make nothing of.", labels=["topic", "application", "error"]
-    )
-    full = GaugeMetricFamily("gossiplog_disk_full", "1 if the last commit failed for want of space.", labels=["topic"])
-    for topic, (service, contents) in logs.items():
-        up.add_metric([topic], service.health.trouble is None)
-        full.add_metric([topic], service.health.full() is not None)
-        changed.add_metric([topic], service.figures.changed_at)
-        caught_up.add_metric([topic], service.has_caught_up())
-        failures = Counter(service.health.failures) + Counter(service.log.writer.failures)
-        for error, number in sorted(failures.items()):
-            errors.add_metric([topic, error], number)
-        for key, number in sorted(service.log.writer.set_aside.items()):
-            aside.add_metric([topic, *key], number)
-        if contents is not None and service.health.trouble is None:
-            entries.add_metric([topic], contents.entries)
-            heads.add_metric([topic], contents.heads)
-            quarantine.add_metric([topic], contents.quarantined)
-    yield from (up, full, entries, heads, quarantine, changed, caught_up, errors, aside)
+def _of_log(service: Service, contents: _Contents | None) -> Iterator[_Figure]:
+    writer, is_up = service.log.writer, service.health.trouble is None
+    yield "store_up", (), is_up
+    yield "disk_full", (), service.health.full() is not None
+    yield "root_changed_timestamp_seconds", (), service.figures.changed_at
+    yield "caught_up", (), service.has_caught_up()
+    for error, number in sorted((Counter(service.health.failures) + Counter(writer.failures)).items()):
+        yield "store_errors", (error,), number
+    for key, number in sorted(writer.set_aside.items()):
+        yield "set_aside", key, number
+    if contents is not None and is_up:
+        yield "entries", (), contents.entries
+        yield "heads", (), contents.heads
+        yield "quarantined_entries", (), contents.quarantined
+    yield "commit_duration_seconds", (), (_buckets(writer.commits), writer.commits.total_s)
+    yield "queue_length", ("commit",), writer.waiting
+    for peer in peers_of(service.log):
+        yield "bucket_up", (peer.url,), peer.error is None
+        yield "bucket_exchanged_timestamp_seconds", (peer.url,), peer.exchanged_at
+        yield "bucket_published_entries", (peer.url,), peer.published
+        yield "bucket_witnesses", (peer.url,), len(peer.witnesses)
+        yield "bucket_faults", (peer.url,), len(peer.faults)
+        yield "bucket_taken", (peer.url,), peer.taken
+        yield "bucket_failures", (peer.url,), peer.failures
 
 
-def _entry_figures(services: dict[str, Service]) -> Iterator[Metric]:
-    verdicts = CounterMetricFamily(
-        "gossiplog_verdicts",
-        "Entries decided upon, by the way on which they came and the rule.",
-        labels=["topic", "way", "outcome", "rule"],
-    )
-    events = CounterMetricFamily("gossiplog_events", "What has happened, by name.", labels=["topic", "event"])
-    commits = HistogramMetricFamily("gossiplog_commit_duration_seconds", "How long commits took.", labels=["topic"])
-    syncs = HistogramMetricFamily("gossiplog_sync_duration_seconds", "How long syncs took that we pulled.", labels=["topic"])
-    for topic, service in services.items():
-        for key, number in sorted(service.figures.verdicts.items()):
-            verdicts.add_metric([topic, *key], number)
-        for event, number in sorted(service.counts.items()):
-            events.add_metric([topic, event], number)
-        for family, timings in ((commits, service.log.writer.commits), (syncs, service.figures.syncs)):
-            family.add_metric([topic], _buckets(timings), timings.total_s)
-    yield from (verdicts, events, commits, syncs)
+def _of_network(service: Service) -> Iterator[_Figure]:
+    figures, router = service.figures, service.state().router
+    for verdict, number in sorted(figures.verdicts.items()):
+        yield "verdicts", verdict, number
+    for event, number in sorted(service.counts.items()):
+        yield "events", (event,), number
+    yield "sync_duration_seconds", (), (_buckets(figures.syncs), figures.syncs.total_s)
+    for kind, number in sorted(Counter(link.kind for link in service.links()).items()):
+        yield "connections", (kind,), number
+    yield "streams", (), sum(figures.streams(link.connection) for peer in service.peers.values() for link in peer.links)
+    for protocol, carried in sorted(service.traffic().items()):
+        yield "stream_bytes", (protocol or "negotiation", "in"), carried.bytes_in
+        yield "stream_bytes", (protocol or "negotiation", "out"), carried.bytes_out
+    yield "bans", (), figures.bans
+    yield "queued_bytes", (), sum(link.queued_bytes for link in service.links())
+    yield "queue_length", ("verify",), service.waiting
+    yield "mesh_degree", (), sum(len(one.full_message) for one in router.topics if one.topic == service.topic)
+    classes = Counter(_class(service, peer) for peer in router.peers if peer.score is not None)
+    for name in ("good", "negative", "ignored"):
+        yield "mesh_scores", (name,), classes[name]
+    yield "dropped", ("pubsub",), service.counts.get("rpcs dropped", 0)
+    yield "dropped", ("push",), service.counts.get("pushes dropped", 0)
 
 
 def _buckets(timings: Timings) -> list[tuple[str, float]]:
     return [("+Inf" if bound == math.inf else str(bound), float(number)) for bound, number in timings.cumulated()]
-
-
-def _peer_figures(services: dict[str, Service]) -> Iterator[Metric]:
-    connections = GaugeMetricFamily("gossiplog_connections", "Connections by kind of peer.", labels=["topic", "kind"])
-    streams = GaugeMetricFamily("gossiplog_streams", "Streams that are open.", labels=["topic"])
-    traffic = CounterMetricFamily("gossiplog_stream_bytes", "Bytes that streams carried.", labels=["topic", "protocol", "direction"])
-    bans = CounterMetricFamily("gossiplog_bans", "Peers that were banned.", labels=["topic"])
-    for topic, service in services.items():
-        for kind, number in sorted(Counter(link.kind for link in service.links()).items()):
-            connections.add_metric([topic, kind], number)
-        streams.add_metric([topic], sum(service.figures.streams(link.connection) for peer in service.peers.values() for link in peer.links))
-        for protocol, carried in sorted(service.traffic().items()):
-            for direction, number in (("in", carried.bytes_in), ("out", carried.bytes_out)):
-                traffic.add_metric([topic, protocol or "negotiation", direction], number)
-        bans.add_metric([topic], service.figures.bans)
-    yield from (connections, streams, traffic, bans)
-
-
-def _queue_figures(services: dict[str, Service]) -> Iterator[Metric]:
-    queued = GaugeMetricFamily("gossiplog_queued_bytes", "Bytes that wait to be pushed to peers.", labels=["topic"])
-    length = GaugeMetricFamily(
-        "gossiplog_queue_length", "What waits: entries to be verified, work to be committed.", labels=["topic", "queue"]
-    )
-    for topic, service in services.items():
-        queued.add_metric([topic], sum(link.queued_bytes for link in service.links()))
-        length.add_metric([topic, "verify"], service.waiting)
-        length.add_metric([topic, "commit"], service.log.writer.waiting)
-    yield from (queued, length)
-
-
-def _bucket_figures(services: dict[str, Service]) -> Iterator[Metric]:
-    labels = ["topic", "bucket"]
-    up = GaugeMetricFamily("gossiplog_bucket_up", "1 if the last exchange with the bucket did not fail.", labels=labels)
-    exchanged = GaugeMetricFamily(
-        "gossiplog_bucket_exchanged_timestamp_seconds", "When the last exchange was done; 0 before.", labels=labels
-    )
-    published = GaugeMetricFamily("gossiplog_bucket_published_entries", "Entries that the newest checkpoint covers.", labels=labels)
-    witnesses = GaugeMetricFamily("gossiplog_bucket_witnesses", "Witnesses that have cosigned it.", labels=labels)
-    faults = GaugeMetricFamily("gossiplog_bucket_faults", "What the last exchange found wrong there.", labels=labels)
-    taken = CounterMetricFamily("gossiplog_bucket_taken", "Entries that came from the bucket.", labels=labels)
-    failures = CounterMetricFamily("gossiplog_bucket_failures", "Exchanges that failed.", labels=labels)
-    for topic, service in services.items():
-        for peer in peers_of(service.log):
-            here = [topic, peer.url]
-            up.add_metric(here, peer.error is None)
-            exchanged.add_metric(here, peer.exchanged_at)
-            published.add_metric(here, peer.published)
-            witnesses.add_metric(here, len(peer.witnesses))
-            faults.add_metric(here, len(peer.faults))
-            taken.add_metric(here, peer.taken)
-            failures.add_metric(here, peer.failures)
-    yield from (up, exchanged, published, witnesses, faults, taken, failures)
-
-
-def _mesh_figures(services: dict[str, Service]) -> Iterator[Metric]:
-    degree = GaugeMetricFamily("gossiplog_mesh_degree", "Peers that get every entry by pubsub.", labels=["topic"])
-    scores = GaugeMetricFamily(
-        "gossiplog_mesh_scores", "Peers in the mesh by score; of those that are ignored nothing is read.", labels=["topic", "score"]
-    )
-    drops = CounterMetricFamily("gossiplog_dropped", "Messages that a full queue had no room for.", labels=["topic", "queue"])
-    for topic, service in services.items():
-        router = service.state().router
-        degree.add_metric([topic], sum(len(one.full_message) for one in router.topics if one.topic == topic))
-        classes = Counter(_class(service, peer) for peer in router.peers if peer.score is not None)
-        for name in ("good", "negative", "ignored"):
-            scores.add_metric([topic, name], classes[name])
-        drops.add_metric([topic, "pubsub"], service.counts.get("rpcs dropped", 0))
-        drops.add_metric([topic, "push"], service.counts.get("pushes dropped", 0))
-    yield from (degree, scores, drops)
 
 
 def _class(service: Service, peer: PeerState) -> str:
