@@ -428,6 +428,26 @@ def test_log_that_is_served_cannot_be_appended_to_and_what_can_be_done_is_said(f
     assert count_of("hub.db") == 31
 
 
+def test_members_are_decided_through_a_server_with_its_own_authority_and_a_token(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSIPLOG_KEY_DIR", str(folder / "keys"))
+    ((founder,), (other,)) = ((key["did"] for key in ran("key", "new", name, "--json")) for name in ("founder", "other"))
+    ran("init", "team.db", "--topic", "team.example.com", "--founder", founder, "--json")
+    (token,) = ran("token", "x", "--json")
+    (folder / "x.token").write_text(token["token"])
+    (folder / "members.toml").write_text(
+        f"[default]\nanonymous = []\ntokens.x = ['connect', 'pull', 'push', 'post']\n[tokens]\nx = '{token['hash']}'\n"
+    )
+    cert, key = make_certificate(folder)
+    tls = ("--tls-cert", str(cert), "--tls-key", str(key))
+    with serving("team.db", "--listen", "127.0.0.1:0", "--access", "members.toml", *tls) as server:
+        (url,) = server["urls"]
+        reach = ("--tls-ca", str(cert), "--token-file", "x.token", "--json")
+        ran("access", "grant", url, other, "--key", "founder", *reach)
+        assert len(ran("access", "show", url, *reach)) == 2
+        assert ran("access", "show", url, "--json", code=4)[0]["error"]["kind"] == "cannot-connect"
+    assert "for a server" in ran("access", "show", "team.db", *reach, code=2)[0]["error"]["message"]
+
+
 def test_members_are_decided_through_a_running_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is locked by its server; what is signed here is taken there, and a member who was removed is refused."""
     monkeypatch.setenv("GOSSIPLOG_KEY_DIR", str(folder / "keys"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import signal
 from contextlib import asynccontextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -17,7 +17,21 @@ from ...entry.rules import VALUE_BYTES_DEFAULT
 from ...errors import CannotConnect, GossipLogError, NotAuthorised, RemoteProtocolError, SyncAborted
 from ..entries import ID_CHARACTERS
 from ..exits import ExitCode
-from ..options import LOG, choose_signer, id_argument, identity_option, key_option, output_options, read_identity, read_token
+from ..options import (
+    LOG,
+    choose_signer,
+    client_tls,
+    id_argument,
+    identity_option,
+    key_option,
+    output_options,
+    read_identity,
+    read_token,
+    shared,
+    takes,
+    tls_ca_option,
+    token_option,
+)
 from ..output import Column, Listing, Output, clean
 from ..posting import Poster, is_server_url
 from ..qr import draw_qr, qr_option
@@ -36,7 +50,6 @@ _Reach: TypeAlias = "Callable[[], AbstractAsyncContextManager[_Reached]]"
 _DID_CHARACTERS = 20
 """How much of a did a table shows: `did:key:z6Mk`, with which all begin, and eight characters that tell them apart."""
 
-_log_argument = click.argument("log", metavar="LOG|URL", type=LOG)
 _under_option = click.option(
     "--under", metavar="NODE", help="Sign as this node of yours; by default the one closest to a founder that may."
 )
@@ -55,12 +68,21 @@ _AWAY = (CannotConnect, RemoteProtocolError, SyncAborted)
 _node_argument = click.argument("node", metavar="NODE|DID")
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A log, or the URL of a server, and how to reach that."""
+
+    log: str = shared(click.argument("log", metavar="LOG|URL", type=LOG))
+    tls_ca: str | None = shared(tls_ca_option)
+    token_file: str | None = shared(token_option)
+
+
 def _with_reached(command: Callable[..., Awaitable[T]]) -> Callable[..., T]:
     """Make a command of a coroutine function whose first argument is the log of LOG or URL, open for reading."""
 
     @wraps(command)
-    def whole(log: str, key_name: str | None, **options: Any) -> T:
-        reach = _reached(log, key_name, signs=False)
+    def whole(at: _Place, key_name: str | None, **options: Any) -> T:
+        reach = _reached(at, key_name, signs=False)
 
         async def task() -> T:
             async with reach() as (opened_log, _, _):
@@ -75,8 +97,8 @@ def _appends(command: Callable[..., Awaitable[Entry]]) -> Callable[..., None]:
     """Make a command of a coroutine function that appends an entry to the log of LOG or URL, signed with `--key`; the entry is reported."""
 
     @wraps(command)
-    def whole(log: str, key_name: str | None, out: Output, **options: Any) -> None:
-        _append(log, key_name, out, lambda opened_log: command(opened_log, **options))
+    def whole(at: _Place, key_name: str | None, out: Output, **options: Any) -> None:
+        _append(at, key_name, out, lambda opened_log: command(opened_log, **options))
 
     return key_option(output_options(quiet="Print only the entry's id, which also names a new node.")(whole))
 
@@ -110,7 +132,7 @@ def access() -> None:
 
 
 @access.command()
-@_log_argument
+@takes(at=_Place)
 @identity_option
 @output_options(quiet="Print only the names of nodes that are held.")
 @_with_reached
@@ -135,7 +157,7 @@ async def show(log: GossipLog, out: Output) -> None:
 
 
 @access.command()
-@_log_argument
+@takes(at=_Place)
 @click.argument("did", metavar="DID")
 @_role_option
 @_device_option
@@ -156,7 +178,7 @@ async def grant(log: GossipLog, did: str, role: str, device: bool, under: str | 
 
 
 @access.command()
-@_log_argument
+@takes(at=_Place)
 @_role_option
 @_device_option
 @click.option("--minutes", type=click.FloatRange(0, 1_440), metavar="N", default=10.0, help="How long the code is good for.")
@@ -164,7 +186,7 @@ async def grant(log: GossipLog, did: str, role: str, device: bool, under: str | 
 @key_option
 @qr_option
 @output_options(quiet="Print only the code, and then the new member's node.")
-def invite(log: str, role: str, device: bool, minutes: float, under: str | None, key_name: str | None, has_qr: bool, out: Output) -> None:
+def invite(at: _Place, role: str, device: bool, minutes: float, under: str | None, key_name: str | None, has_qr: bool, out: Output) -> None:
     """Let in the first person who brings a code.
 
     Read out or show the code, and keep this command running while the other person gives it to `gossiplog access join`. The code works
@@ -176,10 +198,10 @@ def invite(log: str, role: str, device: bool, minutes: float, under: str | None,
       gossiplog access invite wss://team.example.com --device --minutes 5
     """
     code = encode_code(secrets.token_bytes(CODE_BYTES))
-    there = f"gossiplog access join {log if is_server_url(log) else 'LOG'} {code}{'' if role == 'write' else f' --role {role}'}"
+    there = f"gossiplog access join {at.log if is_server_url(at.log) else 'LOG'} {code}{'' if role == 'write' else f' --role {role}'}"
     # Before anybody is invited, since it may fail.
     drawn = draw_qr(there) if has_qr else []
-    reach = _reached(log, key_name, signs=True)
+    reach = _reached(at, key_name, signs=True)
 
     async def task() -> int:
         import trio
@@ -215,7 +237,7 @@ def invite(log: str, role: str, device: bool, minutes: float, under: str | None,
                     with trio.CancelScope(shield=True):
                         async with signing() as opened_log:
                             await opened_log.revoke(invitation, adopt=[] if joined is None else [joined.node])
-                        await _share_patiently(share, hint=f"the code still lets in: gossiplog access revoke {log} {invitation}")
+                        await _share_patiently(share, hint=f"the code still lets in: gossiplog access revoke {at.log} {invitation}")
         if joined is None:
             raise NotAuthorised("nobody has brought the code", hint="`gossiplog access invite` makes another one")
         record = {"node": joined.node, "did": joined.did, "role": joined.role}
@@ -226,12 +248,12 @@ def invite(log: str, role: str, device: bool, minutes: float, under: str | None,
 
 
 @access.command()
-@_log_argument
+@takes(at=_Place)
 @click.argument("code")
 @_role_option
 @key_option
 @output_options(quiet="Print only the new node's name, which is the entry's id.")
-def join(log: str, code: str, role: str, key_name: str | None, out: Output) -> None:
+def join(at: _Place, code: str, role: str, key_name: str | None, out: Output) -> None:
     """Join with the code that `gossiplog access invite` shows.
 
     --role must be that of the invitation. Case, spaces and hyphens of the code do not matter. The command
@@ -252,12 +274,12 @@ def join(log: str, code: str, role: str, key_name: str | None, out: Output) -> N
             raise NotAuthorised(f"the code {reason}", hint="ask for another one, from `gossiplog access invite`")
         return await opened_log.grant(did, role, device=invitations[0].person != invitations[0].node, signer=signer)
 
-    node = _append(log, key_name, out, say, code=code)
-    run(partial(_hear_inviter, _reached(log, key_name, signs=False), node, role, out))
+    node = _append(at, key_name, out, say, code=code)
+    run(partial(_hear_inviter, _reached(at, key_name, signs=False), node, role, out))
 
 
 @access.command()
-@_log_argument
+@takes(at=_Place)
 @_node_argument
 @click.option(
     "--keep", metavar="ID", multiple=True, help="Keep only this entry and its ancestors, instead of all entries that are here; repeatable."
@@ -288,7 +310,7 @@ async def revoke(log: GossipLog, node: str, keep: tuple[str, ...], keep_nothing:
 
 
 @access.command()
-@_log_argument
+@takes(at=_Place)
 @click.argument("node", metavar="[NODE]", required=False)
 @_appends
 async def leave(log: GossipLog, node: str | None) -> Entry:
@@ -304,7 +326,7 @@ async def leave(log: GossipLog, node: str | None) -> Entry:
 
 
 @access.command()
-@_log_argument
+@takes(at=_Place)
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @_under_option
 @_appends
@@ -321,7 +343,7 @@ async def admit(log: GossipLog, ids: tuple[str, ...], under: str | None) -> Entr
 
 
 @access.command("log")
-@_log_argument
+@takes(at=_Place)
 @identity_option
 @output_options(quiet="Print only ids.")
 @_with_reached
@@ -344,7 +366,7 @@ async def log_(log: GossipLog, out: Output) -> None:
 
 
 @access.command()
-@_log_argument
+@takes(at=_Place)
 @id_argument
 @identity_option
 @output_options()
@@ -366,9 +388,9 @@ async def check(log: GossipLog, entry_id: str, out: Output) -> int:
     return ExitCode.DONE if standing.counts else ExitCode.TROUBLE
 
 
-def _append(log: str, key_name: str | None, out: Output, say: Callable[[GossipLog], Awaitable[Entry]], *, code: str | None = None) -> str:
+def _append(at: _Place, key_name: str | None, out: Output, say: Callable[[GossipLog], Awaitable[Entry]], *, code: str | None = None) -> str:
     """Append the entry that `say` signs, and report it; return its id."""
-    reach = _reached(log, key_name, signs=True, code=code)
+    reach = _reached(at, key_name, signs=True, code=code)
 
     async def task() -> str:
         async with reach() as (_, signing, share):
@@ -444,17 +466,18 @@ class _Reached(NamedTuple):
     share: Callable[[], Awaitable[None]]
 
 
-def _reached(log: str, key_name: str | None, *, signs: bool, code: str | None = None) -> _Reach:
+def _reached(at: _Place, key_name: str | None, *, signs: bool, code: str | None = None) -> _Reach:
     """Return a function that opens a log; a server's log is fetched. With a code of an invitation, its key logs in to the server."""
     from ...entry.signing import Ed25519Signer
 
     identity = choose_signer(key_name) if signs else read_identity(key_name)
     signer = identity if signs else None
-    token = read_token(None)
-    topic = ""
+    log, token, tls, topic = at.log, read_token(at.token_file), client_tls(at.tls_ca), ""
     if is_server_url(log):
-        topic = Poster(log, identity or Ed25519Signer.generate(), token, VALUE_BYTES_DEFAULT).find_topic()
+        topic = Poster(log, identity or Ed25519Signer.generate(), token, VALUE_BYTES_DEFAULT, tls).find_topic()
         identity = identity if code is None else invitation_signer(code, topic)
+    elif at != _Place(log=log, tls_ca=None, token_file=None):
+        raise click.UsageError("--tls-ca and --token-file are for a server, at a ws:// or wss:// URL")
 
     @asynccontextmanager
     async def reach() -> AsyncIterator[_Reached]:
@@ -468,7 +491,7 @@ def _reached(log: str, key_name: str | None, *, signs: bool, code: str | None = 
             async with opened(log) as local:
                 yield _Reached(local, lambda: opened(log, read_only=False, signer=signer), trio.lowlevel.checkpoint)
             return
-        hub = replace(parse_server_url(log, token=token), identity=None if token else identity)
+        hub = replace(parse_server_url(log, token=token, tls=tls), identity=None if token else identity)
         async with open_log(":memory:", topic=topic, signer=signer) as fetched:
 
             async def share() -> None:
