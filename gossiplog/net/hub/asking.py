@@ -26,7 +26,7 @@ def parse_server_url(url: str, *, token: str | None = None, tls: ssl.SSLContext 
     try:
         server = parse_url(f"{_WEBSOCKETS.get(scheme.lower(), scheme)}{separator}{rest}", token=token, tls=tls)
     except LocalProtocolError as error:
-        raise LocalProtocolError(f"this is not the URL of a server: {error}", hint=_TOPIC_HINT) from None
+        raise LocalProtocolError(str(error), hint=_TOPIC_HINT) from None
     return replace(server, url=f"{scheme}://{server.url.partition('://')[2]}")
 
 

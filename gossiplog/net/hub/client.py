@@ -117,12 +117,12 @@ def parse_url(
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise LocalProtocolError(f"{take_token(url)[0]!r} is no URL: {error}") from None
+        raise LocalProtocolError(f"{take_token(url)[0]!r} is not the URL of a server: {error}") from None
     if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None or parts.fragment:
         hint = "ws://HOST:PORT, or wss:// with TLS; /TOPIC where it serves several logs"
         if parts.scheme in ("http", "https"):
             hint += ". A bucket behind a web server is one publisher's folder: its URL ends in z6Mk…"
-        raise LocalProtocolError(f"{take_token(url)[0]!r} is no URL of a hub", hint=hint)
+        raise LocalProtocolError(f"{take_token(url)[0]!r} is not the URL of a server", hint=hint)
     target, found = take_token((parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
     if not (target.isascii() and parts.netloc.isascii() and (target + parts.netloc).isprintable() and " " not in target):
         hint = "names of other letters as xn--…, everything else as %XX"

@@ -109,8 +109,8 @@ class SeedPlan:
 
     def __str__(self) -> str:
         names = [
-            f"{self.servers} servers with {self.router}",
-            f"{self.clients} clients" if self.clients else "",
+            f"{self.servers} server{'s' * (self.servers != 1)} with {self.router}",
+            f"{self.clients} client{'s' * (self.clients != 1)}" if self.clients else "",
             f"{self.byzantine} Byzantine" if self.byzantine else "",
             f"{self.entries} entries",
             *(said for name, said in _SAID.items() if getattr(self, name)),
