@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
@@ -27,16 +28,15 @@ _SOURCE_BYTES_MAX = 64 * 1024
 _GZIP = b"\x1f\x8b"
 
 
+@dataclass(frozen=True)
 class FilePart(ScanPart):
     """Bytes of one file, from `start` up to `end`; a line belongs to the part that it begins in. CAR and compressed files are one part."""
 
-    def __init__(self, path: str, format: ArchiveFormat, start: int, end: int, *, is_whole: bool = False) -> None:
-        super().__init__()
-        self.path = path
-        self.format = format
-        self.start = start
-        self.end = end
-        self.is_whole = is_whole
+    path: str
+    format: ArchiveFormat
+    start: int
+    end: int
+    is_whole: bool = False
 
 
 class ArchiveScan:

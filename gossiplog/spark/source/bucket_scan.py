@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import trio
 
@@ -15,39 +15,29 @@ from ...bucket.table import read_pages
 from .scan import FaultPart, ScanPart, Selection
 
 
+@dataclass(frozen=True)
 class ExtentPart(ScanPart):
     """Leaves of one publisher's tree."""
 
-    def __init__(self, extent: Extent) -> None:
-        super().__init__()
-        self.extent = extent
+    extent: Extent
 
 
+@dataclass(frozen=True)
 class BucketScan:
     """The entries of all publishers of a bucket, each once; `seq` is an entry's number in its publisher's log. See `Scan` and `Follower`.
 
-    Args:
-        location: A path or URL.
-        proves: Compare VALUEs with the publishers' checkpoints.
-        since: For `parts`: the entries that are new since this place.
-        until: For `parts`: up to this place; None for the end.
+    Attributes:
+        _location: A path or URL, opened where it is used, as this may be sent to the executors.
+        _proves: Compare VALUEs with the publishers' checkpoints.
+        _since: For `parts`: the entries that are new since this place.
+        _until: For `parts`: up to this place; None for the end.
     """
 
-    def __init__(
-        self,
-        location: str,
-        selection: Selection,
-        *,
-        proves: bool = False,
-        since: BucketPlace | None = None,
-        until: BucketPlace | None = None,
-    ) -> None:
-        # Opened where it is used, as this may be sent to the executors.
-        self._location = location
-        self._selection = selection
-        self._proves = proves
-        self._since = since or BucketPlace()
-        self._until = until
+    _location: str
+    _selection: Selection
+    _proves: bool = False
+    _since: BucketPlace = field(default_factory=BucketPlace)
+    _until: BucketPlace | None = None
 
     def parts(self, count: int | None) -> list[ScanPart]:
         """Cut the bucket into parts of whole segments, about 50,000 entries each for None. Only checkpoints are read."""

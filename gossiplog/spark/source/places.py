@@ -27,8 +27,8 @@ def scan_of(location: str, options: Mapping[str, str]) -> Scan:
     if is_published(location):
         from .bucket_scan import BucketScan
 
-        since, until = (_place(options.get(name)) for name in ("since", "until"))
-        return BucketScan(location, selection, proves=_is_true(options, "prove"), since=since, until=until)
+        places: list[Any] = [place_of(json.loads(options[name])) for name in ("since", "until") if name in options]
+        return BucketScan(location, selection, _is_true(options, "prove"), *places)
     if _is_true(options, "prove"):
         raise LocalProtocolError(f"option prove: {location} is no bucket, and has nothing that could prove it")
     if is_log(location):
@@ -74,10 +74,6 @@ def resumed(follower: Follower, place: LogPlace | BucketPlace) -> Any:
     if place.seq == 0:
         return begin
     raise LocalProtocolError("a log was read before, and now a bucket; or the other way round", hint="begin in another folder")
-
-
-def _place(text: str | None) -> Any:
-    return None if text is None else place_of(json.loads(text))
 
 
 def _is_true(options: Mapping[str, str], name: str) -> bool:

@@ -28,19 +28,16 @@ _INTERNAL = frozenset({"work", "workwith", "since", "until", "paths"})
 """Options that only `read_work` and an export give, and `paths`, which Spark adds for `load([…])`."""
 
 
+@dataclass(frozen=True)
 class ScanPart(InputPartition):
     """A part of a scan that one task reads. It is small, as it is pickled and sent to the executor."""
 
-    def __init__(self) -> None:
-        super().__init__(None)
 
-
+@dataclass(frozen=True)
 class FaultPart(ScanPart):
     """Faults found while planning: `(place, fault)`."""
 
-    def __init__(self, faults: Iterable[tuple[str, str]]) -> None:
-        super().__init__()
-        self.faults = list(faults)
+    faults: Sequence[tuple[str, str]]
 
     def pages(self) -> Iterator[Page]:
         """Yield a row for each fault."""

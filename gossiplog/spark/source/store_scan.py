@@ -7,7 +7,7 @@ number, taken when the scan is planned. As parents are inserted before their chi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import compress, pairwise
 from typing import Any
 
@@ -32,21 +32,19 @@ _NODES_A_PART = 8
 """Parts are cut at nodes of a level with at least so many nodes per part, which makes them about even."""
 
 
+@dataclass(frozen=True)
 class KeyRange(ScanPart):
     """The entries of a log whose keys lie between two bounds, both exclusive, up to an insertion number."""
 
-    def __init__(self, selection: Selection) -> None:
-        super().__init__()
-        self.selection = selection
+    selection: Selection
 
 
+@dataclass(frozen=True)
 class SeqRange(ScanPart):
     """The entries of a log by insertion number, from after one up to and including another."""
 
-    def __init__(self, after: int, until: int) -> None:
-        super().__init__()
-        self.after = after
-        self.until = until
+    after: int
+    until: int
 
 
 def cut_evenly(after: int, until: int, count: int) -> list[SeqRange]:
@@ -56,16 +54,12 @@ def cut_evenly(after: int, until: int, count: int) -> list[SeqRange]:
     return [SeqRange(low, high) for low, high in pairwise(after + rows * at // count for at in range(count + 1))] if count else []
 
 
+@dataclass(frozen=True, slots=True)
 class StoreScan:
-    """A log in a SQLite file or a database.
+    """A log in a SQLite file or a database: its path or URL, and which entries are wanted."""
 
-    Args:
-        location: A path or a URL.
-    """
-
-    def __init__(self, location: str, selection: Selection) -> None:
-        self._location = location
-        self._selection = selection
+    _location: str
+    _selection: Selection
 
     def parts(self, count: int | None) -> list[ScanPart]:
         """Cut the log into about `count` key ranges, of 50,000 entries for None; with `seq_min` by insertion number."""
@@ -117,17 +111,12 @@ class StoreScan:
 _SEQ_END = (1 << 63) - 1
 
 
+@dataclass(frozen=True, slots=True)
 class LogFollower:
-    """Follows a log by insertion number. See `Follower`.
+    """Follows a log, at a path or a URL and of this topic or any, by insertion number. See `Follower`."""
 
-    Args:
-        location: A path or a URL.
-        topic: The topic that the log must have; None for any.
-    """
-
-    def __init__(self, location: str, topic: str | None = None) -> None:
-        self._location = location
-        self._topic = topic
+    _location: str
+    _topic: str | None = None
 
     def begin(self, seq: int) -> LogPlace:
         """Return the place before this insertion number, or the end of a shorter log."""
