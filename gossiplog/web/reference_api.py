@@ -38,7 +38,7 @@ from ..net.ground.admission import Admission
 from ..net.service.intake import CLOSING
 from ..net.service.service import Service
 from ..plan import ask
-from .http.requests import BOUNDS, Range, check_parameters, memory_of, read_limit, read_range, reading, shown
+from .http.requests import BOUNDS, PAGE_MAX, Range, check_parameters, memory_of, read_number, read_range, reading, shown
 from .http.streamed import Streamed, Write
 
 BODY_BYTES_MAX = 6 * 2**20
@@ -122,7 +122,7 @@ class ReferenceApi:
     async def page(self, request: Request) -> Response:
         """GET messages."""
         check_parameters(request, *BOUNDS, "order", "limit")
-        wanted, limit = read_range(request), read_limit(request)
+        wanted, limit = read_range(request), read_number(request, "limit", PAGE_MAX, 1, PAGE_MAX)
         order = request.query_params.get("order", "asc")
         if order not in ("asc", "desc"):
             raise HTTPException(400, f"order is asc or desc, not {shown(order)}")

@@ -13,9 +13,9 @@ from urllib.parse import quote
 import pytest
 import trio
 from loop_watch import watching_loop
-from network_support import eventually, fetch, memory_log
+from network_support import eventually, fetch, memory_log, signer
 
-from gossiplog import Entry, GossipLog, Reject
+from gossiplog import Entry, GossipLog, Policy, Reject
 from gossiplog.net.ground.access import Access, hash_token
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.server import Hub, listen
@@ -92,8 +92,8 @@ async def test_graph_comes_in_pages_with_parents_by_insertion_number() -> None:
         assert [rest["authors"][number] for number in rest["author"]][-1] == merge.author
         assert (await fetch(hub, "/api/graph?after=33")).json["id"] == []
         assert (await fetch(hub, "/api/graph?after=30&until=31")).json["seq"] == [31]
-        for query in ("after=-1", "limit=x", "after=" + "9" * 40, "nonsense=1"):
-            assert (await fetch(hub, f"/api/graph?{query}")).status == 400
+        for query in ("after=-1", "limit=x", "limit=0", "text=yes", "after=" + "9" * 40, "nonsense=1"):
+            assert (await fetch(hub, f"/api/graph?{query}")).status == 400, query
 
 
 async def test_large_pages_that_many_wait_for_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,8 +199,19 @@ async def test_search_goes_on_where_it_was_by_id_and_author() -> None:
         following = (await fetch(hub, f"/api/search?author={entries[0].author[-8:]}&limit=15&before={page['next']}")).json
         assert [one["id"] for one in page["found"] + following["found"]] == [entry.id for entry in reversed(entries)]
         assert [one["id"] for one in (await fetch(hub, f"/api/search?id={entries[7].id[:20]}")).json["found"]] == [entries[7].id]
-        for query in ("id=xyz!", "value=1", "limit=no", "text=" + "x" * 300, "before=q", "path=a&else=1"):
-            assert (await fetch(hub, f"/api/search?{query}")).status == 400, query
+        for query in ("id=xyz!", "value=1", "limit=no", "limit=0", "text=" + "x" * 300, "before=q", "before=0", "path=a&else=1"):
+            answer = await fetch(hub, f"/api/search?{query}")
+            name, _, value = query.partition("&")[0].partition("=")
+            said = answer.body.decode()
+            assert (answer.status, name in said, value[:60] in said) == (400, True, True), query
+
+
+async def test_standing_of_what_is_no_id_is_refused() -> None:
+    async with memory_log(1, policy=Policy((signer(1).did,))) as log, served(log) as hub:
+        entry = await log.append(1)
+        assert (await fetch(hub, f"/api/standing?entry={entry.id}")).json["counts"] is True
+        for query, status in (("", 400), ("?entry=xyz", 400), (f"?entry={'0' * 32}", 404)):
+            assert (await fetch(hub, f"/api/standing{query}")).status == status, query
 
 
 async def test_overview_says_what_the_log_is() -> None:

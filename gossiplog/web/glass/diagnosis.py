@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ...entry.message_id import decode_id, encode_id, is_id
+from ...entry.message_id import decode_id, encode_id
 from ...entry.rules import Rule
 from ...errors import GossipLogError
 from ...glass.doctor import NetworkFigures, Vitals, examine
@@ -26,8 +26,9 @@ from ...net.service.service import Service
 from ...plan import Plan, ask
 from ...pubsub.types import Topic
 from ...replica.vitals import read_disk, read_files, read_log, read_misplaced
+from ...tree.node import key_before
 from ...version import VERSION
-from ..http.requests import check_parameters, shown
+from ..http.requests import check_parameters, read_id
 from .peers import peers_record
 
 _SET_ASIDE_MAX = 16
@@ -47,9 +48,7 @@ class DiagnosisApi:
     async def why(self, request: Request) -> Response:
         """GET why?entry=ID[&peer=ID]."""
         check_parameters(request, "entry", "peer")
-        id, peer = request.query_params.get("entry", ""), request.query_params.get("peer")
-        if not is_id(id):
-            raise HTTPException(400, f"entry is the id of an entry, 32 characters of 0-9 and a-v, not {shown(id)}")
+        id, peer = read_id(request, "entry"), request.query_params.get("peer")
         service = self._service
         holding = await self._look(id)
         scene = scene_from(peers_record(service), trouble_of(service))
@@ -93,7 +92,7 @@ def _find(key: bytes) -> Plan[Holding]:
     leaves = yield from ask(ReadLeaves([key]))
     aside = yield from ask(ReadQuarantined([key]))
     # Just before the key, so that the page begins with it.
-    before = (int.from_bytes(key) - 1).to_bytes(len(key)) if any(key) else None
+    before = key_before(key)
     page = yield from ask(ReadSetAside(None if before is None else (before, "\U0010ffff"), _SET_ASIDE_MAX))
     found = [record for record in page if record.key == key]
     held = aside.get(key)

@@ -25,7 +25,7 @@ from ...glass.fact import FACTS_MAX
 from ...net.reports.observer import Board, Observer
 from ...net.service.service import Service
 from ...version import VERSION
-from ..http.requests import check_parameters, shown
+from ..http.requests import check_parameters, read_number
 from ..http.streamed import Streamed, Write
 
 GATHER_S = 0.05
@@ -61,7 +61,7 @@ def stream(request: Request, board: Board, hello: Mapping[str, Any]) -> Response
         HTTPException: 400, a parameter cannot be read.
     """
     check_parameters(request, "past")
-    past = _read_past(request)
+    past = read_number(request, "past", PAST, most=FACTS_MAX)
     produce = partial(_write, board, hello, past, request.headers.get("last-event-id"))
     return Streamed(produce, media_type="text/event-stream", is_endless=True)
 
@@ -103,10 +103,3 @@ def observer_of(service: Service) -> Observer:
 
 def _gap(lost: int | None) -> bytes:
     return b"event: gap\ndata: %s\n\n" % (b"{}" if lost is None else b'{"lost":%d}' % lost)
-
-
-def _read_past(request: Request) -> int:
-    text = request.query_params.get("past", str(PAST))
-    if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) <= FACTS_MAX):
-        raise HTTPException(400, f"past is a number from 0 to {FACTS_MAX}, not {shown(text)}")
-    return int(text)

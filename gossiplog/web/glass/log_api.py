@@ -32,7 +32,7 @@ from ...replica.log import Replica
 from ...tree.node import ReadRoot
 from ...version import VERSION
 from ..http.doors import MakeDoor, check_own_page
-from ..http.requests import check_parameters, reading, without_parameters
+from ..http.requests import check_parameters, read_id, reading, without_parameters
 from .gather import FactGatherer
 from .log_graph import LogGraph
 from .search import Search
@@ -154,7 +154,7 @@ async def show_standing(log: Replica, request: Request) -> Response:
     if not log.has_members:
         return JSONResponse(None)
     try:
-        standing = await log.standing(request.query_params.get("entry", ""))
+        standing = await log.standing(read_id(request, "entry"))
     except (NotFound, LocalProtocolError) as error:
         raise HTTPException(404, str(error)) from None
     return JSONResponse(standing.to_record(), headers={"Cache-Control": "no-store"})

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import trio
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,14 +24,13 @@ from ...errors import DecodeError
 from ...log.requests import Leaf, ReadCount, ReadLeaves, ReadTail
 from ...plan import Plan, ask
 from ...replica.log import Replica
-from ..http.requests import check_parameters, shown
+from ..http.requests import check_parameters, read_number
 
 LIMIT_MAX = 2_048
 _HOP = 256
 """Entries decoded in one hop: about 4 ms of the database's thread."""
 _EXCERPT_CHARACTERS = 160
 _EXCERPT_BYTES_MAX = 16 * 1024
-_NUMBER_DIGITS_MAX = 15
 _KEPT_MAX = 4
 """Large answers kept for others who wait with the same request, as when many people open one page: 0.3 MB each."""
 _TELLING = ("text", "title", "name", "message", "body", "op", "type", "kind", "value")
@@ -84,10 +82,10 @@ class LogGraph:
         """GET graph."""
         check_parameters(request, "after", "until", "limit", "text")
         after = read_number(request, "after", 0)
-        limit = min(LIMIT_MAX, read_number(request, "limit", LIMIT_MAX))
+        limit = min(LIMIT_MAX, read_number(request, "limit", LIMIT_MAX, 1))
         _, last = await self._log.run(ask(ReadCount(counted=False)))
         until = min(last, read_number(request, "until", last))
-        has_text = request.query_params.get("text") == "1"
+        has_text = read_number(request, "text", 0, most=1) == 1
         # The small answers for a page that follows the log are made at once, however many large ones wait.
         if min(limit, until - after) <= _HOP:
             body = await self._make(after, until, last, limit, has_text=has_text)
@@ -163,13 +161,3 @@ def _telling_first(payload: Any) -> str:
         return dag_json.encode(payload).decode()
     names = [telling, *sorted(name for name in payload if name != telling)]
     return "{" + ",".join(f"{dag_json.encode(name).decode()}:{dag_json.encode(payload[name]).decode()}" for name in names) + "}"
-
-
-def read_number(request: Request, name: str, default: int) -> int:
-    """Read a parameter that is an insertion number, or a number of entries."""
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX):
-        raise HTTPException(400, f"{name} is a number, not {shown(text)}")
-    return int(text)

@@ -26,8 +26,9 @@ from ...log.page import is_last_page
 from ...log.requests import ReadLeaves, ReadPage
 from ...plan import ask
 from ...replica.log import Replica
-from ..http.requests import check_parameters, shown
-from .log_graph import excerpt, read_number
+from ...tree.node import key_before
+from ..http.requests import check_parameters, read_id, read_number, shown
+from .log_graph import excerpt
 
 LIMIT_MAX = 200
 _PAGE = 256
@@ -92,15 +93,14 @@ class Search:
         for name, term in query.items():
             if len(term) > _TERM_CHARACTERS_MAX:
                 raise HTTPException(400, f"{name} has at most {_TERM_CHARACTERS_MAX} characters, not {shown(term)}")
-        limit = min(LIMIT_MAX, read_number(request, "limit", LIMIT_MAX))
+        limit = min(LIMIT_MAX, read_number(request, "limit", LIMIT_MAX, 1))
         path = tuple(query["path"].split(".")) if query.get("path") else None
         wanted = _Wanted(query.get("text") or None, query.get("author") or None, path, _read_value(query.get("value")))
         if wanted.value is not _ABSENT and path is None:
             raise HTTPException(400, "a value is looked for at a path, as in path=order.total&value=12")
         low, high = _prefix_bounds(query.get("id") or "")
-        before = query.get("before")
-        if before is not None:
-            high = min(high, _key(before, "before"))
+        if "before" in query:
+            high = min(high, decode_id(read_id(request, "before")))
         found, place = await self._look(wanted, low, high, limit)
         return JSONResponse({"found": found, "next": place}, headers={"Cache-Control": "no-store"})
 
@@ -153,14 +153,8 @@ def _read_value(text: str | None) -> Any:
 
 
 def _prefix_bounds(prefix: str) -> tuple[bytes | None, bytes]:
-    if len(prefix) > ID_CHARS:
-        raise HTTPException(400, f"id is the beginning of an id, not {shown(prefix)}")
-    low, high = _key(prefix.ljust(ID_CHARS, "0"), "id"), _key(prefix.ljust(ID_CHARS, "v"), "id")
-    return (int.from_bytes(low) - 1).to_bytes(len(low)) if any(low) else None, high + b"\0"
-
-
-def _key(id: str, name: str) -> bytes:
     try:
-        return decode_id(id)
+        low, high = (decode_id(prefix.ljust(ID_CHARS, fill)) for fill in "0v")
     except DecodeError:
-        raise HTTPException(400, f"{name} has characters that no id has: {shown(id)}") from None
+        raise HTTPException(400, f"id is the beginning of an id, characters of 0-9 and a-v, not {shown(prefix)}") from None
+    return key_before(low), high + b"\0"

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...entry.message_id import ID_CHARS, decode_id
+from ...entry.message_id import ID_CHARS, decode_id, is_id
 from ...errors import DecodeError, RemoteProtocolError
 from ...tree.node import key_before
 from .client_memory import GaveWay, Holder, Memory
@@ -26,6 +26,7 @@ Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 BOUNDS = ("gt", "gte", "lt", "lte")
 PAGE_MAX = 64
 _SHOWN_MAX = 64
+_NUMBER_MAX = 10**15 - 1
 
 
 class Range(NamedTuple):
@@ -83,12 +84,20 @@ def read_range(request: Request) -> Range:
     return Range(after, before)
 
 
-def read_limit(request: Request) -> int:
-    """Read `limit`."""
-    text = request.query_params.get("limit", str(PAGE_MAX))
-    if not (text.isascii() and text.isdigit() and len(text) <= 4 and 0 < int(text) <= PAGE_MAX):
-        raise HTTPException(400, f"limit is a number from 1 to {PAGE_MAX}, not {shown(text)}")
+def read_number(request: Request, name: str, default: int, least: int = 0, most: int = _NUMBER_MAX) -> int:
+    """Read a parameter that is a number."""
+    text = request.query_params.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_NUMBER_MAX)) and least <= int(text) <= most):
+        raise HTTPException(400, f"{name} is a number from {least} to {most}, not {shown(text)}")
     return int(text)
+
+
+def read_id(request: Request, name: str) -> str:
+    """Read a parameter that is a whole id."""
+    id = request.query_params.get(name, "")
+    if not is_id(id):
+        raise HTTPException(400, f"{name} is the id of an entry, {ID_CHARS} characters of 0-9 and a-v, not {shown(id)}")
+    return id
 
 
 BODY_PIECE_BYTES, BODY_PIECE_S = 64 * 1024, 5.0
