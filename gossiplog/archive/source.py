@@ -214,9 +214,9 @@ class _Expanded:
     def _checked(self, data: bytes) -> bytes:
         self._total += len(data)
         if self._total > self._bytes_max:
-            raise DecodeError(f"decompresses to more than {self._bytes_max} bytes")
+            raise DecodeError(f"decompresses to more than {self._bytes_max} bytes; a larger limit (--max-bytes) allows it")
         if self._total > _EXPANSION_FLOOR and self._total > EXPANSION_MAX * self._raw.position and self._bytes_max == EXPANDED_BYTES_MAX:
-            raise DecodeError(f"decompresses to more than {EXPANSION_MAX} times its size")
+            raise DecodeError(f"decompresses to more than {EXPANSION_MAX} times its size; a limit of your own (--max-bytes) allows it")
         return data
 
 

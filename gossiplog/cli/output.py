@@ -6,15 +6,17 @@ neither control the terminal nor reorder the text beside it.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from pathlib import Path
+from typing import IO, Any, TextIO
 
 import click
 
@@ -37,6 +39,38 @@ def has_colour(stream: TextIO) -> bool:
 def is_unicode(stream: TextIO) -> bool:
     """Whether this stream's encoding has box-drawing characters."""
     return (stream.encoding or "").lower().replace("-", "") in {"utf8", "utf16", "utf32"}
+
+
+@contextlib.contextmanager
+def opened_output(output: str) -> Iterator[IO[bytes]]:
+    """Open a file to write, or stdout for '-'. The file gets its name when it is whole; after an error an earlier one is still there."""
+    if output == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(output)
+    # A pipe or a device has nothing to keep.
+    draft = path if path.exists() and not path.is_file() else path.with_name(path.name + ".partial")
+    try:
+        with draft.open("wb") as file:
+            if output.endswith(".gz"):
+                import gzip
+
+                with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as compressed:
+                    yield compressed  # type: ignore[misc]  # it has all that is used of IO
+            else:
+                yield file
+            file.flush()
+            if draft != path:
+                os.fsync(file.fileno())
+                draft.replace(path)
+    except BaseException as error:
+        if draft != path:
+            draft.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            # The error of a failed write has no file name.
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+        raise
 
 
 def clean(text: str) -> str:

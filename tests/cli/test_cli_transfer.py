@@ -2,7 +2,10 @@
 
 import gzip
 import json
+import random
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import dag_cbor
@@ -36,6 +39,33 @@ def test_export_is_verified_offline_and_imported_into_an_equal_log(cli: Run, app
     assert cli("import", "copy.db", name).record == {"added": 5, "known": 0, "failed": 0}
     assert cli("import", "copy.db", name).record == {"added": 0, "known": 5, "failed": 0}
     assert root_of(cli, "copy.db") == root_of(cli, app)
+    assert not list(Path().glob("*.partial"))
+
+
+def test_import_of_an_export_that_compresses_too_well_says_how_to_take_it(cli: Run, app: str) -> None:
+    cli("append", app, "--lines", input=f'"{"x" * 60_000}"\n' * 30)
+    cli("export", app, "-o", "a.jsonl.gz")
+    cli("init", "copy.db", "--topic", TOPIC)
+    assert (
+        "100 times its size; a limit of your own (--max-bytes) allows it" in cli("import", "copy.db", "a.jsonl.gz", "--table", code=3).err
+    )
+    cli("import", "copy.db", "a.jsonl.gz", "--max-bytes", "10000000")
+    assert root_of(cli, "copy.db") == root_of(cli, app)
+
+
+@pytest.mark.parametrize("command", ["export LOG -o OUT.jsonl", "export LOG -o OUT.parquet", "graph LOG -o OUT.svg", "prove LOG ID -o OUT"])
+def test_output_that_cannot_be_written_whole_leaves_the_earlier_file(cli: Run, environment: dict[str, str], app: str, command: str) -> None:
+    cli("append", app, "--lines", input="".join(f"{number}\n" for number in range(100)) + f'"{random.Random(1).randbytes(30_000).hex()}"')
+    cli("publish", app, "share")
+    words = command.replace("OUT", "out").replace("LOG", app).replace("ID", cli("heads", app, "-q").out.strip()).split()
+    cli(*words)
+    before = Path(words[-1]).read_bytes()
+    # More than SQLite's own index takes.
+    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (34_000, 34_000))"
+    program = f"import resource, runpy; {limit}; runpy.run_module('gossiplog', run_name='__main__')"
+    ran = subprocess.run([sys.executable, "-c", program, *words], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, f"{words[-1]}: File too large" in ran.stderr) == (1, True), ran.stderr
+    assert Path(words[-1]).read_bytes() == before
     assert not list(Path().glob("*.partial"))
 
 

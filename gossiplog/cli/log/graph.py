@@ -14,7 +14,7 @@ from ...errors import DecodeError
 from ...graph import GraphNode, TextStyle, draw_dot, draw_html, draw_svg, draw_text
 from ..entries import ID_CHARACTERS, payload_text, short_did, with_void
 from ..options import OUTPUT_OR_DASH, Location, log_argument
-from ..output import Output, clean, counted, cut, is_unicode
+from ..output import Output, clean, counted, cut, is_unicode, opened_output
 from ..session import opened, run
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def graph(log: Location, format_: str | None, limit: int, is_ascii: bool, output
     else:
         pieces = draw_html(nodes, title=title)
     if output is not None and output != "-":
-        with Path(output).open("w", encoding="utf-8") as file:
-            file.writelines(pieces)
+        with opened_output(output) as file:
+            file.writelines(piece.encode() for piece in pieces)
     else:
         for piece in pieces:
             out.line(piece.removesuffix("\n"))

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import gzip
-import os
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,7 +24,7 @@ from ..options import (
     log_argument,
     output_options,
 )
-from ..output import Output, clean, counted, record_of
+from ..output import Output, clean, counted, opened_output, record_of
 from ..progress import Progress
 from ..session import check_all_read, damage_hint, in_trio, is_in_bucket, opened, resolve, run, waited_for
 
@@ -99,7 +95,7 @@ async def _export_log(log: str, output: str, kind: ArchiveFormat | None, columns
         low, high = await _bounds(opened_log, range_)
         moment = await opened_log.moment()
         total = moment.count if range_ is None else None
-        with Progress("exporting", total, is_shown=not out.is_strict and output != "-") as progress, _sink(output) as file:
+        with Progress("exporting", total, is_shown=not out.is_strict and output != "-") as progress, opened_output(output) as file:
             if kind is None:
                 await _write_parquet(opened_log, moment, low, high, columns, file, progress)
             else:
@@ -124,7 +120,11 @@ def _export_bucket(place: str, output: str, columns: str | None, topic: str | No
     names = _names(columns)
     schema, count, failed = arrow_schema(names), 0, 0
     reader: Any = bucket_to_arrow(place, [*dict.fromkeys([*names, "place", "fault"])], topic=topic, proves=True)
-    with Progress("exporting", None, is_shown=not out.is_strict) as progress, _sink(output) as file, ParquetFile(file, schema) as parquet:  # type: ignore[arg-type]
+    with (
+        Progress("exporting", None, is_shown=not out.is_strict) as progress,
+        opened_output(output) as file,
+        ParquetFile(file, schema) as parquet,
+    ):
         for batch in reader:
             for row in batch.filter(batch.column("fault").is_valid()).to_pylist():
                 failed += 1
@@ -202,33 +202,6 @@ async def _roots(log: GossipLog, moment: Moment, low: str | None, high: str | No
             sinks.pop(parent, None)
         sinks[entry.key] = hashlib.sha256(entry.value).digest()
     return list(sinks.values())
-
-
-@contextlib.contextmanager
-def _sink(output: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """Open the output; a file gets its name when it is complete, and is removed after an error."""
-    if output == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    path = Path(output)
-    draft = path.with_name(path.name + ".partial")
-    try:
-        with draft.open("wb") as file:
-            if output.endswith(".gz"):
-                with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as compressed:
-                    yield compressed
-            else:
-                yield file
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException as error:
-        draft.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            # The error of a failed write has no file name.
-            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
-        raise
 
 
 @click.command("import")

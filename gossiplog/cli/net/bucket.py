@@ -28,7 +28,7 @@ from ..options import (
     output_options,
     witness_option,
 )
-from ..output import Column, Listing, Output, clean, counted, record_of
+from ..output import Column, Listing, Output, clean, counted, opened_output, record_of
 from ..progress import Progress
 from ..session import in_trio, opened, resolve, with_log
 
@@ -198,7 +198,8 @@ async def prove(log: GossipLog, entry_id: str, output: str, place: str | None, p
     """
     id = await resolve(log, entry_id)
     proof = await log.prove(id, place, publisher=publisher)
-    Path(output).write_bytes(proof)
+    with opened_output(output) as file:
+        file.write(proof)
     out.fields({"id": id, "file": output, "bytes": len(proof)}, [("entry", id), ("file", f"{output}, {len(proof):,} bytes")])
 
 
