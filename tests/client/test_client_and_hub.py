@@ -270,6 +270,24 @@ async def eventually_shows(log: GossipLog, states: dict[str, Any]) -> None:
     await eventually(lambda: log.presence.states == states, PATIENCE_S)
 
 
+@pytest.mark.parametrize("is_new_connection", [True, False])
+async def test_what_was_over_a_limit_is_taken_once_the_limit_is_lifted(is_new_connection: bool, client: Reference) -> None:
+    limited = Access.parse({"default": {"quota": {"entries_per_writer": 1}}})
+    async with memory_log(1, TOPIC) as log:
+        await open_client(client, "a")
+        async with log.listen("127.0.0.1:0", limits=HubLimits(access=limited)) as hub:
+            await client.ask("appendMany", name="a", payloads=[1, 2, 3])
+            await connect(client, "a", hub.urls[0])
+            assert await log.count() == 1
+            if not is_new_connection:
+                limited.replace(Access.parse({}))
+                await client.ask("append", name="a", payload=4)
+                await until_equal(client, "a", log)
+        if is_new_connection:
+            async with log.listen(f"127.0.0.1:{hub.port}"):
+                await until_equal(client, "a", log)
+
+
 async def test_what_nobody_looks_at_is_said_in_the_console() -> None:
     program = """
         const { open, signerFromSeed } = await import(process.argv[1])

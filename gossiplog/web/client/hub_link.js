@@ -59,7 +59,7 @@ export class HubLink {
 	#leads = false
 	#sketch = new Sketch()
 	#sketchSeq = 0
-	/** @type {Map<string, number>} */
+	/** Cleared when the hub may take what it refused: by a new connection, and when it asks for entries itself. @type {Map<string, number>} */
 	#aside = new Map()
 	/** Set if the next session streams all entries after this key: everything, or the rest of a stream that was cut short. @type {Uint8Array | null} */
 	#after = null
@@ -201,6 +201,7 @@ export class HubLink {
 		const place = (this.#place = new Place(this.target, this.log.topic, (channel) => this.#decline(channel)))
 		try {
 			await place.enter()
+			this.#aside.clear()
 			this.#hasDoubted = false
 			this.#isWanted = true
 			this.#show({ isConnected: true, error: null })
@@ -217,6 +218,7 @@ export class HubLink {
 	/** Refuse a session that the hub begins, and begin one. @param {Channel} channel */
 	async #decline(channel) {
 		await channel.send(refuse(CROSSING))
+		this.#aside.clear()
 		this.#provoke()
 	}
 
