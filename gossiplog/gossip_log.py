@@ -173,10 +173,10 @@ def _witness_places(witnesses: Sequence[str]) -> Sequence[WitnessPlace]:
 
 async def _ask_witness(url: str, body: bytes) -> tuple[int, str, bytes]:
     """Ask a witness. Redirects are not followed."""
-    from .net.hub.asking import ask, parse_server_url
+    from .net.hub.asking import parse_server_url
 
     server = parse_server_url(url)
-    answer = await ask(server, server.target, body, answer_bytes_max=64 * 1024)
+    answer = await server.ask(server.target, body, answer_bytes_max=64 * 1024)
     return answer.status, answer.first(b"content-type") or "", answer.body
 
 

@@ -20,8 +20,8 @@ from .session import run
 if TYPE_CHECKING:
     import ssl
 
-    from ..net.hub.asking import HttpAnswer
     from ..net.hub.client import HubUrl
+    from ..net.transport.http_request import HttpAnswer
 
 JSON_BYTES_MAX = 16 * 2**20
 """Enough for the list of peers of a server with 10,000 connections."""
@@ -46,13 +46,12 @@ async def ask_in_trio(server: HubUrl, path: str, body: bytes | None = None, *, a
 
     from ..errors import ClosedError
     from ..glass.advice import advice_on
-    from ..net.hub.asking import ask
     from ..net.hub.client import in_words
 
     seconds = (answer_s or ANSWER_S) + len(body or b"") / _SENT_BYTES_PER_S
     try:
         with trio.fail_after(seconds):
-            answer = await ask(server, path, body, answer_bytes_max=JSON_BYTES_MAX)
+            answer = await server.ask(path, body, answer_bytes_max=JSON_BYTES_MAX)
     except trio.TooSlowError:
         raise CannotConnect(f"{server.url} did not answer within {seconds:.0f} s", hint="is the server overloaded, or no server?") from None
     except (OSError, ClosedError) as error:

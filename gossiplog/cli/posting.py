@@ -23,7 +23,7 @@ from .session import run
 if TYPE_CHECKING:
     import ssl
 
-    from ..net.hub.asking import HttpAnswer
+    from ..net.transport.http_request import HttpAnswer
 
 _SCHEMES = ("ws", "wss", "http", "https")
 _ANSWER_S = 30.0

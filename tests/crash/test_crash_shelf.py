@@ -13,7 +13,7 @@ import trio
 
 import gossiplog
 from gossiplog.archive.jsonl import entry_to_line
-from gossiplog.net.hub.asking import ask, parse_server_url
+from gossiplog.net.hub.asking import parse_server_url
 from gossiplog.net.hub.client import HubUrl
 
 LOGS = 200
@@ -49,7 +49,7 @@ async def test_nothing_acknowledged_is_lost_when_a_hub_of_200_logs_is_killed(tmp
                     async with gossiplog.open(":memory:", topic=topic, signer=signer) as log:
                         entry = await log.append({"turn": turn})
                     try:
-                        answer = await ask(url, f"/{topic}/api/messages", entry_to_line(entry), answer_bytes_max=10_000)
+                        answer = await url.ask(f"/{topic}/api/messages", entry_to_line(entry), answer_bytes_max=10_000)
                     except (OSError, gossiplog.GossipLogError):
                         return
                     assert answer.status in (201, 503), answer.body
@@ -67,7 +67,7 @@ async def test_nothing_acknowledged_is_lost_when_a_hub_of_200_logs_is_killed(tmp
     with serving(tmp_path) as (server, url):
         assert time.monotonic() - began < READY_S
         for topic, id in acknowledged:
-            assert (await ask(url, f"/{topic}/api/messages/{id}", answer_bytes_max=10_000)).status == 200, topic
+            assert (await url.ask(f"/{topic}/api/messages/{id}", answer_bytes_max=10_000)).status == 200, topic
     async with gossiplog.shelf(tmp_path) as shelf:
         for number in range(0, LOGS, 10):
             async with shelf.open(f"room-{number}") as log:

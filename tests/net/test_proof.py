@@ -266,3 +266,22 @@ async def test_hub_that_answers_nonsense_is_said_to() -> None:
                 with pytest.raises(Exception, match=reason):
                     await exchange(client, parse_url(url, identity=ALICE))
         nursery.cancel_scope.cancel()
+
+
+async def test_headers_that_let_a_client_through_a_proxy_go_with_its_proof() -> None:
+    heads: list[bytes] = []
+
+    async def answer(stream: trio.SocketStream) -> None:
+        async with stream:
+            heads.append(await stream.receive_some())
+            said = b'{"challenge":"c","topic":"t","token":"word"}'
+            await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(said) + said)
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, answer, [listener])
+        url = parse_url(f"ws://127.0.0.1:{listener.socket.getsockname()[1]}", headers={"X-Key": "ours"}, identity=ALICE)
+        assert await fetch_token(url) == "word"
+        nursery.cancel_scope.cancel()
+    assert [head.partition(b" HTTP")[0] for head in heads] == [b"GET /api/challenge", b"POST /api/token"]
+    assert all(b"X-Key: ours" in head for head in heads)

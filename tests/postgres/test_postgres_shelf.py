@@ -12,7 +12,7 @@ from postgres_support import PostgresServer
 import gossiplog
 from gossiplog.cli.app import root
 from gossiplog.errors import LocalProtocolError, LogNotFound, ShelfFull, TopicMismatch
-from gossiplog.net.hub.asking import ask, parse_server_url
+from gossiplog.net.hub.asking import parse_server_url
 from gossiplog.shelves import Shelf
 
 SIGNER = gossiplog.Ed25519Signer.generate()
@@ -109,7 +109,7 @@ async def test_a_server_serves_a_database_after_it_was_away(postgres: PostgresSe
         for _ in range(2):
             for topic, expected in (("a", 200), ("b", 404)):
                 server = parse_server_url(f"http://127.0.0.1:{hub.port}")
-                assert (await ask(server, f"/{topic}/api/heads", answer_bytes_max=10_000)).status == expected
+                assert (await server.ask(f"/{topic}/api/heads", answer_bytes_max=10_000)).status == expected
             # All of its connections break at once.
             await trio.to_thread.run_sync(
                 lambda: postgres.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)

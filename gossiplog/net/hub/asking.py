@@ -1,4 +1,4 @@
-"""One request to a server over plain HTTP. Redirects are not followed: they would take the token to another host, or out of TLS."""
+"""A server's URL as the command line takes it, and its certificate."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import LocalProtocolError
-from ..transport.http_request import HttpAnswer as HttpAnswer
-from ..transport.http_request import request
 from .client import HubUrl, parse_url
 
 _WEBSOCKETS = {"http": "ws", "https": "wss"}
@@ -28,29 +26,6 @@ def parse_server_url(url: str, *, token: str | None = None, tls: ssl.SSLContext 
     except LocalProtocolError as error:
         raise LocalProtocolError(str(error), hint=_TOPIC_HINT) from None
     return replace(server, url=f"{scheme}://{server.url.partition('://')[2]}")
-
-
-async def ask(server: HubUrl, path: str, body: bytes | None = None, *, answer_bytes_max: int) -> HttpAnswer:
-    """Send a request, POST if there is a body of JSON, else GET. The caller sets a deadline.
-
-    Args:
-        server: The server; its headers, which have the token, are sent along.
-        path: Path and query.
-
-    Returns:
-        The answer, whatever its status.
-
-    Raises:
-        OSError: The server cannot be reached.
-        ClosedError: The connection broke.
-        RemoteProtocolError: The answer is not HTTP, or too long.
-        LocalProtocolError: The path cannot be sent.
-    """
-    stream = await server.dial()
-    try:
-        return await request(stream, server.host_header, path, body, headers=server.headers, answer_bytes_max=answer_bytes_max)
-    finally:
-        await stream.aclose()
 
 
 async def certificate(server: HubUrl) -> Mapping[str, Any]:

@@ -33,6 +33,7 @@ from ..service.peers import PeerConnection, PeerConnectionState
 from ..service.refusals import STREAMS_A_LOG, read_refusals
 from ..service.service import Service, open_service
 from ..transport.http_head import take_token
+from ..transport.http_request import HttpAnswer, request
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import Handler, Stream
 from ..transport.tcp import TcpStream, dial_tcp
@@ -83,6 +84,24 @@ class HubUrl:
     async def dial(self) -> TcpStream:
         """Connect. The caller sets a deadline. Raises as `dial_tcp`."""
         return await dial_tcp(self.host, self.port, (self.tls or ssl.create_default_context()) if self.is_tls else None, self.source)
+
+    async def ask(self, path: str, body: bytes | None = None, *, answer_bytes_max: int) -> HttpAnswer:
+        """Send one request of plain HTTP on a connection of its own, with the headers. The caller sets a deadline. Raises as `request`.
+
+        Redirects are not followed: they would take the token to another host, or out of TLS.
+
+        Args:
+            path: Path and query.
+            body: A JSON text to POST; None for a GET.
+
+        Raises:
+            OSError: The server cannot be reached.
+        """
+        stream = await self.dial()
+        try:
+            return await request(stream, self.host_header, path, body, headers=self.headers, answer_bytes_max=answer_bytes_max)
+        finally:
+            await stream.aclose()
 
     def server_of(self, topic: str) -> HubUrl | None:
         """Return the URL without the topic at the end of its path, and without the identity; None if it does not end with the topic."""
@@ -168,7 +187,7 @@ async def fetch_token(hub: HubUrl) -> str | None:
     """
     if hub.identity is not None:
         with _dialling(hub):
-            return await prove(hub.dial, hub.host_header, hub.target, hub.identity)
+            return await prove(hub.ask, hub.host_header, hub.target, hub.identity)
     return None
 
 

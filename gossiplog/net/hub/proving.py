@@ -17,9 +17,8 @@ from ...entry.signing import Signer
 from ...errors import DecodeError, RemoteProtocolError, StreamReset
 from ..ground.proof import CHALLENGE_S, PROOF_BYTES_MAX, DidProof, Refusal, flaw, is_own_name, make_proof, read_proof
 from ..ground.protocol_ids import proof_protocol
-from ..transport.http_request import request
+from ..transport.http_request import HttpAnswer
 from ..transport.stream import Connection, Stream, opened_stream
-from ..transport.tcp import TcpStream
 
 _ANSWER_BYTES_MAX = 16 * 1024
 _CHALLENGE_CHARS_MAX = 1_024
@@ -28,11 +27,11 @@ _SAID_CHARS = 300
 _CHALLENGE_BYTES = 16
 
 
-async def prove(dial: Callable[[], Awaitable[TcpStream]], host: str, target: str, identity: Signer) -> str | None:
+async def prove(ask: Callable[..., Awaitable[HttpAnswer]], host: str, target: str, identity: Signer) -> str | None:
     """Get a token from a hub. The caller sets a deadline.
 
     Args:
-        dial: Connects to the hub.
+        ask: Sends the hub a request; see `HubUrl.ask`.
         host: The hub's host in the URL, with the port if there is one.
         target: Path and query of the URL.
         identity: Signs the hub's challenge, for this host and log alone.
@@ -46,20 +45,20 @@ async def prove(dial: Callable[[], Awaitable[TcpStream]], host: str, target: str
         OSError: The hub cannot be reached.
     """
     base = target.partition("?")[0].rstrip("/") + "/api/"
-    status, said = await _ask(dial, host, base + "challenge")
-    if status != 200:
+    answer = await ask(base + "challenge", answer_bytes_max=_ANSWER_BYTES_MAX)
+    if answer.status != 200:
         # A hub of the reference, or one without rules for dids, or without an API.
         return None
-    challenge, topic = (_word(said, name, _CHALLENGE_CHARS_MAX) for name in ("challenge", "topic"))
+    challenge, topic = (_word(answer.body, name, _CHALLENGE_CHARS_MAX) for name in ("challenge", "topic"))
     if challenge is None or topic is None:
         raise RemoteProtocolError(f"{host} answered something else than a challenge")
     if not is_own_name(identity.did):
         raise RemoteProtocolError(f"{host} lets in Ed25519 keys, which {identity.did} is none of")
-    status, said = await _ask(dial, host, base + "token", make_proof(identity, host, topic, challenge))
-    if status != 200:
-        reason = said[:_SAID_CHARS].decode("utf-8", "replace").strip()
-        raise RemoteProtocolError(f"the proof of {identity.did} was answered {status}: {reason}")
-    token = _word(said, "token", _TOKEN_CHARS_MAX)
+    answer = await ask(base + "token", make_proof(identity, host, topic, challenge), answer_bytes_max=_ANSWER_BYTES_MAX)
+    if answer.status != 200:
+        reason = answer.body[:_SAID_CHARS].decode("utf-8", "replace").strip()
+        raise RemoteProtocolError(f"the proof of {identity.did} was answered {answer.status}: {reason}")
+    token = _word(answer.body, "token", _TOKEN_CHARS_MAX)
     if token is None:
         raise RemoteProtocolError(f"{host} answered something else than a token")
     return token
@@ -125,13 +124,3 @@ def _word(said: bytes, name: str, chars_max: int) -> str | None:
         return None
     is_word = isinstance(value, str) and 0 < len(value) <= chars_max and value.isascii() and value.isprintable() and " " not in value
     return value if is_word else None
-
-
-async def _ask(dial: Callable[[], Awaitable[TcpStream]], host: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-    """Make one request on a connection of its own: POST if there is a body of JSON, else GET."""
-    stream = await dial()
-    try:
-        answer = await request(stream, host, path, body, answer_bytes_max=_ANSWER_BYTES_MAX)
-        return answer.status, answer.body
-    finally:
-        await stream.aclose()
