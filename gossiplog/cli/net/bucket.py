@@ -245,7 +245,7 @@ def check(proof: str, policy: str | None, publisher: str | None, out: Output) ->
         ("author", clean(entry.author)),
         ("payload", payload_text(entry)),
         ("published by", f"did:key:{found.origin.publisher}"),
-        ("in", f"{clean(found.origin.topic)}, generation {found.origin.generation}, as entry {evidence.index:,} of {found.size:,}"),
+        ("in", f"{clean(found.origin.topic)}, generation {found.origin.generation}, as entry {evidence.index + 1:,} of {found.size:,}"),
         ("seen by", ", ".join(f"{clean(name)} at {at}" for name, at in seen.items()) or "no witness that a --policy names"),
     ]
     out.fields(record, shown)
