@@ -1,6 +1,8 @@
 """`publish`, `clone`, `sync`, `checkpoint`, `prove` and `check`, as a user types them."""
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -108,3 +110,21 @@ def test_a_bucket_of_several_topics_is_read_by_topic(cli: Run, app: str, folder:
     for command in (["stat", "share"], ["export", "share", "-o", "app.parquet"]):
         assert "--topic" in cli(*command, "--json", code=1).error["hint"]
         assert cli(*command, "--topic", TOPIC, "--json").record["count"] == 5
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is Linux's")
+@pytest.mark.parametrize("command", [["prove", "app.db", "ID"], ["graph", "app.db"], ["export", "app.db"]])
+def test_a_file_that_is_to_be_replaced_stays_if_the_disk_is_full(cli: Run, app: str, folder: Path, command: list[str]) -> None:
+    cli("publish", app, "share")
+    command = [cli("heads", "-q", app).out.strip() if each == "ID" else each for each in command]
+    (folder / "out.jsonl").write_text("the earlier one")
+    (folder / "out.jsonl.partial").symlink_to("/dev/full")
+    assert "out.jsonl: No space left on device" in cli(*command, "-o", "out.jsonl", code=5).err
+    assert (folder / "out.jsonl").read_text() == "the earlier one"
+    # A pipe is no file that could be replaced.
+    os.mkfifo("pipe.jsonl")
+    with ThreadPoolExecutor() as reader:
+        read = reader.submit(Path("pipe.jsonl").read_bytes)
+        cli(*command, "-o", "pipe.jsonl")
+        assert read.result()
+    assert Path("pipe.jsonl").is_fifo()

@@ -89,7 +89,7 @@ def test_a_range_and_columns_can_be_chosen(path: Path, tmp_path: Path) -> None:
     export(str(path), "-o", str(file), "--columns", "id,clock", "--range", f"{ids[10]}..{ids[20]}")
     table = pq.read_table(file)
     assert (table.column_names, table["id"].to_pylist()) == (["id", "clock"], ids[11:21])
-    assert "none of" in export(str(path), "-o", str(file), "--columns", "id,what", code=1)
+    assert "none of" in export(str(path), "-o", str(file), "--columns", "id,what", code=2)
     assert pq.read_table(file).equals(table), "what is there stays when a later export fails"
     assert not list(tmp_path.glob("*.partial"))
     export(str(path), "-o", str(tmp_path / "a.car"), "--columns", "id", code=2)
