@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..entry.message_id import KEY_BYTES, encode_id
+from ..entry.message_id import KEY_BYTES, decode_id, encode_id
 from ..entry.rules import Rule
 from ..entry.validation import Outcome
 from ..errors import BucketError
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..replica.log import Replica
 
 _FAULTS_MAX = 100
+_LEFT_MAX = 100_000
 _AHEAD = 2
 _PUBLISHERS_AT_ONCE = 4
 _BATCH_BYTES = 8 * 1024 * 1024
@@ -65,7 +66,7 @@ class TakenFrom:
         entries: Entries that are new here.
         known: Entries that were already here.
         rejected: Invalid entries.
-        left_out: Entries refused by this log's own rules, or because an ancestor is missing.
+        left_out: Entries refused by this log's own rules, or because an ancestor is missing, that no other publisher brought either.
         refused: The first 100 rejected or left out: id and reason.
         faults: At most 100.
         is_complete: Whether everything that its checkpoint covers was read, or came from other publishers.
@@ -132,6 +133,7 @@ async def take(log: Replica, storage: Storage, *, on_progress: Callable[[int, in
         takers = [taker async for taker in results]
     for taker in takers:
         await taker.look_elsewhere()
+        await taker.look_again()
     return Taken([taker.report for taker in takers])
 
 
@@ -158,7 +160,8 @@ class _Batch:
 class _Taker:
     """Reads one publisher's log on from where the last call stopped.
 
-    `_tree` is the publisher's tree, once it is believed. `_has_known` says whether the log had some of the entries that came last.
+    `_tree` is the publisher's tree, once it is believed. `_has_known` says whether the log had some of the entries that came last. `_left`
+    has the first keys that were left out.
     """
 
     _log: Replica
@@ -171,6 +174,7 @@ class _Taker:
     report: TakenFrom
     _tree: PublishedTree | None = None
     _has_known: bool = True
+    _left: set[bytes] = field(default_factory=set)
 
     async def take(self, head: PublisherHead) -> None:
         """Take what is new below a checkpoint, if the checkpoint can be believed."""
@@ -268,6 +272,12 @@ class _Taker:
         self.report.is_complete = True
         await self._keep()
 
+    async def look_again(self) -> None:
+        """Count as left out only what the log lacks still: another publisher may have had the entry, and its ancestors."""
+        found = (await self._log.run(ask(ReadLeaves([*self._left])))).keys() if self._left else set()
+        self.report.left_out -= len(found)
+        self.report.refused = [each for each in self.report.refused if decode_id(each[0]) not in found]
+
     async def _keep(self) -> None:
         async with self._turn:
             await trio.to_thread.run_sync(self._kept.keep_taken, self._storage.url, dict(self._states))
@@ -316,7 +326,9 @@ class _Taker:
                 self._has_known = self._has_known or not verdict.is_new
                 continue
             report.rejected += verdict.outcome is Outcome.REJECT
-            report.left_out += verdict.outcome is not Outcome.REJECT
+            if verdict.outcome is not Outcome.REJECT:
+                report.left_out += key not in self._left
+                self._left.update([key] if len(self._left) < _LEFT_MAX else [])
             is_left_out = is_left_out or verdict.rule == Rule.SCHEME
             if len(report.refused) < _FAULTS_MAX:
                 report.refused.append((encode_id(key), f"{verdict.rule}: {verdict.reason}"))
