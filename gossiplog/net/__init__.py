@@ -2,13 +2,11 @@
 
 from .ground.admission import HubLimits
 from .transport.muxed import MuxedConnection, MuxedStream, open_muxed
-from .transport.stream import ByteStream, Connection, ConnectionEnd, EndKind, Handler, Stream
+from .transport.stream import ByteStream, Connection, Handler, Stream
 
 __all__ = [
     "ByteStream",
     "Connection",
-    "ConnectionEnd",
-    "EndKind",
     "Handler",
     "HubLimits",
     "MuxedConnection",

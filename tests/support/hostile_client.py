@@ -43,4 +43,4 @@ async def hostile_push(hub: Hub | str, entries: Iterable[Entry]) -> str:
     async with muxed(hub) as connection:
         await push(await push_stream(connection), entries)
         with trio.fail_after(PATIENCE_S):
-            return (await connection.wait_ended()).reason
+            return await connection.wait_ended()

@@ -489,7 +489,7 @@ class HubLink:
                 await link.given_up.wait()
             finally:
                 self._set(None)
-            reason = "the hub gave up the log" if place.muxed.end is None else place.muxed.end.reason
+            reason = place.muxed.end or "the hub gave up the log"
         if trio.current_time() - connected_at >= STABLE_S:
             self._backoff.reset()
         self.error = reason

@@ -31,7 +31,7 @@ from ..service.service import Service
 from ..transport.flushes import Flushes
 from ..transport.http_names import Names
 from ..transport.muxed import MuxedConnection, open_muxed
-from ..transport.stream import ByteStream, Connection, EndKind, Handler, PromptHandler, Stream
+from ..transport.stream import ByteStream, Connection, Handler, PromptHandler, Stream
 from .proving import take_proof
 
 LOGS_MAX = 256
@@ -195,12 +195,12 @@ class ClientConnection(Mapping[str, Handler]):
                 await link.given_up.wait()
                 reason = "the log is given up"
         finally:
-            note("client gone", peer=muxed.peer, topic=topic, reason=reason if muxed.end is None else muxed.end.reason)
+            note("client gone", peer=muxed.peer, topic=topic, reason=muxed.end or reason)
             del self._links[topic]
             for protocol in service.handlers:
                 del self._handlers[protocol]
             if not self._links:
-                muxed.finish(EndKind.CLOSED, reason)
+                muxed.finish(reason)
 
     async def _end_with_role(self, topic: str, did: str, rights: Rights, link: PeerConnection) -> None:
         """Give up the log when the member's role changes. From then on nothing goes either way."""

@@ -420,7 +420,7 @@ class Host:
             peerings.remove(peering)
             if not peerings:
                 del self._ready[peer]
-            note("disconnected", peer=peer, address=address, reason=connection.end.reason if connection.end else None)
+            note("disconnected", peer=peer, address=address, reason=connection.end)
 
     async def _serve_until_end(self, peering: Peering) -> None:
         async with trio.open_nursery() as nursery:

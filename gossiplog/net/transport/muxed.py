@@ -26,7 +26,7 @@ from ...tasks.sleeper import Sleeper
 from ..ground.journal import note
 from .flushes import Flushes
 from .multistream import Offer, Proposal
-from .stream import ByteStream, ConnectionEnd, EndKind, Handler, PromptHandler, PromptStream, Traffic
+from .stream import ByteStream, Handler, PromptHandler, PromptStream, Traffic
 from .yamux.frames import GO_AWAY_NORMAL
 from .yamux.machine import GoneAway, MuxerEvent, Opened, StreamChanged, StreamState, Yamux
 
@@ -85,7 +85,7 @@ class MuxedConnection:
     Attributes:
         address: The remote IP address, without port; None if there is none.
         received_at: When bytes arrived last, in seconds.
-        end: Why it ended; None while it lives.
+        end: Why it ended, for logs and people; None while it lives.
         bytes_in: Bytes that arrived, including the headers of frames.
         traffic: Bytes that streams carried, by protocol; the empty name counts negotiations.
     """
@@ -119,7 +119,7 @@ class MuxedConnection:
         self._writing = trio.CancelScope()
         self._sending_since: float | None = None
         self._unsent = b""  # given to `send_now`, which could not send all of it
-        self.end: ConnectionEnd | None = None
+        self.end: str | None = None
         self._ended = trio.Event()
         self._closed = trio.Event()
 
@@ -138,7 +138,7 @@ class MuxedConnection:
         """The streams that are not over."""
         return list(self._streams.values())
 
-    async def wait_ended(self) -> ConnectionEnd:
+    async def wait_ended(self) -> str:
         """Wait until the connection has ended, and return why."""
         await self._ended.wait()
         assert self.end is not None
@@ -169,20 +169,22 @@ class MuxedConnection:
         Closing twice does nothing. A cancelled call still closes.
         """
         with trio.CancelScope(shield=True):
-            self.finish(EndKind.CLOSED, "closed by us")
+            self.finish("closed by us")
             await self._closed.wait()
         await trio.lowlevel.checkpoint_if_cancelled()
 
-    def finish(self, kind: EndKind, reason: str) -> None:
-        """Begin to close, without waiting. A connection that has ended keeps its reason."""
+    def finish(self, reason: str, *, is_lost: bool = False) -> None:
+        """Begin to close, without waiting. A connection that has ended keeps its reason.
+
+        Args:
+            is_lost: It is no use to write the queue first: the peer reads nothing or is gone.
+        """
         if self.end is not None:
             return
-        self.end = ConnectionEnd(kind, reason)
+        self.end = reason
         self._ended.set()
         self.muxer.go_away(GO_AWAY_NORMAL)
-        # It is no use to wait for a peer that reads nothing or is gone.
-        patience = FLUSH_S if kind in (EndKind.CLOSED, EndKind.GONE, EndKind.VIOLATION) else 0
-        self._writing.deadline = trio.current_time() + patience
+        self._writing.deadline = trio.current_time() + (0 if is_lost else FLUSH_S)
         self._writer.wake()
         self._room.unpark_all()
         for stream in self.streams:
@@ -193,7 +195,7 @@ class MuxedConnection:
     def wake_writer(self) -> None:
         """Have the queue written."""
         if self.muxer.queued_bytes > OUTPUT_BYTES_MAX:
-            self.finish(EndKind.SLOW, f"more than {OUTPUT_BYTES_MAX} bytes wait for a peer that does not read")
+            self.finish(f"more than {OUTPUT_BYTES_MAX} bytes wait for a peer that does not read", is_lost=True)
         if self._flushes is None:
             self._writer.wake()
         else:
@@ -240,7 +242,7 @@ class MuxedConnection:
                             await self._write()
                         nursery.cancel_scope.cancel()
                 finally:
-                    self.finish(EndKind.LOST, "its task ended")
+                    self.finish("its task ended", is_lost=True)
                     for state in self.muxer.end():
                         if (stream := self._streams.get(state)) is not None:
                             stream.wake()
@@ -294,10 +296,10 @@ class MuxedConnection:
                 while self.muxer.is_behind:
                     await trio.lowlevel.checkpoint()
                     self._take(self.muxer.receive(b"", trio.current_time()), handlers)
-            self.finish(EndKind.GONE, "the peer closed it")
+            self.finish("the peer closed it")
         except RemoteProtocolError as error:
             note("peer broke the muxer's protocol", level=logging.WARNING, peer=self.peer, reason=str(error))
-            self.finish(EndKind.VIOLATION, str(error))
+            self.finish(str(error))
         except Exception as error:
             self._on_broken(error)
 
@@ -312,7 +314,7 @@ class MuxedConnection:
                     stream = self._streams[state] = MuxedStream(self, state)
                     handlers.start_soon(self._serve_stream, stream)
                 case GoneAway(code):
-                    self.finish(EndKind.GONE, "the peer closed it" if code == 0 else f"the peer closed it with code {code}")
+                    self.finish("the peer closed it" if code == 0 else f"the peer closed it with code {code}")
         if self.muxer.queued_bytes:
             self.wake_writer()
 
@@ -322,10 +324,10 @@ class MuxedConnection:
         while True:
             now = trio.current_time()
             if self._sending_since is not None and now - self._sending_since >= SEND_S:
-                self.finish(EndKind.SLOW, f"the peer read nothing for {SEND_S:.0f} s")
+                self.finish(f"the peer read nothing for {SEND_S:.0f} s", is_lost=True)
                 return
             if self.muxer.ping_sent_at is not None and received == self.bytes_in:
-                self.finish(EndKind.LOST, f"no sign of life for {KEEP_ALIVE_S:.0f} s")
+                self.finish(f"no sign of life for {KEEP_ALIVE_S:.0f} s", is_lost=True)
                 return
             if received == self.bytes_in or now - pinged_at >= ROUND_TRIP_S:
                 pinged_at = now
@@ -361,7 +363,7 @@ class MuxedConnection:
     def _on_broken(self, error: Exception) -> None:
         if not isinstance(error, (ClosedError, StreamReset)) and self.end is None:
             note("connection broke", level=logging.ERROR, error=error, peer=self.peer, reason=str(error))
-        self.finish(EndKind.LOST, str(error))
+        self.finish(str(error), is_lost=True)
 
     def _on_failed(self, stream: MuxedStream, error: Exception) -> None:
         if isinstance(error, StreamReset):

@@ -1,41 +1,13 @@
-"""The interfaces that all of `net` uses: byte streams, connections that carry many streams, those streams, and how they end."""
+"""The interfaces that all of `net` uses: byte streams, connections that carry many streams, and those streams."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from enum import Enum
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from ...pubsub.types import PeerId
-
-
-class EndKind(Enum):
-    """How a connection came to its end."""
-
-    CLOSED = "closed"
-    """We closed it."""
-    GONE = "gone"
-    """The peer closed it cleanly."""
-    LOST = "lost"
-    """The byte stream below broke, or the peer gave no sign of life."""
-    SLOW = "slow"
-    """The peer did not read what we sent."""
-    VIOLATION = "violation"
-    """The peer broke the protocol of the muxer."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionEnd:
-    """Why a connection ended.
-
-    Attributes:
-        reason: One sentence without its full stop, for logs and people.
-    """
-
-    kind: EndKind
-    reason: str
 
 
 class ByteStream(Protocol):
