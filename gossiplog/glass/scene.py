@@ -1,12 +1,9 @@
-"""A server's knowledge of its peers, for `why` and the doctor: the answer to `GET peers`, of this server or another one."""
+"""A server's knowledge of its peers, for `why` and the doctor."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from ..errors import DecodeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,44 +58,3 @@ class Scene:
     refused: Mapping[str, str] = field(default_factory=dict)
     dials: Mapping[str, str] = field(default_factory=dict)
     trouble: str | None = None
-
-
-def scene_from(record: Mapping[str, Any], trouble: str | None = None) -> Scene:
-    """Read a scene from the answer to `GET peers`.
-
-    Raises:
-        DecodeError: It is something else.
-    """
-    try:
-        links = [_link_from(one) for one in record["peers"]]
-        return Scene(
-            str(record["me"]),
-            str(record["topic"]),
-            {link.peer: link for link in links},
-            {str(one["peer"]): str(one.get("reason", "")) for one in record.get("bans", ())},
-            {str(one["peer"]): str(one["reason"]) for one in record.get("refused", ())},
-            {str(one["address"]): str(one["reason"]) for one in record.get("dials", ())},
-            trouble,
-        )
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise DecodeError(f"no list of peers: {error}") from None
-
-
-def _link_from(record: Mapping[str, Any]) -> PeerLink:
-    """Read one peer; a server of an earlier version gives fewer fields."""
-    score, queue, counts = record.get("score"), record.get("queue", {}), record.get("counts", {})
-    return PeerLink(
-        str(record["peer"]),
-        str(record["kind"]),
-        record.get("protocol"),
-        tuple(record.get("topics") or ()),
-        str(record.get("peering", "none")),
-        bool(record.get("pushing", True)),
-        bool(record.get("heeded", True)),
-        bool(record.get("syncing")),
-        None if score is None else float(score["total"]),
-        int(queue.get("bytes", 0)),
-        int(counts.get("dropped", 0)) + int(queue.get("dropped", 0)),
-        frozenset(record.get("rights", ("push", "pull"))),
-        int(counts.get("messages refused", 0)),
-    )

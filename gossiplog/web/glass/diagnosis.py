@@ -18,7 +18,6 @@ from ...entry.rules import Rule
 from ...errors import GossipLogError
 from ...glass.doctor import NetworkFigures, Vitals, examine
 from ...glass.fact import Fact
-from ...glass.scene import scene_from
 from ...glass.why import Holding, explain
 from ...log.requests import ReadLeaves, ReadQuarantined, ReadSetAside
 from ...net.service.push_stream import QUEUE_BYTES_MAX
@@ -29,7 +28,7 @@ from ...replica.vitals import read_disk, read_files, read_log, read_misplaced
 from ...tree.node import key_before
 from ...version import VERSION
 from ..http.requests import check_parameters, read_id
-from .peers import peers_record
+from .peers import scene_of
 
 _SET_ASIDE_MAX = 16
 """Applications of one entry."""
@@ -51,7 +50,7 @@ class DiagnosisApi:
         id, peer = read_id(request, "entry"), request.query_params.get("peer")
         service = self._service
         holding = await self._look(id)
-        scene = scene_from(peers_record(service), trouble_of(service))
+        scene = scene_of(service, trouble_of(service))
         observer = service.observer
         facts = [] if observer is None else [fact for fact in observer.board.facts() if _is_about(fact, id)]
         answer = explain(id, holding, facts, scene, peer).record()
@@ -103,7 +102,7 @@ def _find(key: bytes) -> Plan[Holding]:
 
 def read_network(service: Service) -> NetworkFigures:
     """Show a service as its doctor wants to see it."""
-    state, scene = service.state(), scene_from(peers_record(service))
+    state, scene = service.state(), scene_of(service)
     return NetworkFigures(
         service.topic,
         tuple(scene.links.values()),

@@ -14,6 +14,7 @@ import trio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from ...glass.scene import PeerLink, Scene
 from ...net.service.peers import ServedPeer
 from ...net.service.service import Service
 from ...pubsub.router import PeerState, RouterState, ScoreParts
@@ -56,6 +57,40 @@ def peers_record(service: Service, contents: Mapping[str, Any] | None = None) ->
             for reason in sorted(peer.refusals)
         ],
     }
+
+
+def scene_of(service: Service, trouble: str | None = None) -> Scene:
+    """Show a service's peers as `why` and the doctor judge them."""
+    router = service.state().router
+    known = {peer.peer: peer for peer in router.peers}
+    return Scene(
+        service.me,
+        service.topic,
+        {peer.id: _link(service, peer, known.get(peer.id), router) for peer in service.peers.values()},
+        {ban["peer"]: ban["reason"] for ban in _bans(service)},
+        {peer.id: max(peer.refusals) for peer in service.peers.values() if peer.refusals},
+        {dial.address: dial.reason for dial in service.failed_dials.standing()},
+        trouble,
+    )
+
+
+def _link(service: Service, peer: ServedPeer, state: PeerState | None, router: RouterState) -> PeerLink:
+    pubsub = service.host.peers.get(peer.id)
+    return PeerLink(
+        peer.id,
+        peer.kind.value,
+        None if pubsub is None else pubsub.protocol,
+        () if state is None else tuple(state.topics),
+        peering_of(router, service.topic, peer.id),
+        is_pushing=peer.push is not None,
+        is_heeded=service.host.shared.router.is_heeded(peer.id),
+        is_syncing=peer.is_syncing,
+        score=None if state is None or state.score is None else state.score.total,
+        queued_bytes=0 if peer.push is None else peer.push.queued_bytes,
+        dropped=peer.counts["dropped"] + (0 if state is None else state.dropped),
+        rights=frozenset(peer.rights),
+        refused=peer.counts["messages refused"],
+    )
 
 
 def peering_of(router: RouterState, topic: str, peer: str) -> str:

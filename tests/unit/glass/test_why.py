@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from gossiplog.errors import DecodeError
 from gossiplog.glass.fact import Fact
-from gossiplog.glass.scene import PeerLink, Scene, scene_from
+from gossiplog.glass.scene import PeerLink, Scene
 from gossiplog.glass.why import CAUSES, Holding, WhyAnswer, explain, with_view_of_peer
 from gossiplog.log.requests import SetAside
 
@@ -159,18 +158,3 @@ def test_what_the_peer_knows_completes_what_is_vague_alone(here: WhyAnswer, ther
 def test_two_servers_with_one_key_are_named() -> None:
     answered = with_view_of_peer(answer("here", "present"), answer("never-heard"), answer("partition"), (TOPIC, TOPIC))
     assert (answered.cause, "the same key" in answered.text) == ("partition", True)
-
-
-def test_scene_is_read_from_the_list_of_peers_of_any_version() -> None:
-    assert scene_from({"me": ME, "topic": TOPIC, "peers": [{"peer": PEER, "kind": "client"}]}).links[PEER].is_heeded
-    score, queue = {"total": -3}, {"bytes": 7, "rpcs": 1}
-    record = {"peer": PEER, "kind": "mesh", "score": score, "queue": queue, "counts": {"dropped": 2}, "heeded": False, "peering": "full"}
-    link = scene_from({"me": ME, "topic": TOPIC, "peers": [record]}).links[PEER]
-    assert (link.score, link.queued_bytes, link.dropped, link.is_heeded, link.peering) == (-3.0, 7, 2, False, "full")
-    for wrong in (
-        {},
-        {"me": ME, "topic": TOPIC, "peers": 3},
-        {"me": ME, "topic": TOPIC, "peers": [{"peer": PEER, "kind": "mesh", "score": 1}]},
-    ):
-        with pytest.raises(DecodeError):
-            scene_from(wrong)
