@@ -11,6 +11,7 @@ from typing import Any
 
 from planted_bugs import PlantedBug, around, instead, look, nothing
 
+from gossiplog.broadcast import offences as offences_module
 from gossiplog.broadcast import spreading as spreading_module
 from gossiplog.broadcast.offences import Blame, Offences
 from gossiplog.broadcast.orphans import Orphans
@@ -34,7 +35,8 @@ from gossiplog.pubsub.seen import Seen
 from gossiplog.reconcile import client as client_module
 from gossiplog.reconcile import server as server_module
 from gossiplog.sketch import Sketch
-from gossiplog.sync.schedule import SessionSlots, SyncSchedule
+from gossiplog.sync import schedule as schedule_module
+from gossiplog.sync.schedule import SessionSlots
 
 # Those that were passed over
 
@@ -168,10 +170,6 @@ def forget_who_leaves(on_left: Any) -> Any:
     return broken
 
 
-def start_many(init: Any) -> Any:
-    return lambda self, random: init(self, random, active_max=100)
-
-
 def blame_nobody_for_syncs(on_finished: Any) -> Any:
     def broken(self: Any, event: Any) -> None:
         self._blame = nothing
@@ -281,14 +279,14 @@ LATER_BUGS: Sequence[PlantedBug] = (
         "what is missing still is forgotten",
         around(WantedSyncs, "_conclude", drop_what_is_missing_still),
     ),
-    PlantedBug(9, "syncs without end", "more than four at a time", around(SyncSchedule, "__init__", start_many)),
+    PlantedBug(9, "syncs without end", "more than four at a time", instead(schedule_module, "ACTIVE_MAX", 100)),
     PlantedBug(
         9,
         "offenders are suffered",
         "ten offences are too many, not five",
-        around(Offences, "__init__", lambda init: lambda self: init(self, 10)),
+        instead(offences_module, "OFFENCES_MAX", 10),
     ),
-    PlantedBug(9, "bans are short", "one minute", around(Offences, "__init__", lambda init: lambda self: init(self, 5, 60.0))),
+    PlantedBug(9, "bans are short", "one minute", instead(offences_module, "BAN_S", 60.0)),
     PlantedBug(9, "bans are for show", "who is banned may come again", instead(Offences, "banned_until", nothing)),
     PlantedBug(164, "leaving wipes the slate", "offences end with a connection", around(Blame, "on_left", forget_who_leaves)),
     PlantedBug(46, "lies in syncs are free", "nobody is blamed", around(Spreading, "_on_sync_finished", blame_nobody_for_syncs)),

@@ -11,8 +11,7 @@ from typing import Any
 from planted_bugs import PlantedBug, around, instead, look, nothing
 
 from gossiplog.broadcast.pushes import Pushes
-from gossiplog.broadcast.questions import HeadsCheck
-from gossiplog.broadcast.spreading import Spreading
+from gossiplog.broadcast.questions import HeadsCheck, Questions
 from gossiplog.broadcast.wanted_syncs import WantedSyncs
 from gossiplog.log.requests import ReadHeads
 from gossiplog.plan import ask
@@ -66,15 +65,6 @@ def join_the_read_under_way(self: Any, peers: Any) -> None:
     if self._waiting:
         self._reading_for, self._waiting = self._waiting, {}
         self._ask(ask(ReadHeads(HEADS_MAX)), self._on_heads, None)
-
-
-def keep_answers_for_the_gone(on_disconnected: Any) -> Any:
-    def broken(self: Any, peer_id: Any) -> None:
-        asked = dict(self._asked)
-        on_disconnected(self, peer_id)
-        self._asked.update(asked)
-
-    return broken
 
 
 def drop_updates_while_checking(on_update: Any) -> Any:
@@ -141,9 +131,7 @@ ROUTER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(0, "one peer is left out", "the first of the mesh is not forwarded to", around(Meshsub, "_recipients", forward_to_most)),
     PlantedBug(13, "trees announce nothing", "lazy links carry nothing", instead(BroadcastTree, "flush", nothing)),
     PlantedBug(4, "the timer for missing messages fires once", "and is never set again", instead(Wake, "is_due", fire_once)),
-    PlantedBug(
-        11, "answers come for the gone", "a peer's questions outlive it", around(Spreading, "_on_disconnected", keep_answers_for_the_gone)
-    ),
+    PlantedBug(2, "answers come for the gone", "a peer's questions outlive it", instead(Questions, "on_left", nothing)),
     PlantedBug(25, "choking outlives the link", "a pruned peer stays choked", around(Choke, "_on_pruned", keep_choked)),
     PlantedBug(4, "tree prunes are not heeded", "duplicates go on", instead(BroadcastTree, "on_prune", nothing)),
     PlantedBug(9, "unwanted copies are sent", "IDONTWANT is not heeded", instead(Gossip, "on_idontwant", nothing)),

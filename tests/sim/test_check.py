@@ -4,7 +4,7 @@ from unittest import mock
 
 import pytest
 from click.testing import CliRunner
-from planted_bugs import FURTHER_BUGS, PLANTED_BUGS, is_caught
+from planted_bugs import FURTHER_BUGS, PLANTED_BUGS, PlantedBug, instead, is_caught
 from planted_later_bugs import LATER_BUGS, MISSED_BUGS
 from planted_law_bugs import LAW_BUGS
 from planted_quota_bugs import QUOTA_BUGS
@@ -106,6 +106,11 @@ def test_planted_bug_is_caught(bug):
 def test_planted_bugs_are_caught_on_a_seed_that_passes_without_them(seed):
     run_check(seed)
     assert [bug.name for bug in BUGS if bug.seed == seed and is_caught(bug, seed) is None] == []
+
+
+def test_bug_that_does_not_fit_the_code_it_replaces_is_not_taken_for_caught():
+    with pytest.raises(TypeError, match="positional argument"):
+        is_caught(PlantedBug(0, "a write too few", "of an earlier signature", instead(Disk, "write", lambda: None)), 0)
 
 
 def test_lists_have_forty_bugs_of_which_nineteen_each_are_caught():
