@@ -124,7 +124,7 @@ class MeshsubParams(CommonParams):
         require(self.heartbeat_s > 0 and self.heartbeat_first_s >= 0, "heartbeat_s > 0 and heartbeat_first_s >= 0")
         require(0 <= self.unsubscribe_backoff_s <= self.prune_backoff_max_s, "unsubscribe_backoff_s <= prune_backoff_max_s")
         require(0 <= self.prune_backoff_s <= self.prune_backoff_max_s, "prune_backoff_s <= prune_backoff_max_s")
-        require_at_least(0, self, "opportunistic_graft_peers", "repair_peers")
+        require_at_least(0, self, "fanout_ttl_s", "graft_flood_threshold_s", "opportunistic_graft_peers", "repair_peers")
         require_at_least(1, self, "opportunistic_graft_ticks", "backoffs_max", "direct_connect_ticks", "control_rpcs_max")
 
 
@@ -187,9 +187,9 @@ class GossipsubParams(MeshsubParams):
         require(len(self.protocols) >= 1, "at least one protocol")
         require(self.D_lazy >= 0 and 0 <= self.gossip_factor <= 1, "D_lazy >= 0 and 0 <= gossip_factor <= 1")
         require(1 <= self.history_gossip <= self.history_length, "1 <= history_gossip <= history_length")
-        require_at_least(0, self, "retransmissions", "px_peers")
+        require_at_least(0, self, "retransmissions", "px_peers", "iwant_follow_up_s", "idontwant_bytes_min")
         require_at_least(1, self, "mcache_max", "mcache_bytes_max", "ihave_ids_max", "ihave_messages_max")
-        require_at_least(1, self, "promise_ids", "promises_max", "idontwant_ids_max")
+        require_at_least(1, self, "promise_ids", "promises_max", "idontwant_ids_max", "idontwant_ticks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +246,7 @@ class EpisubParams(CommonParams):
         dials_max: Dials in progress.
         flush_s: Delay of announcements, > 0, which gathers several into one RPC.
         missing_s: Period of the one timer for missing messages, > 0: it marks a message the first time, and asks for it from the second on.
-        missing_max: Missing messages tracked; further announcements are ignored.
+        missing_max: Missing messages tracked, a quarter of them named by one peer at most; further announcements are ignored.
         announcers_max: Announcers remembered for each missing message.
         graft_attempts: Requests for a missing message, ≥ 1, after which it is given up.
         hop_threshold: An announcement with this many hops fewer than the eager path makes its link eager too; the draft has 7.
@@ -258,9 +258,10 @@ class EpisubParams(CommonParams):
             17.8 hops for the last receipt; 3: 0.52, 16.4; 4: 0.64, 15.1; 5: 0.71, 14.3. With 100 nodes and 20 messages a second, 2 made
             trees fall apart (p99 1.1 s).
         cache_ticks: Heartbeats for which a message can be asked for.
-        cache_max: Messages held.
-        recent_ticks: The messages of this many heartbeats are announced to a new neighbour.
-        recent_max: The most that are announced to it.
+        cache_max: Messages held; those of the oldest heartbeat are forgotten first.
+        cache_bytes_max: Bytes of data held.
+        recent_ticks: The messages of this many heartbeats, ≥ 0, are announced to a new neighbour.
+        recent_max: The most, ≥ 0, that are announced to it.
         retransmissions: How many times one peer is sent the same message on request.
     """
 
@@ -296,6 +297,7 @@ class EpisubParams(CommonParams):
     useful_messages: int = 3
     cache_ticks: int = 30
     cache_max: int = 16_384
+    cache_bytes_max: int = 32 * 2**20
     recent_ticks: int = 5
     recent_max: int = 1_000
     retransmissions: int = 3
@@ -306,10 +308,11 @@ class EpisubParams(CommonParams):
         require(self.C_rand + self.C_near <= self.active_max, "C_rand + C_near <= active_max")
         require(0 < self.alpha < 1 and 0 < self.rtt_gain <= 1, "0 < alpha < 1 and 0 < rtt_gain <= 1")
         require(min(self.heartbeat_s, self.flush_s, self.missing_s) > 0, "heartbeat_s, flush_s, missing_s > 0")
-        require_at_least(0, self, "late_max_s", "join_ttl", "forward_join_ttl", "shuffle_ttl", "leave_ttl")
+        require_at_least(0, self, "late_max_s", "join_ttl", "forward_join_ttl", "shuffle_ttl", "leave_ttl", "k_active", "k_passive")
+        require_at_least(0, self, "hop_threshold", "early_hop_threshold", "recent_ticks", "recent_max", "retransmissions")
         require_at_least(1, self, "links_ticks", "silence_ticks", "request_ticks", "dial_ticks", "shuffle_ticks", "probe_ticks")
         require_at_least(1, self, "improve_ticks", "cache_ticks", "useful_messages", "graft_attempts")
-        require_at_least(1, self, "passive_max", "dials_max", "missing_max", "announcers_max", "cache_max")
+        require_at_least(1, self, "passive_max", "dials_max", "missing_max", "announcers_max", "cache_max", "cache_bytes_max")
 
     @property
     def active_size(self) -> int:
@@ -384,6 +387,8 @@ class TopicScoreParams:
         require(self.time_in_mesh_quantum_s > 0, "time_in_mesh_quantum_s > 0")
         decays = (self.first_deliveries_decay, self.mesh_deliveries_decay, self.mesh_failure_decay, self.invalid_messages_decay)
         require(all(0 < decay < 1 for decay in decays), "0 < decay < 1")
+        bounds = (self.time_in_mesh_cap, self.first_deliveries_cap, self.mesh_deliveries_window_s, self.mesh_deliveries_activation_s)
+        require(min(bounds) >= 0, "caps, mesh_deliveries_window_s, mesh_deliveries_activation_s >= 0")
         require(0 <= self.mesh_deliveries_threshold <= self.mesh_deliveries_cap, "mesh_deliveries_threshold <= mesh_deliveries_cap")
 
 
@@ -420,10 +425,10 @@ class ScoreParams:
         topic_cap: The most that the topics' sum counts, ≥ 0; 0 for no cap.
         app_specific_weight: Weight of P5, ≥ 0, the value that the application set.
         ip_colocation_weight: Weight of P6, ≤ 0, the square of the surplus of peers at one address.
-        ip_colocation_threshold: Peers that may share an address without a surplus.
+        ip_colocation_threshold: Peers that may share an address without a surplus, ≥ 1.
         ip_colocation_exempt: Addresses and networks (`10.0.0.0/8`) that do not count: loopback and known proxies.
         behaviour_weight: Weight of P7, ≤ 0, the square of the excess over `behaviour_threshold`.
-        behaviour_threshold: Misbehaviour that costs nothing.
+        behaviour_threshold: Misbehaviour that costs nothing, ≥ 0.
         behaviour_decay: Factor per decay interval, in (0, 1).
         decay_interval_s: Time between two decays, > 0.
         decay_to_zero: A counter below it becomes 0; in (0, 1).
@@ -452,6 +457,9 @@ class ScoreParams:
     def __post_init__(self) -> None:
         require(self.topic_cap >= 0 and self.app_specific_weight >= 0, "topic_cap, app_specific_weight >= 0")
         require(self.ip_colocation_weight <= 0 and self.behaviour_weight <= 0, "weights of P6 and P7 <= 0")
+        require(
+            self.ip_colocation_threshold >= 1 and self.behaviour_threshold >= 0, "ip_colocation_threshold >= 1, behaviour_threshold >= 0"
+        )
         require(0 < self.behaviour_decay < 1 and 0 < self.decay_to_zero < 1, "0 < decay < 1")
         require(self.decay_interval_s > 0 and self.retain_s >= 0 and self.retained_max >= 1, "decay_interval_s > 0, retained_max >= 1")
         self.exempt_networks()

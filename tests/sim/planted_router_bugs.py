@@ -15,7 +15,8 @@ from gossiplog.broadcast.questions import HeadsCheck, Questions
 from gossiplog.broadcast.wanted_syncs import WantedSyncs
 from gossiplog.log.requests import ReadHeads
 from gossiplog.plan import ask
-from gossiplog.pubsub.gossip.gossip import Gossip, MessageCache
+from gossiplog.pubsub.cache import MessageCache
+from gossiplog.pubsub.gossip.gossip import Gossip
 from gossiplog.pubsub.gossip.mesh import GraftBackoff, TopicMeshes
 from gossiplog.pubsub.overlay.hyparview import MembershipViews
 from gossiplog.pubsub.overlay.plumtree import BroadcastTree, Wake

@@ -1,16 +1,16 @@
-"""Gossip: IHAVE and IWANT with their promises, IDONTWANT, their limits, and the cache of messages announced and served.
+"""Gossip: IHAVE and IWANT with their promises, IDONTWANT, and their limits.
 
 Source: gossipsub v1.0 specification, "Gossip"; v1.1, "Adaptive Gossip Dissemination", "Spam Protection Measures"; v1.2.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Container, Mapping
 from itertools import chain, filterfalse, islice
 
 from ..actions import SendRpc
 from ..base import PubSub
+from ..cache import MessageCache
 from ..params import GossipsubParams
 from ..peers import Peer, choose
 from ..rpc import IHave, Message, Rpc
@@ -27,7 +27,7 @@ class Gossip:
     """
 
     def __init__(self, core: PubSub, params: GossipsubParams, scoring: Scoring) -> None:
-        self.mcache = MessageCache(params.history_gossip, params.history_length, params.mcache_max, params.mcache_bytes_max)
+        self.mcache = MessageCache[Message](params.history_gossip, params.history_length, params.mcache_max, params.mcache_bytes_max)
         self.unwanted: dict[PeerId, dict[MessageId, int]] = {}
         self.promise_count = 0
         self._core = core
@@ -180,64 +180,3 @@ class Gossip:
                 self._scoring.penalise(peer, 1)
             if not promised:
                 del self._promises[message_id]
-
-
-class MessageCache:
-    """Hold messages for `length` windows, one per heartbeat, of which the latest `gossip` are announced.
-
-    Source: gossipsub v1.0 specification, "Router state": put, get, window, shift.
-
-    Args:
-        size_max: Messages kept. If there are more, or more than `bytes_max` bytes of data, the oldest window that has any is forgotten.
-    """
-
-    __slots__ = ("_bytes", "_bytes_max", "_current", "_gossip", "_messages", "_served", "_size_max", "_windows")
-
-    def __init__(self, gossip: int, length: int, size_max: int, bytes_max: int) -> None:
-        self._gossip = gossip
-        self._size_max = size_max
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._messages: dict[MessageId, Message] = {}
-        self._served: dict[MessageId, dict[PeerId, int]] = {}
-        self._current: dict[Topic, list[MessageId]] = {}
-        self._windows: deque[dict[Topic, list[MessageId]]] = deque([self._current, *({} for _ in range(length - 1))])
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    def put(self, message: Message) -> None:
-        """Add a message to the current window, unless the cache has it."""
-        if message.id in self._messages:
-            return
-        self._bytes += len(message.data)
-        while self._messages and (len(self._messages) >= self._size_max or self._bytes > self._bytes_max):
-            self._forget(next(window for window in reversed(self._windows) if window))
-        self._messages[message.id] = message
-        self._current.setdefault(message.topic, []).append(message.id)
-
-    def get_for(self, message_id: MessageId, peer: PeerId) -> tuple[Message | None, int]:
-        """Return a message and how often this peer has asked for it, now included; `(None, 0)` if it is not here."""
-        message = self._messages.get(message_id)
-        if message is None:
-            return None, 0
-        served = self._served.setdefault(message_id, {})
-        served[peer] = count = served.get(peer, 0) + 1
-        return message, count
-
-    def window(self, topic: Topic) -> list[MessageId]:
-        """Return the ids of the topic's messages in the announced windows, the latest window first."""
-        return [message_id for window in islice(self._windows, self._gossip) for message_id in window.get(topic, ())]
-
-    def shift(self) -> None:
-        """Begin a new window and forget the oldest."""
-        self._current = self._windows.pop()
-        self._forget(self._current)
-        self._windows.appendleft(self._current)
-
-    def _forget(self, window: dict[Topic, list[MessageId]]) -> None:
-        for ids in window.values():
-            for message_id in ids:
-                self._bytes -= len(self._messages.pop(message_id).data)
-                self._served.pop(message_id, None)
-        window.clear()

@@ -20,12 +20,12 @@ Four deviations, for topics with many sources, which one tree serves badly: with
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
-from itertools import islice
 
 from ..actions import SendRpc, SetTimer
 from ..base import PubSub
+from ..cache import MessageCache
 from ..params import EpisubParams
 from ..rpc import Message, Rpc, TreeGraft, TreeIHave, TreePrune
 from ..types import MessageId, PeerId, TimerToken, Topic
@@ -65,10 +65,12 @@ class _Missing:
     """A message that was announced and has not come.
 
     Attributes:
+        named_by: The peer that announced it first.
         announcers: The peers that announced it, each with the hops of its copy; the peer that we asked last is at the end.
         touches: How many times the timer has fired since.
     """
 
+    named_by: PeerId
     announcers: deque[tuple[PeerId, int]] = field(default_factory=deque)
     touches: int = 0
 
@@ -87,6 +89,11 @@ class _Kept:
     sender: PeerId | None
     number: int
     at_s: float
+
+    @property
+    def data(self) -> bytes:
+        """The message's data."""
+        return self.rpc.messages[0].data
 
 
 class BroadcastTree:
@@ -108,24 +115,21 @@ class BroadcastTree:
         self._copied: dict[PeerId, int] = {}  # for each neighbour the number of the last message of which it brought a duplicate
         self._queue: list[tuple[MessageId, int]] = []
         self._missing: dict[MessageId, _Missing] = {}
+        self._named = Counter[PeerId]()  # how many of them each peer announced first
         self._flush = flush
         self._touch = missing
-        self._cache: dict[MessageId, _Kept] = {}
-        self._served: dict[MessageId, dict[PeerId, int]] = {}
-        self._windows: deque[list[MessageId]] = deque([[]])
+        self._cache = MessageCache[_Kept](params.recent_ticks, params.cache_ticks, params.cache_max, params.cache_bytes_max)
+        self.shift = self._cache.shift
+        """Begin a new window of the cache and forget the oldest, once a heartbeat."""
 
     # Neighbours
 
     def neighbor_up(self, peer: PeerId) -> None:
         """Add a link of the active view as eager, and announce recent messages on it."""
         self._make_eager(peer)
-        recent = [
-            (message_id, self._cache[message_id].rpc.hops)
-            for window in islice(self._windows, self._params.recent_ticks)
-            for message_id in window
-        ]
+        kept, recent = self._cache.kept, self._cache.window(self._topic)[: self._params.recent_max]
         if recent:
-            self._core.draft(peer).overlay.append(TreeIHave(self._topic, tuple(recent[: self._params.recent_max])))
+            self._core.draft(peer).overlay.append(TreeIHave(self._topic, tuple([(each, kept[each].rpc.hops) for each in recent])))
 
     def neighbor_down(self, peer: PeerId) -> None:
         """Remove a link. If it was eager, make every lazy link eager; duplicates will prune the superfluous ones."""
@@ -142,7 +146,7 @@ class BroadcastTree:
 
     def on_new(self, message: Message, sender: PeerId, hops: int) -> None:
         """Handle the first copy of a message: its link becomes eager, and so does that of an earlier announcement with far fewer hops."""
-        missing = self._missing.pop(message.id, None)
+        missing = self._take_missing(message.id)
         self._count += 1
         if sender in self.lazy:
             self._make_eager(sender)
@@ -157,7 +161,8 @@ class BroadcastTree:
         """Handle a duplicate: prune its link unless that was of use lately."""
         if sender not in self.eager:
             return
-        number = self._cache[message_id].number if message_id in self._cache else self._count
+        kept = self._cache.kept.get(message_id)
+        number = self._count if kept is None else kept.number
         if number > self._copied[sender] + 1:  # it brought no duplicate of the message before
             self._used[sender] = max(self._used.get(sender, 0), number - 1)
         self._copied[sender] = max(self._copied[sender], number)
@@ -166,36 +171,37 @@ class BroadcastTree:
 
     def keep(self, message: Message, rpc: Rpc, sender: PeerId | None) -> None:
         """Queue a message's announcement, and keep the RPC that forwards it. `sender` is the peer that brought it, None if it is ours."""
-        if message.id in self._cache:
+        if message.id in self._cache.kept:
             return
         if sender is None:
             self._count += 1
-        if len(self._cache) >= self._params.cache_max:
-            self._forget(next(window for window in reversed(self._windows) if window))
-        self._cache[message.id] = _Kept(rpc, sender, self._count, self._core.now)
-        self._windows[0].append(message.id)
+        self._cache.put(message, _Kept(rpc, sender, self._count, self._core.now))
         self._flush.ensure()
         self._queue.append((message.id, rpc.hops))
 
     # What neighbours say
 
     def on_ihave(self, peer: PeerId, summary: tuple[tuple[MessageId, int], ...]) -> None:
-        """Note announced messages that are missing; make the link eager if a message that came took a far longer path."""
+        """Note announced messages that are missing; make the link eager if a message that came took a far longer path.
+
+        At most a quarter of `missing_max` may be named by one peer, so that one that invents messages leaves room for others.
+        """
         if peer not in self.eager and peer not in self.lazy:
             return
         seen, params = self._core.seen.entries, self._params
         for message_id, hops in summary:
             if message_id in seen:
-                kept = self._cache.get(message_id)
+                kept = self._cache.kept.get(message_id)
                 if kept is not None and self._is_far_shorter(hops, kept):
                     self._add_link(peer)
                     kept.sender = None  # one link is enough
                 continue
             missing = self._missing.get(message_id)
             if missing is None:
-                if len(self._missing) >= params.missing_max:
-                    return
-                self._missing[message_id] = missing = _Missing()
+                if len(self._missing) >= params.missing_max or self._named[peer] >= max(1, params.missing_max // 4):
+                    continue
+                self._missing[message_id] = missing = _Missing(peer)
+                self._named[peer] += 1
             if len(missing.announcers) < params.announcers_max and all(peer != other for other, _ in missing.announcers):
                 missing.announcers.append((peer, hops))
         if self._missing:
@@ -206,11 +212,9 @@ class BroadcastTree:
         if peer in self.lazy:
             self._make_eager(peer)
         for message_id in ids[: self._params.missing_max]:
-            if message_id in self._cache:
-                served = self._served.setdefault(message_id, {})
-                served[peer] = count = served.get(peer, 0) + 1
-                if count <= self._params.retransmissions:
-                    self._core.out.append(SendRpc((peer,), self._cache[message_id].rpc))
+            kept, count = self._cache.get_for(message_id, peer)
+            if kept is not None and count <= self._params.retransmissions:
+                self._core.out.append(SendRpc((peer,), kept.rpc))
 
     def on_prune(self, peer: PeerId) -> None:
         """Only announce to the peer from now on."""
@@ -241,7 +245,7 @@ class BroadcastTree:
                     break
                 announcers.popleft()
             if not announcers or missing.touches > params.graft_attempts + 1:
-                del self._missing[message_id]
+                self._take_missing(message_id)
                 continue
             wanted.setdefault(announcers[0][0], []).append(message_id)
             announcers.rotate(-1)
@@ -249,12 +253,6 @@ class BroadcastTree:
             self._graft(peer, tuple(ids))
         if self._missing:
             self._touch.ensure()
-
-    def shift(self) -> None:
-        """Begin a new window of the cache and forget the oldest, once a heartbeat."""
-        self._windows.appendleft([])
-        if len(self._windows) > self._params.cache_ticks:
-            self._forget(self._windows.pop())
 
     def sizes(self) -> tuple[int, int]:
         """Return how many messages are missing, and how many are kept."""
@@ -290,8 +288,11 @@ class BroadcastTree:
         self.on_prune(peer)
         self._core.draft(peer).overlay.append(TreePrune(self._topic))
 
-    def _forget(self, window: list[MessageId]) -> None:
-        for message_id in window:
-            del self._cache[message_id]
-            self._served.pop(message_id, None)
-        window.clear()
+    def _take_missing(self, message_id: MessageId) -> _Missing | None:
+        """Stop looking for a message, and return what is known of it."""
+        missing = self._missing.pop(message_id, None)
+        if missing is not None:
+            self._named[missing.named_by] -= 1
+            if not self._named[missing.named_by]:
+                del self._named[missing.named_by]
+        return missing

@@ -49,7 +49,7 @@ class Gossipsub(Meshsub):
     # Routing
 
     def _recipients(self, message: Message, source: PeerId) -> list[PeerId]:
-        self.gossip.mcache.put(message)
+        self.gossip.mcache.put(message, message)
         peers = super()._recipients(message, source)
         unwanted = self.gossip.unwanted
         if unwanted:
@@ -57,7 +57,7 @@ class Gossipsub(Meshsub):
         return peers
 
     def _publish_fates(self, message: Message) -> list[tuple[PeerId, Fate]]:
-        self.gossip.mcache.put(message)
+        self.gossip.mcache.put(message, message)
         fates = super()._publish_fates(message)
         unwanted = self.gossip.unwanted
         return [(peer, Fate.UNWANTED if message.id in unwanted.get(peer, ()) else fate) for peer, fate in fates]

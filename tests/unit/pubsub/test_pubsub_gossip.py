@@ -8,8 +8,8 @@ from unit.pubsub.network import Solo, T, controls, counts, message, names, of, r
 
 from gossiplog.pubsub import Fate, GossipsubParams, Outcome, ScoreParams, Topic
 from gossiplog.pubsub.actions import AnotherSource, Deliver, Published, Validate
+from gossiplog.pubsub.cache import MessageCache
 from gossiplog.pubsub.events import PeerDisconnected, Publish, RpcReceived, SendFailed, Subscribe, Unsubscribe, Validated
-from gossiplog.pubsub.gossip.gossip import MessageCache
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.pubsub.rpc import IHave, Rpc, Subscription
 from gossiplog.pubsub.seen import Seen
@@ -420,14 +420,18 @@ def test_verdict_on_a_forgotten_message_still_counts():
     assert recipients(driver.tell(Validated(message("m0").id, Outcome.ACCEPT)), message("m0")) == ["b"]
 
 
+def put(cache, one):
+    cache.put(one, one)
+
+
 def test_full_message_cache_forgets_its_oldest_window():
     cache = MessageCache(1, 3, 4, 1_000)
     for number in range(2):
-        cache.put(message(f"old {number}"))
-    cache.put(message("old 0"))
+        put(cache, message(f"old {number}"))
+    put(cache, message("old 0"))
     cache.shift()
     for number in range(3):
-        cache.put(message(f"new {number}"))
+        put(cache, message(f"new {number}"))
     assert len(cache) == 3
     assert cache.get_for(message("old 0").id, "a") == (None, 0)
     assert cache.get_for(message("new 0").id, "a") == (message("new 0"), 1)
@@ -438,10 +442,10 @@ def test_message_cache_that_is_full_by_bytes_forgets_its_oldest_windows():
     small, large = message("small"), message("l" * 900)
     cache = MessageCache(1, 3, 100, 1_000)
     for name in ("first", "second"):
-        cache.put(message(name * 60))
+        put(cache, message(name * 60))
         cache.shift()
-    cache.put(small)
-    cache.put(large)
+    put(cache, small)
+    put(cache, large)
     assert [cache.get_for(kept.id, "a")[0] for kept in (message("first" * 60), message("second" * 60), small, large)] == [
         None,
         None,
@@ -450,10 +454,10 @@ def test_message_cache_that_is_full_by_bytes_forgets_its_oldest_windows():
     ]
     for _ in range(3):
         cache.shift()
-    cache.put(small)
-    cache.put(large)
+    put(cache, small)
+    put(cache, large)
     assert len(cache) == 2, "what was forgotten is no longer counted"
-    cache.put(message("x" * 5_000))
+    put(cache, message("x" * 5_000))
     assert len(cache) == 1, "one that is too large is kept alone"
 
 

@@ -248,6 +248,11 @@ def test_accepted_message_of_a_topic_left_meanwhile_is_not_forwarded():
         {"prune_backoff_s": 1e9},
         {"seen_ttl_s": 0},
         {"protocols": ()},
+        {"fanout_ttl_s": -1},
+        {"graft_flood_threshold_s": -1},
+        {"iwant_follow_up_s": -1},
+        {"idontwant_bytes_min": -1},
+        {"idontwant_ticks": 0},
     ],
 )
 def test_parameters_that_break_a_rule_are_refused(fields):

@@ -86,8 +86,25 @@ def test_lost_message_is_given_up_and_announcers_that_left_are_passed_over():
     assert driver.router.state().sizes["missing"] == 0
 
 
+def test_peer_that_announces_what_does_not_exist_leaves_room_for_others():
+    """As with dials: of the messages that are looked for, a quarter may be named by one peer."""
+    driver = linked("liar", "honest", missing_max=8)
+    hear(driver, "liar", TreeIHave(T, tuple((b"invented %d" % number, 1) for number in range(100))))
+    assert driver.router.state().sizes["missing"] == 2
+    hear(driver, "honest", TreeIHave(T, ((b"true", 1),)))
+    assert [one.ids for one in overlays(driver.run(1.2), TreeGraft, "honest")] == [(b"true",)]
+    # What has come, or is given up, makes room.
+    driver.run(8)
+    assert driver.router.state().sizes["missing"] == 0
+    hear(driver, "liar", TreeIHave(T, ((message("m").id, 1), (b"more", 1), (b"too much", 1))))
+    gossip(driver, "honest", "m")
+    assert driver.router.state().sizes["missing"] == 1
+    hear(driver, "liar", TreeIHave(T, ((b"and more", 1), (b"too much", 1))))
+    assert driver.router.state().sizes["missing"] == 2
+
+
 def test_announcements_are_bounded_and_taken_from_neighbours_only():
-    driver = linked(*names(5), missing_max=3, announcers_max=2)
+    driver = linked(*names(5), missing_max=12, announcers_max=2)
     hear(driver, "p00", TreeIHave(T, tuple((b"%d" % number, 1) for number in range(10))))
     assert driver.router.state().sizes["missing"] == 3
     for peer in names(5):
@@ -280,6 +297,16 @@ def test_cache_is_bounded_by_ticks_and_size():
     assert driver.router.state().sizes["cache"] == 1
 
 
+def test_cache_that_is_full_by_bytes_forgets_its_oldest_messages():
+    driver = linked("a", "b", cache_bytes_max=1_000)
+    gossip(driver, "a", "old" * 200)
+    driver.run(2)
+    gossip(driver, "a", "new" * 200)
+    assert driver.router.state().sizes["cache"] == 1
+    hear(driver, "b", TreeGraft(T, (message("old" * 200).id, message("new" * 200).id)))
+    assert [one.id for rpc in said(driver.actions, "b") for one in rpc.messages][-1:] == [message("new" * 200).id]
+
+
 def test_publish_reports_eager_lazy_and_floodsub_peers():
     driver = linked("a", "b")
     driver.connect("flood", protocol="/floodsub/1.0.0")
@@ -350,6 +377,14 @@ def test_one_timer_serves_all_topics():
         {"probe_ticks": 0},
         {"passive_max": 0},
         {"useful_messages": 0},
+        {"recent_ticks": -1},
+        {"recent_max": -1},
+        {"k_active": -1},
+        {"k_passive": -1},
+        {"retransmissions": -1},
+        {"hop_threshold": -1},
+        {"early_hop_threshold": -1},
+        {"cache_bytes_max": 0},
     ],
 )
 def test_episub_parameters_that_break_a_rule_are_refused(fields):

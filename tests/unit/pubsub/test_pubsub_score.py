@@ -290,11 +290,17 @@ def test_no_scoring_is_zero_for_everybody():
         (ScoreParams, {"behaviour_decay": 1}),
         (ScoreParams, {"retained_max": 0}),
         (ScoreParams, {"topic_cap": -1}),
+        (ScoreParams, {"behaviour_threshold": -1}),
+        (ScoreParams, {"ip_colocation_threshold": 0}),
         (Thresholds, {"gossip": 1}),
         (Thresholds, {"accept_px": -1}),
         (TopicScoreParams, {"mesh_deliveries_weight": 1}),
         (TopicScoreParams, {"first_deliveries_decay": 1}),
         (TopicScoreParams, {"mesh_deliveries_threshold": 101}),
+        (TopicScoreParams, {"mesh_deliveries_window_s": -1}),
+        (TopicScoreParams, {"mesh_deliveries_activation_s": -1}),
+        (TopicScoreParams, {"first_deliveries_cap": -1}),
+        (TopicScoreParams, {"time_in_mesh_cap": -1}),
     ],
 )
 def test_score_parameters_that_break_a_rule_are_refused(cls, fields):
