@@ -13,6 +13,8 @@ from .sizes import parts_of, rpc_bytes
 from .trace import Recorder
 
 HOPS_MAX = 254
+_COUNTED = {"dial": "connect", "lost": "lost", "drop": "dropped"}
+"""The counters of events that are not sends, by the kind of the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class Metrics:
         self.hops.append(bytearray(self.nodes))
         self.hops[number][node] = 1
         self.add("publish")
-        self._record(now, "publish", node, message=number)
+        self.note(now, "publish", node, message=number)
         return number
 
     def on_deliver(self, now: float, node: int, source: Any, number: int) -> None:
@@ -121,35 +123,19 @@ class Metrics:
         """A node has started, or started again."""
         self._up_since[node] = now
         self._absent_since.pop(node, None)
-        self._record(now, "start", node)
+        self.note(now, "start", node)
 
     def on_down(self, now: float, node: int) -> None:
         """A node has stopped."""
         self._absent_since[node] = now
-        self._record(now, "stop", node)
+        self.note(now, "stop", node)
 
-    def on_dial(self, now: float, node: int, peer: int) -> None:
-        """A node dials another."""
-        self.add("connect")
-        self._record(now, "dial", node, peer)
-
-    def on_connect(self, now: float, node: int, peer: int) -> None:
-        """One side of a connection has opened."""
-        self._record(now, "connect", node, peer)
-
-    def on_disconnect(self, now: float, node: int, peer: int) -> None:
-        """One side of a connection has closed."""
-        self._record(now, "disconnect", node, peer)
-
-    def on_lost(self, now: float, node: int, peer: int, size: int) -> None:
-        """The network lost an RPC."""
-        self.add("lost")
-        self._record(now, "lost", node, peer, size=size)
-
-    def on_dropped(self, now: float, node: int, peer: int, size: int) -> None:
-        """A full queue refused an RPC."""
-        self.add("dropped")
-        self._record(now, "drop", node, peer, size=size)
+    def note(self, now: float, kind: str, node: int, peer: int | None = None, **columns: Any) -> None:
+        """Record an event; dials, and RPCs that were lost or dropped, are counted as well."""
+        if kind in _COUNTED:
+            self.add(_COUNTED[kind])
+        if self.recorder is not None:
+            self.recorder.add(now, kind, node, peer, **columns)
 
     def on_send(self, now: float, node: int, peers: Sequence[Any], rpc: Rpc) -> int:
         """Count an RPC to some peers, and return its size in bytes."""
@@ -188,10 +174,6 @@ class Metrics:
             for kind, _, ids in parts_of(rpc):
                 self.recorder.add(now, "send", node, peer, type=kind, count=ids, size=rest)
                 rest = 0
-
-    def _record(self, now: float, kind: str, node: int, peer: int | None = None, **columns: Any) -> None:
-        if self.recorder is not None:
-            self.recorder.add(now, kind, node, peer, **columns)
 
     def missing(self, number: int) -> list[int]:
         """Return the honest nodes that have been up since a message's publish and have not got it, ascending."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import assert_never
 
-from ..measure.trace import Recorder
 from ..scenario import Churn, Fault, Kill, Liar, Offline, Partition, PublishSpec, ScenarioError, Slow
 from .network import Network, SimNode
 from .topology import Links
@@ -19,15 +18,13 @@ class Script:
 
     Args:
         honest: The number of honest nodes; they are numbered first. Only honest nodes publish and fail.
-        recorder: Records faults; None for no trace.
     """
 
-    def __init__(self, network: Network, honest: int, links: Links, rng: random.Random, recorder: Recorder | None) -> None:
+    def __init__(self, network: Network, honest: int, links: Links, rng: random.Random) -> None:
         self._network = network
         self._nodes = network.nodes[:honest]
         self._links = links
         self._rng = rng
-        self._recorder = recorder
         self._dialled: dict[int, list[int]] = {}
         self._dialled_by: dict[int, list[int]] = {}
         for a, b in links:
@@ -75,8 +72,7 @@ class Script:
                 assert_never(fault)
 
     def _tell(self, name: str, count: int) -> None:
-        if self._recorder is not None:
-            self._recorder.add(self._network.now, "fault", -1, type=name, count=count)
+        self._network.metrics.note(self._network.now, "fault", -1, type=name, count=count)
 
     def _publish(self, data: bytes) -> None:
         up = [node for node in self._sources or self._nodes if node.router is not None]

@@ -310,7 +310,7 @@ class Network:
         is_plain = self._is_perfect and not bandwidth
         link = SimLink(node, other, self.latency.between(*key), is_plain=is_plain, bandwidth=bandwidth)
         self.registry[key] = link
-        self.metrics.on_dial(self.now, node.id, other.id)
+        self.metrics.note(self.now, "dial", node.id, other.id)
         if self.sides is not None and self.sides[node.id] != self.sides[other.id]:
             self.cut(link)
         self._push(self.now + link.latency_s, DIALLED, other, link)
@@ -374,7 +374,7 @@ class Network:
         spoken = other.router.protocols if other.router is not None else node.router.protocols
         offered, taken = (node.router.protocols, spoken) if node is link.dialler else (spoken, node.router.protocols)
         protocol = offered[0] if offered[0] in taken else next((each for each in offered if each in taken), "")
-        self.metrics.on_connect(self.now, node.id, other.id)
+        self.metrics.note(self.now, "connect", node.id, other.id)
         self.tell(node, events.PeerConnected(other.peer_id, protocol, node is link.dialler, other.address))
 
     def _on_closed(self, node: SimNode, link: SimLink) -> None:
@@ -384,7 +384,7 @@ class Network:
         if lane is not None and lane.link is link:
             del node.lanes[other.peer_id]
             link.to(node).handle = None
-            self.metrics.on_disconnect(self.now, node.id, other.id)
+            self.metrics.note(self.now, "disconnect", node.id, other.id)
             self.tell(node, events.PeerDisconnected(other.peer_id))
 
     def _release(self, node: SimNode, peer: Any) -> None:
@@ -434,12 +434,12 @@ class Network:
         if spec.bandwidth or link.bandwidth:
             left = self._enqueue(node, lane, size)
             if left is None:
-                self.metrics.on_dropped(self.now, node.id, lane.node.id, size)
+                self.metrics.note(self.now, "drop", node.id, lane.node.id, size=size)
                 self._tell_later(0.0, node, events.SendFailed(lane.node.peer_id, event.rpc))
                 return
             leaves_s = left
         if link.is_cut or (spec.loss and rng.random() < spec.loss):
-            self.metrics.on_lost(self.now, node.id, lane.node.id, size)
+            self.metrics.note(self.now, "lost", node.id, lane.node.id, size=size)
             return
         at = leaves_s + lane.latency_s * (1.0 + spec.jitter * rng.random())
         if spec.reordering and rng.random() < spec.reordering:

@@ -90,7 +90,7 @@ class ScenarioRun:
         self.network = Network(nodes, make_router, latency, scenario.link, self.metrics, seed, scenario.publish.validation_s)
         starts = [scenario.start_spread_s * rng.random() for _ in range(honest)]
         starts.extend(attack.join_s + scenario.start_spread_s * rng.random() for _ in range(attack.nodes))
-        script = Script(self.network, honest, links + bad_links, random.Random(f"script {seed}"), self.metrics.recorder)
+        script = Script(self.network, honest, links + bad_links, random.Random(f"script {seed}"))
         script.start_all(starts)
         script.publish_all(scenario.publish)
         for fault in scenario.fault:
