@@ -59,18 +59,6 @@ class FrameDecoder:
         """Add bytes that arrived. O(len(data)) amortised."""
         self._buffer += data
 
-    def take_whole(self, data: bytes) -> bytes | None:
-        """Return the message if `data` is exactly one frame of less than 16 KiB and no bytes are buffered. Otherwise return None, and
-        leave the decoder as it is."""
-        if self._buffer or len(data) < 2:
-            return None
-        length, start = data[0], 1
-        if length >= 0x80:
-            if not 0 < data[1] < 0x80:
-                return None
-            length, start = length & 0x7F | data[1] << 7, 2
-        return data[start:] if length == len(data) - start and length <= self.frame_bytes_max else None
-
     def next(self) -> bytes | None:
         """Return the next whole frame without its prefix, or None until more is fed. O(length of the frame).
 

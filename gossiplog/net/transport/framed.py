@@ -29,11 +29,9 @@ async def read_frames(
 
     def take_arrived(data: bytes) -> bool:
         nonlocal left
-        left = frames.take_whole(data)
-        if left is None:
-            frames.feed(data)
+        frames.feed(data)
         for _ in range(at_once_max):
-            if left is None and (left := frames.next()) is None:
+            if (left := frames.next()) is None:
                 return True
             if not take_now(left):
                 return False

@@ -66,16 +66,3 @@ def test_what_was_taken_is_not_kept():
         frames.feed(b"\x4e" + bytes(10_000))
         assert frames.next() is not None
     assert len(frames._buffer) < 300_000
-
-
-@pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384])
-def test_one_whole_frame_is_taken_at_once_and_all_else_is_left_to_be_fed(size):
-    frame = encode_frame(b"x" * size)
-    decoder = FrameDecoder(16_383)
-    assert decoder.take_whole(frame) == (b"x" * size if 0 < size < 16_384 else None)
-    for other in (frame[:-1], frame + b"x", bytes((frame[0] | 0x80, 0)) + frame[1:], b"", b"\x81\x80\x00x"):
-        assert decoder.take_whole(other) is None
-    assert decoder.buffered_bytes == 0
-    decoder.feed(b"\x02")
-    assert decoder.take_whole(frame) is None
-    assert FrameDecoder(100).take_whole(encode_frame(b"x" * 101)) is None
