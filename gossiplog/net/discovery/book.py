@@ -83,10 +83,6 @@ class AddressBook:
         failed = self._failed.get(peer)
         return failed is None or now >= failed[1]
 
-    def forget(self, peer: PeerId) -> None:
-        """Drop a peer's addresses."""
-        self._addresses.pop(peer, None)
-
 
 def _may_tell(teller: Teller, address: Address) -> bool:
     """Whether a teller may name an address. A domain name is checked when it is dialled."""

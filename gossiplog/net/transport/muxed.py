@@ -129,11 +129,6 @@ class MuxedConnection:
         return self.end is not None
 
     @property
-    def round_trip_s(self) -> float | None:
-        """Seconds that the last ping took; None before the first answer."""
-        return self.muxer.round_trip_s
-
-    @property
     def streams(self) -> list[MuxedStream]:
         """The streams that are not over."""
         return list(self._streams.values())
@@ -401,11 +396,6 @@ class MuxedStream:
         self._is_receiving = False
         self.protocol = ""
         self._traffic = connection.counted("")
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more will be sent or arrive. There may be bytes to read."""
-        return self._state.is_over
 
     async def send_all(self, data: bytes) -> None:
         """See `Stream`.

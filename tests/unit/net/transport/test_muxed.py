@@ -493,7 +493,7 @@ async def test_pings_go_out_at_once_and_every_thirty_seconds(autojump_clock):
             await bare.stream.send_all(encode_header(FrameKind.PING, Flags.ACK, 0, value))
         await wait_all_tasks_blocked()
         assert connection.end is None
-        assert connection.round_trip_s == pytest.approx(0, abs=0.1)
+        assert connection.muxer.round_trip_s == pytest.approx(0, abs=0.1)
 
 
 async def test_two_sides_with_nothing_to_say_ping_once_a_minute_each_at_most(autojump_clock):
