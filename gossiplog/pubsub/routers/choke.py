@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
+from ..actions import Fate
 from ..params import ChokeParams
 from ..peers import Peer, choose
 from ..router import TopicState
@@ -56,6 +57,12 @@ class Choke(Gossipsub):
         peers = super()._recipients(message, source)
         choked = self.choked.get(message.topic)
         return [peer for peer in peers if peer not in choked] if choked else peers
+
+    def _publish_fates(self, message: Message) -> list[tuple[PeerId, Fate]]:
+        fates, choked = super()._publish_fates(message), self.choked.get(message.topic)
+        if not choked or self._floods():
+            return fates
+        return [(peer, Fate.GOSSIP if peer in choked and fate is Fate.MESH else fate) for peer, fate in fates]
 
     def _pushed(self, topic: Topic) -> dict[PeerId, Peer]:
         links, choked = self.mesh.links[topic], self.choked.get(topic)

@@ -3,11 +3,11 @@
 import random
 
 import pytest
-from unit.pubsub.network import Solo, T, controls, message, names, recipients
+from unit.pubsub.network import Solo, T, controls, message, names, of, recipients
 
 from gossiplog.errors import LocalProtocolError
-from gossiplog.pubsub import ChokeParams, Rpc, Topic
-from gossiplog.pubsub.events import SendFailed, Subscribe, Unsubscribe
+from gossiplog.pubsub import ChokeParams, Fate, Published, Rpc, Topic
+from gossiplog.pubsub.events import Publish, SendFailed, Subscribe, Unsubscribe
 from gossiplog.pubsub.routers.choke import Choke
 from gossiplog.pubsub.rpc import Control, Prune
 
@@ -81,6 +81,19 @@ def test_peer_that_choked_us_is_told_and_not_sent():
     assert controls(driver.run(0.2), "ihave", "p01")
     driver.control("p01", unchoke=(T, Topic("other")))
     assert sorted(recipients(driver.push("p00", message("n")), message("n"))) == ["p01", "p02"]
+
+
+def test_peer_that_choked_us_is_announced_our_own_messages_too_unless_they_flood():
+    for floods, fate, sent in ((False, Fate.GOSSIP, ["p00", "p02"]), (True, Fate.MESH, names(3))):
+        driver = joined(*names(3), flood_publish=floods)
+        driver.control("p01", choke=(T,))
+        (report,) = of(driver.tell(Publish(message("ours"))), Published)
+        assert dict(report.fates)["p01"] is fate
+        assert sorted(recipients(driver.actions, message("ours"))) == sorted(sent)
+    driver = joined(*names(3), flood_publish=False)
+    driver.control("p01", choke=(T,))
+    driver.tell(Publish(message("ours")))
+    assert [one.ids for one in controls(driver.run(0.2), "ihave", "p01")] == [(message("ours").id,)]
 
 
 def test_choke_from_outside_the_mesh_is_passed_over():
