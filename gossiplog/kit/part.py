@@ -9,7 +9,7 @@ Source: docs/kit.md, "Payloads".
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
@@ -41,7 +41,7 @@ class PlainTx(Protocol):
 class Readable(Protocol):
     """A log, or a wrapper of one, that parts are read from."""
 
-    def query(self, sql: str, *parameters: Any) -> Awaitable[list[tuple[Any, ...]]]:
+    async def query(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a SELECT on the application's tables."""
         ...
 
@@ -49,15 +49,15 @@ class Readable(Protocol):
 class Appendable(Readable, Protocol):
     """A log that parts with large data append to themselves."""
 
-    def append(self, payload: Any) -> Awaitable[Entry]:
+    async def append(self, payload: Any) -> Entry:
         """Append one payload."""
         ...
 
-    def append_many(self, payloads: list[Any]) -> Awaitable[list[Entry]]:
+    async def append_many(self, payloads: list[Any]) -> list[Entry]:
         """Append several payloads in one commit."""
         ...
 
-    def get(self, id: str) -> Awaitable[Entry]:
+    async def get(self, id: str) -> Entry:
         """Return an entry."""
         ...
 

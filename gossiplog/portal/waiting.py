@@ -11,7 +11,7 @@ import inspect
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from types import MethodType, TracebackType
+from types import CoroutineType, MethodType, TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import trio
@@ -314,6 +314,12 @@ class Method(Generic[S, P, T]):
     def __get__(self, facade: Any, owner: type[Any]) -> Callable[..., Any]:
         call: Callable[..., Any] = owner._call(self._method)
         return call if facade is None else MethodType(call, facade)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **options: P.kwargs) -> CoroutineType[Any, Any, T]:
+            """Pyright compares the descriptor itself with the methods of a protocol, such as `kit.Readable`."""
+            ...
 
 
 class PagesMethod(Generic[S, P, T]):

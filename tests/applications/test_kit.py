@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from dataclasses import replace
-from inspect import iscoroutinefunction
 from random import Random
 from typing import Any
 
@@ -16,7 +15,6 @@ from multiformats import CID
 import gossiplog
 from gossiplog import kit
 from gossiplog.errors import LocalProtocolError
-from gossiplog.kit.part import Appendable, Readable
 from gossiplog.testing import Author, NotConvergent, check_convergence
 
 
@@ -111,9 +109,3 @@ def test_a_value_without_json_is_refused_before_it_is_signed(value: object) -> N
     for refused in (lambda: kit.Map("things", Any).put("a", value), lambda: kit.List("things", Any).insert(value)):
         with pytest.raises(LocalProtocolError, match="no value for a part"):
             refused()
-
-
-def test_a_log_of_any_front_is_readable_by_a_strict_checker() -> None:
-    # Pyright tells a protocol's `async def`, which returns a CoroutineType, from the awaitables that `gossiplog.aio` returns.
-    for protocol, names in ((Readable, ["query"]), (Appendable, ["append", "append_many", "get"])):
-        assert [name for name in names if iscoroutinefunction(getattr(protocol, name))] == []
