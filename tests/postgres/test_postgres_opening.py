@@ -224,3 +224,20 @@ async def test_the_keepalives_of_a_url_reach_the_socket(postgres) -> None:
             await connection.close()
 
     assert await trio.to_thread.run_sync(asyncio.run, look()) == 23
+
+
+async def test_what_is_stored_does_not_depend_on_how_the_server_reads_backslashes(postgres: PostgresServer) -> None:
+    async with opened(f"{postgres.new_log()}&standard_conforming_strings=off") as log:
+        appended = [await log.append(number) for number in range(3)]
+        assert [entry.value async for entry in log.iterate()] == [entry.value for entry in appended]
+        await assert_whole(log)
+
+
+async def test_a_head_that_is_no_key_is_damage_for_a_writer_too(postgres: PostgresServer, made: tuple[str, str]) -> None:
+    url, schema = made
+    async with opened(url) as log:
+        await log.append("x")
+    await in_thread(postgres, f"UPDATE {schema}.entries SET key = '\\x00'; UPDATE {schema}.heads SET key = '\\x00'")
+    async with opened(url) as log:
+        with pytest.raises(DamagedLog, match="00 is not a key of 20 bytes"):
+            await log.append("x")

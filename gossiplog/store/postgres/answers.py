@@ -328,6 +328,10 @@ async def catch_up(fetch: Fetch, tail: WriterCache, known: LogState, listener_lo
     tail.forget()
     tail.learn(requests.ReadCount(counted=False), (0, found.seq))
     heads = sorted(row["key"] for row in rows if row["level"] == -3)
+    try:
+        check_answer(requests.ReadHeads(HEADS_MAX + 1), heads)
+    except DecodeError as error:
+        raise DamagedLog(f"a row of the database is damaged: {error}") from error
     tail.learn(requests.ReadHeads(HEADS_MAX + 1), heads)
     tail.learn(requests.ReadLeaves(heads), {row["key"]: requests.Leaf(row["seq"], row["branch"]) for row in rows if row["level"] == -3})
     tip = next((row["branch"] for row in rows if row["level"] == -2 and row["branch"] is not None), -1)

@@ -50,7 +50,8 @@ def _inline(statement: str, parameters: Sequence[Sequence[Any]]) -> str:
 
 
 def _literal(array: Sequence[Any]) -> str:
-    return "'{" + ",".join([f'"\\\\x{item.hex()}"' if type(item) is bytes else str(item) for item in array]) + "}'"
+    # The server takes one of two backslashes away in E'…'; in '…' it does so for some roles and databases, by a setting of theirs.
+    return "E'{" + ",".join([f'"\\\\\\\\x{item.hex()}"' if type(item) is bytes else str(item) for item in array]) + "}'"
 
 
 _ENTRIES = """
