@@ -8,6 +8,7 @@ All logs of an event loop take turns, whatever server or mesh they are part of (
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import time
@@ -21,10 +22,11 @@ import trio
 from ...broadcast.actions import BatchDecided, EntryDecided, InsertBatch, InsertEntry, VerifyBatch
 from ...broadcast.allowance import Bringer
 from ...broadcast.events import BatchBrought, BatchInserted, BatchVerified, EntriesCommitted, NotStored, PeerKind
-from ...broadcast.log_turns import LIGHT, PART, PATIENCE_S, PIECE, LogTurns
+from ...broadcast.log_turns import AWAKE_S, LIGHT, PART, PATIENCE_S, PIECE, LogTurns
 from ...entry.message import Entry
 from ...entry.validation import Outcome, Rule, Verdict
 from ...errors import ClosedError, DecodeError, GossipLogError, StoreError
+from ...tasks.right_of_way import giving_way, right_of_way
 from ...tasks.spans import span
 from ..ground.journal import note
 from .driver import LogDriver
@@ -37,6 +39,8 @@ _AT_ONCE = 4
 _RETRY_S = 5.0
 _SWITCH_S = 0.0002
 """How long a thread may hold the interpreter's lock while others want it, when logs contend. Python's default is 5 ms."""
+_COLLECTIONS = 20
+"""So many times fewer full collections of garbage are made meanwhile. One takes 20 ms, and a flood caused one in 1.5 s."""
 SLOWED_SYNCED = 10
 """For a peer that is slowed, so many entries of a sync count as one pushed entry, because we asked for them."""
 _COUNTED = {Outcome.ACCEPT: "entries accepted", Outcome.IGNORE: "entries ignored", Outcome.REJECT: "entries rejected"}
@@ -114,6 +118,12 @@ class IntakeWork:
         now, turns = self._driver.now(), self._turns
         has_begun = self._nursery is None or (not self._held and turns.logs.begin(self, len(action.values), len(self._driver.peers), now))
         turns.adapt(now)
+        if self._nursery is not None and turns.logs.is_contended(now):
+            if turns.logs.is_heavy(self, now):
+                self._log.courtesy.until = now + AWAKE_S
+                turns.way.note_busy(now + AWAKE_S)
+            elif has_begun:
+                turns.way.take(self)
         if has_begun or self._nursery is None:
             self._begin(action)
             return
@@ -148,6 +158,7 @@ class IntakeWork:
         if self._driver.machine.intake.batches_out <= len(self._held):
             now, turns = self._driver.now(), self._turns
             turns.logs.end(self, now)
+            turns.way.leave(self)
             turns.ended.unpark_all()
             if self._held:
                 # Nobody else looks when this log's rest is over.
@@ -177,7 +188,7 @@ class IntakeWork:
         self._at_once_left = _AT_ONCE
         verdicts = self._verify_now(action.values) if len(action.values) <= 1 else None
         if verdicts is None:
-            verdicts = await self._verify_many(action.values)
+            verdicts = await giving_way(self._log.courtesy, self._verify_many, action.values)
             self._at_once_left = _AT_ONCE
         self._tell_verified(action, verdicts)
 
@@ -271,6 +282,7 @@ class IntakeWork:
                     self._nursery = None
                     self._held.clear()
                     self._turns.logs.forget(self)
+                    self._turns.way.leave(self)
                     self._turns.adapt(self._driver.now())
         finally:
             for is_decided in self._waiting.values():
@@ -304,25 +316,29 @@ class _Turns:
 
     def __init__(self) -> None:
         self.logs = LogTurns()
+        self.way = right_of_way()
         self.ended = trio.lowlevel.ParkingLot()
         self._is_giving = False
-        # The interpreter's own switch interval, while ours replaces it; else None.
-        self._switch_s: float | None = None
+        # The interpreter's own switch interval and thresholds, while ours replace them; else None.
+        self._usual: tuple[float, tuple[int, int, int]] | None = None
 
     def adapt(self, now: float) -> None:
-        """Shorten the interpreter's switch interval while one log has much to do and others are awake.
+        """Shorten the interpreter's switch interval, and collect less garbage, while one log has much to do and others are awake.
 
         The event loop may have to wait for the interpreter's lock several times in one piece of work. A log that is alone would pay 8 % for
         this.
         """
-        if self.logs.is_contended(now) is (self._switch_s is not None):
+        if self.logs.is_contended(now) is (self._usual is not None):
             return
-        if self._switch_s is None:
-            self._switch_s = sys.getswitchinterval()
+        if self._usual is None:
+            self._usual = sys.getswitchinterval(), gc.get_threshold()
+            youngest, young, full = self._usual[1]
             sys.setswitchinterval(_SWITCH_S)
+            gc.set_threshold(youngest, young, _COLLECTIONS * full)
         else:
-            sys.setswitchinterval(self._switch_s)
-            self._switch_s = None
+            sys.setswitchinterval(self._usual[0])
+            gc.set_threshold(*self._usual[1])
+            self._usual = None
 
     async def wait_alone(self, log: IntakeWork) -> None:
         """Wait until no other log is at work, but not for long."""
