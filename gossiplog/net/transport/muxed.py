@@ -33,7 +33,7 @@ from .yamux.machine import GoneAway, MuxerEvent, Opened, StreamChanged, StreamSt
 
 KEEP_ALIVE_S = 30.0
 """How often a connection is checked for a sign of life. If nothing came since the last check, a ping is sent, whose answer has as long."""
-_BUSY_BYTES = 8 * 1024
+BUSY_BYTES = 8 * 1024
 """Bytes that are taken in one step while the connection gives way: some 20 small entries, which take 0.5 ms."""
 _LATE_S = 1.0
 """How late a busy process may be for a check."""
@@ -283,9 +283,9 @@ class MuxedConnection:
             while data := await self._byte_stream.receive_some():
                 self.bytes_in += len(data)
                 self.received_at = self._clock()
-                while len(data) > _BUSY_BYTES and self._courtesy.until > self.received_at:
-                    self._receive(data[:_BUSY_BYTES], handlers)
-                    data = data[_BUSY_BYTES:]
+                while len(data) > BUSY_BYTES and self._courtesy.until > self.received_at:
+                    self._receive(data[:BUSY_BYTES], handlers)
+                    data = data[BUSY_BYTES:]
                     await trio.lowlevel.checkpoint()
                 self._receive(data, handlers)
                 while self.muxer.is_behind:
