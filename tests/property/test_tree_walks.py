@@ -13,7 +13,10 @@ from gossiplog.tree import LeafDifference, MemoryTree, Node, check_children, che
 FANOUTS = st.sampled_from([2, 3, 4, 8, 32])
 KEYS = st.integers(0, 300).map(lambda number: number.to_bytes(20, "big"))
 HASHES = st.tuples(st.integers(0, 255), st.integers(0, 3)).map(lambda pair: bytes([pair[0]]) + pair[1].to_bytes(15, "big"))
-LEAVES = st.dictionaries(KEYS, HASHES, max_size=200)
+# A real leaf's hash covers its key, so leaves of different keys have different hashes.
+LEAVES = st.dictionaries(KEYS, HASHES, max_size=200).map(
+    lambda leaves: {key: digest[:1] + key[-2:] + digest[3:] for key, digest in leaves.items()}
+)
 
 
 def tree_of(leaves: dict[bytes, bytes], fanout: int) -> MemoryTree:
