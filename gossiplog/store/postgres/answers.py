@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import DamagedLog, DecodeError
-from ...log import requests
+from ...log import fsck_requests, requests
+from ...log.page import PAGE_BYTES_MAX
 from ...log.row_checks import check_answer
 from ...plan import Request
 from ...tree.node import ANCHOR_HASH, Node, NodeRun, ReadNodes, ReadRoot, ReadRuns
+from ..sql import READS, Select, SelectAmong
 from ..writer_cache import HEADS_MAX, WriterCache
-from .fsck import FSCK_ANSWERS
-from .pages import TAIL, cut
 from .writes import check_name
 
 Fetch: TypeAlias = Callable[..., Awaitable[list[Any]]]
@@ -38,17 +39,41 @@ async def answer(fetch: Fetch, request: Request[Any]) -> Any:
     return found
 
 
+async def _read(fetch: Fetch, request: Request[Any]) -> Any:
+    """Answer a request of `READS`."""
+    if isinstance(request, requests.ReadCursor):
+        check_name(request.name)
+    select = READS[type(request)]
+    if isinstance(select, Select):
+        return select.shape(await fetch(select.statement, *select.parameters(request)))
+    if isinstance(select, SelectAmong):
+        return select.shape(await fetch(f"{select.statement} = ANY($1)", select.values(request)))
+    statement, parameters = select.ask(request)
+    if not select.has_values:
+        return select.shape(await fetch(statement, *parameters))
+    return select.shape(row[:-1] for row in await fetch(_cut(statement, select.order), *parameters))
+
+
+@lru_cache(maxsize=32)
+def _cut(select: str, order: str) -> str:
+    """Make a statement return its rows only up to the one with which their VALUEs reach `PAGE_BYTES_MAX`, with one more column.
+
+    Args:
+        select: Has a column `value`, and returns its rows in the order of `order`.
+    """
+    before = f"coalesce(sum(octet_length(value)) OVER (ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)"
+    return f"SELECT * FROM (SELECT *, {before} AS bytes_before FROM ({select}) r) p WHERE bytes_before < {PAGE_BYTES_MAX} ORDER BY {order}"
+
+
+_TAIL = _cut("SELECT seq, value FROM {log}.entries WHERE seq > $1 ORDER BY seq LIMIT $2", "seq")
+
+
 async def _heads(fetch: Fetch, request: requests.ReadHeads) -> list[bytes]:
     rows = await fetch("SELECT key FROM {log}.heads ORDER BY key LIMIT $1", request.limit)
     return [key for (key,) in rows]
 
 
-async def _leaves(fetch: Fetch, request: requests.ReadLeaves) -> dict[bytes, requests.Leaf]:
-    rows = await fetch("SELECT key, seq, branch FROM {log}.entries WHERE key = ANY($1::bytea[])", request.keys)
-    return {key: requests.Leaf(seq, branch) for key, seq, branch in rows}
-
-
-_VALUES = cut("SELECT key, value FROM {log}.entries WHERE key = ANY($1::bytea[])", "key")
+_VALUES = _cut("SELECT key, value FROM {log}.entries WHERE key = ANY($1::bytea[])", "key")
 
 
 async def _values(fetch: Fetch, request: requests.ReadValues) -> dict[bytes, bytes]:
@@ -57,7 +82,7 @@ async def _values(fetch: Fetch, request: requests.ReadValues) -> dict[bytes, byt
 
 
 _PAGE = "SELECT key, value FROM {log}.entries WHERE key > $1 AND key < $2 AND ($4::bigint IS NULL OR seq <= $4) ORDER BY key LIMIT $3"
-_PAGE_UP, _PAGE_DOWN = cut(_PAGE, "key"), cut(_PAGE.replace("LIMIT", "DESC LIMIT"), "key DESC")
+_PAGE_UP, _PAGE_DOWN = _cut(_PAGE, "key"), _cut(_PAGE.replace("LIMIT", "DESC LIMIT"), "key DESC")
 
 
 async def _page(fetch: Fetch, request: requests.ReadPage) -> list[tuple[bytes, bytes]]:
@@ -67,7 +92,7 @@ async def _page(fetch: Fetch, request: requests.ReadPage) -> list[tuple[bytes, b
 
 
 async def _tail(fetch: Fetch, request: requests.ReadTail) -> list[tuple[int, bytes]]:
-    return [(seq, value) for seq, value, _ in await fetch(TAIL, request.seq, request.limit)]
+    return [(seq, value) for seq, value, _ in await fetch(_TAIL, request.seq, request.limit)]
 
 
 _LAST = "greatest((SELECT max(seq) FROM {log}.entries), seq_used)"
@@ -85,11 +110,6 @@ async def _place(fetch: Fetch, request: requests.ReadPlace) -> requests.Place:
     return requests.Place(*row)
 
 
-async def _sketch(fetch: Fetch, request: requests.ReadSketch) -> requests.KeptSketch | None:
-    rows = await fetch("SELECT seq, symbols FROM {log}.sketch")
-    return requests.KeptSketch(*rows[0]) if rows else None
-
-
 async def _branch_tips(fetch: Fetch, request: requests.ReadBranchTips) -> dict[int, int]:
     statement = """
         SELECT b.branch, (SELECT max(e.clock) FROM {log}.entries e WHERE e.branch = b.branch) FROM unnest($1::integer[]) b (branch)
@@ -105,91 +125,9 @@ async def _positions(fetch: Fetch, request: requests.ReadPositions) -> dict[requ
     return {requests.Position(branch, clock): key for branch, clock, key in rows}
 
 
-async def _children(fetch: Fetch, request: requests.ReadChildren) -> list[requests.Position]:
-    statement = """
-        (SELECT branch, clock FROM {log}.entries WHERE branch = $1 AND clock > $2 ORDER BY clock LIMIT 1)
-        UNION ALL SELECT child_branch, child_clock FROM {log}.links WHERE parent_branch = $1 AND parent_clock = $2"""
-    return [requests.Position(*row) for row in await fetch(statement, *request.at)]
-
-
-async def _links_down(fetch: Fetch, request: requests.ReadLinksDown) -> requests.Position | None:
-    # Reach never falls along a branch, so the last link has the highest.
-    statement = """
-        SELECT p.branch, coalesce((
-            SELECT l.reach FROM {log}.links l WHERE l.child_branch = $1 AND l.parent_branch = p.branch AND l.child_clock <= $2
-            ORDER BY l.child_clock DESC, l.parent_clock DESC LIMIT 1), -1)
-        FROM (SELECT min(parent_branch) AS branch FROM {log}.links WHERE child_branch = $1 AND parent_branch > $3) p
-        WHERE p.branch IS NOT NULL"""
-    rows = await fetch(statement, *request.at, request.beyond)
-    return requests.Position(*rows[0]) if rows else None
-
-
-async def _links_up(fetch: Fetch, request: requests.ReadLinksUp) -> requests.Position | None:
-    statement = """
-        SELECT c.branch, coalesce((
-            SELECT l.child_clock FROM {log}.links l WHERE l.parent_branch = $1 AND l.child_branch = c.branch AND l.reach >= $2
-            ORDER BY l.reach, l.child_clock LIMIT 1), -1)
-        FROM (SELECT min(child_branch) AS branch FROM {log}.links WHERE parent_branch = $1 AND child_branch > $3) c
-        WHERE c.branch IS NOT NULL"""
-    rows = await fetch(statement, *request.at, request.beyond)
-    return requests.Position(*rows[0]) if rows else None
-
-
-async def _quarantined(fetch: Fetch, request: requests.ReadQuarantined) -> dict[bytes, requests.Aside]:
-    rows = await fetch("SELECT key, rule, reason, since FROM {log}.quarantine WHERE key = ANY($1::bytea[])", request.keys)
-    return {key: requests.Aside(*record) for key, *record in rows}
-
-
-_QUARANTINE = cut("SELECT key, value, rule, reason, since FROM {log}.quarantine WHERE key > $1 ORDER BY key LIMIT $2", "key")
-
-
-async def _quarantine(fetch: Fetch, request: requests.ReadQuarantine) -> list[requests.Quarantined]:
-    return [requests.Quarantined(*row[:-1]) for row in await fetch(_QUARANTINE, request.after or b"", request.limit)]
-
-
 async def _quarantine_count(fetch: Fetch, request: requests.ReadQuarantineCount) -> tuple[int, int]:
     (row,) = await fetch("SELECT count(*), count(*) FILTER (WHERE since >= $1) FROM {log}.quarantine", request.since)
     return row[0], row[1]
-
-
-async def _applications(fetch: Fetch, request: requests.ReadApplications) -> list[requests.Applied]:
-    return [requests.Applied(*row) for row in await fetch("SELECT name, version, behind FROM {log}.applications ORDER BY name")]
-
-
-async def _set_aside(fetch: Fetch, request: requests.ReadSetAside) -> list[requests.SetAside]:
-    columns = "key, application, kind, reason, since"
-    statement = f"SELECT {columns} FROM {{log}}.set_aside WHERE (key, application) > ($1, $2) ORDER BY key, application LIMIT $3"
-    return [requests.SetAside(*row) for row in await fetch(statement, *(request.after or (b"", "")), request.limit)]
-
-
-async def _cursor(fetch: Fetch, request: requests.ReadCursor) -> int | None:
-    check_name(request.name)
-    rows = await fetch("SELECT seq FROM {log}.cursors WHERE name = $1", request.name)
-    return rows[0][0] if rows else None
-
-
-async def _members(fetch: Fetch, request: requests.ReadMembers) -> list[requests.MemberRow]:
-    statement = "SELECT n, key, branch, clock, view, kept FROM {log}.members WHERE n > $1 ORDER BY n LIMIT $2"
-    return [requests.MemberRow(*row) for row in await fetch(statement, request.after, request.limit)]
-
-
-async def _touched(fetch: Fetch, request: requests.ReadTouched) -> dict[bytes, list[int]]:
-    statement = "SELECT key, array_agg(control ORDER BY control) FROM {log}.touched WHERE key = ANY($1::bytea[]) GROUP BY key"
-    return {key: list(controls) for key, controls in await fetch(statement, request.keys)}
-
-
-async def _touched_by(fetch: Fetch, request: requests.ReadTouchedBy) -> list[bytes]:
-    rows = await fetch("SELECT DISTINCT key FROM {log}.touched WHERE control = ANY($1::bigint[])", request.controls)
-    return [key for (key,) in rows]
-
-
-async def _void(fetch: Fetch, request: requests.ReadVoid) -> set[bytes]:
-    return {key for (key,) in await fetch("SELECT key FROM {log}.void WHERE key = ANY($1::bytea[])", request.keys)}
-
-
-async def _root(fetch: Fetch, request: ReadRoot) -> Node:
-    rows = await fetch("SELECT level, hash FROM {log}.nodes ORDER BY level DESC LIMIT 1")
-    return Node(rows[0][0], None, rows[0][1]) if rows else Node(0, None, ANCHOR_HASH)
 
 
 async def _nodes(fetch: Fetch, request: ReadNodes) -> list[Node | None]:
@@ -247,34 +185,73 @@ def _run(
     return NodeRun(Node(level, key or None, node_hash), children, until)
 
 
+async def _counts(fetch: Fetch, request: fsck_requests.ReadTableCounts) -> fsck_requests.TableCounts:
+    statement = """
+        SELECT count(key), (SELECT count(*) FROM {log}.nodes), count(branch), (SELECT count(*) FROM {log}.links) FROM {log}.entries"""
+    ((leaves, nodes, positions, links),) = await fetch(statement)
+    return fsck_requests.TableCounts(leaves, nodes, positions, links)
+
+
+_AMCHECK = """
+    SELECT format('%I.bt_index_check', n.nspname) FROM pg_extension x JOIN pg_namespace n ON n.oid = x.extnamespace
+    WHERE CASE WHEN x.extname = 'amcheck'
+        THEN has_function_privilege(format('%I.bt_index_check(regclass, boolean)', n.nspname), 'EXECUTE') ELSE false END"""
+_INDEXES = """
+    SELECT i.indexrelid::bigint, c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+    WHERE c.relnamespace = to_regnamespace($1) ORDER BY c.relname LIMIT $2"""
+
+
+async def _defects(fetch: Any, request: fsck_requests.ReadDefects) -> list[str]:
+    """Check the indexes against their tables, if the extension amcheck is installed and may be used. A defect is raised as an error."""
+    for (check,) in await fetch(_AMCHECK):
+        for index, _ in await fetch(_INDEXES, fetch.schema, request.limit):
+            await fetch(f"SELECT {check}($1::bigint::regclass, true)", index)
+    return []
+
+
+async def _entry_rows(fetch: Fetch, request: fsck_requests.ReadEntryRows) -> list[tuple[int, Any]]:
+    return [(seq, value) for seq, value, _ in await fetch(_TAIL, request.seq, request.limit)]
+
+
+async def _position_rows(fetch: Fetch, request: fsck_requests.ReadPositionRows) -> dict[requests.Position, fsck_requests.PositionRow]:
+    statement = """
+        SELECT e.branch, e.clock, e.seq, (SELECT max(b.clock) FROM {log}.entries b WHERE b.branch = e.branch AND b.clock < e.clock)
+        FROM unnest($1::integer[], $2::bigint[]) p (branch, clock) JOIN {log}.entries e ON e.branch = p.branch AND e.clock = p.clock"""
+    rows = await fetch(statement, [at.branch for at in request.at], [at.clock for at in request.at])
+    return {
+        requests.Position(branch, clock): fsck_requests.PositionRow(requests.Position(branch, clock), seq, before or 0)
+        for branch, clock, seq, before in rows
+    }
+
+
+async def _link_rows(fetch: Fetch, request: fsck_requests.ReadLinkRows) -> set[tuple[requests.Position, requests.Position]]:
+    statement = """
+        SELECT l.child_branch, l.child_clock, l.parent_branch, l.parent_clock
+        FROM unnest($1::integer[], $2::bigint[], $3::integer[], $4::bigint[]) w (child_branch, child_clock, parent_branch, parent_clock)
+        JOIN {log}.links l USING (child_branch, child_clock, parent_branch, parent_clock)"""
+    columns = zip(*[(*child, *parent) for child, parent in request.between], strict=True) if request.between else ([], [], [], [])
+    rows = await fetch(statement, *map(list, columns))
+    return {(requests.Position(*row[:2]), requests.Position(*row[2:])) for row in map(tuple, rows)}
+
+
 ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
-    requests.ReadApplications: _applications,
     requests.ReadBranchTips: _branch_tips,
-    requests.ReadChildren: _children,
     requests.ReadCount: _count,
-    requests.ReadCursor: _cursor,
     requests.ReadHeads: _heads,
-    requests.ReadLeaves: _leaves,
-    requests.ReadLinksDown: _links_down,
-    requests.ReadLinksUp: _links_up,
-    requests.ReadMembers: _members,
     ReadNodes: _nodes,
     requests.ReadPage: _page,
     requests.ReadPlace: _place,
     requests.ReadPositions: _positions,
-    requests.ReadQuarantine: _quarantine,
     requests.ReadQuarantineCount: _quarantine_count,
-    requests.ReadQuarantined: _quarantined,
-    ReadRoot: _root,
     ReadRuns: _runs,
-    requests.ReadSketch: _sketch,
-    requests.ReadSetAside: _set_aside,
     requests.ReadTail: _tail,
-    requests.ReadTouched: _touched,
-    requests.ReadTouchedBy: _touched_by,
     requests.ReadValues: _values,
-    requests.ReadVoid: _void,
-    **FSCK_ANSWERS,
+    fsck_requests.ReadDefects: _defects,
+    fsck_requests.ReadEntryRows: _entry_rows,
+    fsck_requests.ReadLinkRows: _link_rows,
+    fsck_requests.ReadPositionRows: _position_rows,
+    fsck_requests.ReadTableCounts: _counts,
+    **dict.fromkeys(READS, _read),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -78,7 +79,8 @@ class Fetcher:
 
 @lru_cache(maxsize=4096)
 def _fill(statement: str, schema: str) -> str:
-    return statement.replace("{log}", schema)
+    # The names of `sql.py` for the two tables that are one here.
+    return re.sub(r"\{log\}\.(leaves|positions)\b", "{log}.entries", statement).replace("{log}", schema)
 
 
 def begin_reading(settings: str) -> str:

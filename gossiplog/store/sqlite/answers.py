@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 from ...entry.message import Entry
 from ...errors import DamagedLog, DecodeError
-from ...log import requests
+from ...log import fsck_requests, requests
 from ...log.page import PAGE_BYTES_MAX, cut_page
 from ...log.row_checks import check_answer
 from ...plan import Request
-from ...tree.node import ANCHOR_HASH, Node, NodeRun, ReadNodes, ReadRoot, ReadRuns
+from ...tree.node import ANCHOR_HASH, Node, NodeRun, ReadNodes, ReadRuns
+from ..sql import READS, WRITES, Change, Select, SelectAmong, changes_beside
 from .bounds import NODES_SURE, BoundedConnection
-from .fsck import FSCK_ANSWERS
+from .schema import has_expressions
 
 _CHUNKS = (1, 8, 64, 512)
 """Lengths of IN lists; few, so that each statement stays prepared."""
@@ -45,12 +48,53 @@ def answer(db: BoundedConnection, request: Request[Any]) -> Any:
     return found
 
 
+@lru_cache(maxsize=256)
+def _in_sqlite(statement: str) -> str:
+    return re.sub(r"\$\d+", "?", statement.replace("{log}.", "gossiplog_"))
+
+
+def _read(db: BoundedConnection, request: Request[Any]) -> Any:
+    """Answer a request of `READS`."""
+    select = READS[type(request)]
+    if isinstance(select, Select):
+        return select.shape(db.execute(_in_sqlite(select.statement), select.parameters(request)).fetchall())
+    if isinstance(select, SelectAmong):
+        return select.shape(_select_in(db, f"{_in_sqlite(select.statement)} IN", select.values(request)))
+    statement, parameters = select.ask(request)
+    rows = db.execute(_in_sqlite(statement), parameters)
+    return select.shape(cut_page(rows) if select.has_values else rows)
+
+
+def _write(db: BoundedConnection, request: Request[Any]) -> None:
+    """Carry out a request of `WRITES`."""
+    _carry_out(db, WRITES[type(request)](request))
+
+
+def _carry_out(db: BoundedConnection, changes: Iterable[Change]) -> None:
+    for change in changes:
+        if change.rows:
+            db.executemany(_statement(change.table, change.columns, change.on_conflict), list(map(_bound, change.rows)))
+
+
+@lru_cache(maxsize=64)
+def _statement(table: str, columns: str, on_conflict: str | None) -> str:
+    names = columns.split(", ")
+    if on_conflict is None:
+        return f"DELETE FROM gossiplog_{table} WHERE {' AND '.join(f'{name} = ?' for name in names)}"
+    return f"INSERT INTO gossiplog_{table} AS old ({columns}) VALUES ({', '.join('?' * len(names))}) {on_conflict}"
+
+
 def _blob(data: bytes) -> bytes | bytearray:
     """Return the type that binds fastest: `sqlite3` looks for an adapter for `bytes`, 0.9 µs each, but not for `bytearray`."""
     return bytearray(data) if len(data) <= _COPIED_BYTES else data
 
 
-def _select_in(db: BoundedConnection, select: str, keys: Sequence[bytes]) -> Iterable[tuple[Any, ...]]:
+def _bound(row: Sequence[Any]) -> list[Any]:
+    """Return a row as `_blob` binds its parts, which are small."""
+    return [bytearray(item) if type(item) is bytes else item for item in row]
+
+
+def _select_in(db: BoundedConnection, select: str, keys: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
     """Run `select … IN (keys)` in chunks; the last chunk is padded with the last key."""
     low = 0
     while low < len(keys):
@@ -59,7 +103,7 @@ def _select_in(db: BoundedConnection, select: str, keys: Sequence[bytes]) -> Ite
         if len(chunk) < size:
             chunk = [*chunk, *([chunk[-1]] * (size - len(chunk)))]
         # `chain` has no `close`. Otherwise a generator that is dropped half read would close the cursor, maybe after its connection.
-        yield from chain(db.execute(f"{select} ({','.join('?' * size)})", list(map(_blob, chunk))))
+        yield from chain(db.execute(f"{select} ({','.join('?' * size)})", _bound(chunk)))
         low += size
 
 
@@ -81,11 +125,6 @@ def _cut_values(rows: Iterable[tuple[Any, Any]]) -> list[tuple[Any, bytes]]:
 def _heads(db: BoundedConnection, request: requests.ReadHeads) -> list[bytes]:
     limit = db.nodes_max if request.limit is None else request.limit
     return [key for (key,) in db.execute("SELECT key FROM gossiplog_heads ORDER BY key LIMIT ?", (limit,))]
-
-
-def _leaves(db: BoundedConnection, request: requests.ReadLeaves) -> dict[bytes, requests.Leaf]:
-    rows = _select_in(db, "SELECT key, seq, branch FROM gossiplog_leaves WHERE key IN", request.keys)
-    return {key: requests.Leaf(seq, branch) for key, seq, branch in rows}
 
 
 def _values(db: BoundedConnection, request: requests.ReadValues) -> dict[bytes, bytes]:
@@ -151,87 +190,11 @@ def _positions(db: BoundedConnection, request: requests.ReadPositions) -> dict[r
     return found
 
 
-def _children(db: BoundedConnection, request: requests.ReadChildren) -> list[requests.Position]:
-    statement = """
-        SELECT * FROM (SELECT branch, clock FROM gossiplog_positions WHERE branch = ? AND clock > ? ORDER BY clock LIMIT 1)
-        UNION ALL SELECT child_branch, child_clock FROM gossiplog_links WHERE parent_branch = ? AND parent_clock = ?"""
-    return [requests.Position(*row) for row in db.execute(statement, (*request.at, *request.at))]
-
-
-def _links_down(db: BoundedConnection, request: requests.ReadLinksDown) -> requests.Position | None:
-    branch, clock = request.at
-    statement = "SELECT min(parent_branch) FROM gossiplog_links WHERE child_branch = ? AND parent_branch > ?"
-    (parent_branch,) = db.execute(statement, (branch, request.beyond)).fetchone()
-    if parent_branch is None:
-        return None
-    # Reach never falls along a branch, so the last link has the highest.
-    statement = (
-        "SELECT reach FROM gossiplog_links WHERE child_branch = ? AND parent_branch = ? AND child_clock <= ?"
-        " ORDER BY child_clock DESC, parent_clock DESC LIMIT 1"
-    )
-    row = db.execute(statement, (branch, parent_branch, clock)).fetchone()
-    return requests.Position(parent_branch, row[0] if row else -1)
-
-
-def _links_up(db: BoundedConnection, request: requests.ReadLinksUp) -> requests.Position | None:
-    branch, clock = request.at
-    statement = "SELECT min(child_branch) FROM gossiplog_links WHERE parent_branch = ? AND child_branch > ?"
-    (child_branch,) = db.execute(statement, (branch, request.beyond)).fetchone()
-    if child_branch is None:
-        return None
-    statement = (
-        "SELECT child_clock FROM gossiplog_links WHERE parent_branch = ? AND child_branch = ? AND reach >= ?"
-        " ORDER BY reach, child_clock LIMIT 1"
-    )
-    row = db.execute(statement, (branch, child_branch, clock)).fetchone()
-    return requests.Position(child_branch, row[0] if row else -1)
-
-
-def _quarantined(db: BoundedConnection, request: requests.ReadQuarantined) -> dict[bytes, requests.Aside]:
-    rows = _select_in(db, "SELECT key, rule, reason, since FROM gossiplog_quarantine WHERE key IN", request.keys)
-    return {key: requests.Aside(*record) for key, *record in rows}
-
-
-def _quarantine(db: BoundedConnection, request: requests.ReadQuarantine) -> list[requests.Quarantined]:
-    statement = "SELECT key, value, rule, reason, since FROM gossiplog_quarantine WHERE key > ? ORDER BY key LIMIT ?"
-    return [requests.Quarantined(*row) for row in cut_page(db.execute(statement, (request.after or b"", request.limit)))]
-
-
 def _quarantine_count(db: BoundedConnection, request: requests.ReadQuarantineCount) -> tuple[int, int]:
     # The column lies behind VALUE, so reading it costs reading past VALUE.
     lately = "0" if request.since is None else "count(*) FILTER (WHERE since >= :since)"
     row: tuple[int, int] = db.execute(f"SELECT count(*), {lately} FROM gossiplog_quarantine", {"since": request.since}).fetchone()
     return row
-
-
-def _cursor(db: BoundedConnection, request: requests.ReadCursor) -> int | None:
-    row = db.execute("SELECT seq FROM gossiplog_cursors WHERE name = ?", (request.name,)).fetchone()
-    if row is not None and type(row[0]) is not int:
-        raise DamagedLog(f"the cursor {request.name!r} is not a number")
-    return None if row is None else row[0]
-
-
-def _sketch(db: BoundedConnection, request: requests.ReadSketch) -> requests.KeptSketch | None:
-    row = db.execute("SELECT seq, symbols FROM gossiplog_sketch").fetchone()
-    return None if row is None else requests.KeptSketch(*row)
-
-
-def _write_sketch(db: BoundedConnection, request: requests.WriteSketch) -> None:
-    if request.kept is None:
-        db.execute("DELETE FROM gossiplog_sketch")
-        return
-    statement = """
-        INSERT INTO gossiplog_sketch VALUES (1, ?, ?)
-        ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, symbols = excluded.symbols WHERE excluded.seq > seq"""
-    db.execute(statement, request.kept)
-
-
-def _write_cursor(db: BoundedConnection, request: requests.WriteCursor) -> None:
-    if request.seq is None:
-        db.execute("DELETE FROM gossiplog_cursors WHERE name = ?", (request.name,))
-        return
-    statement = "INSERT INTO gossiplog_cursors VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET seq = max(seq, excluded.seq)"
-    db.execute(statement, (request.name, request.seq))
 
 
 def _write_entries(db: BoundedConnection, request: requests.WriteEntries) -> None:
@@ -241,78 +204,11 @@ def _write_entries(db: BoundedConnection, request: requests.WriteEntries) -> Non
     leaves = [(_blob(row.key), _blob(row.hash), row.seq, row.branch) for row in sorted(rows, key=attrgetter("key"))]
     db.executemany("INSERT INTO gossiplog_leaves VALUES (?, ?, ?, ?)", leaves)
     db.executemany("INSERT INTO gossiplog_positions VALUES (?, ?, ?)", [(row.branch, row.clock, row.seq) for row in rows])
-    if request.links:
-        links = [(link.child.branch, link.parent.branch, link.child.clock, link.parent.clock, link.reach) for link in request.links]
-        db.executemany("INSERT OR IGNORE INTO gossiplog_links VALUES (?, ?, ?, ?, ?)", links)
-    if request.merged:
-        db.executemany("DELETE FROM gossiplog_heads WHERE key = ?", [(_blob(key),) for key in request.merged])
-    db.executemany("INSERT INTO gossiplog_heads VALUES (?)", [(_blob(key),) for key in request.heads])
-    nodes = [(level, _blob(key or b""), _blob(node_hash)) for level, key, node_hash in request.tree.put]
-    db.executemany("INSERT OR REPLACE INTO gossiplog_nodes VALUES (?, ?, ?)", nodes)
-    if request.tree.remove:
-        db.executemany(
-            "DELETE FROM gossiplog_nodes WHERE level = ? AND key = ?", [(level, _blob(key or b"")) for level, key in request.tree.remove]
-        )
-
-
-def _write_quarantine(db: BoundedConnection, request: requests.WriteQuarantine) -> None:
-    db.executemany("DELETE FROM gossiplog_quarantine WHERE key = ?", [(key,) for key in request.remove])
-    db.executemany("INSERT OR IGNORE INTO gossiplog_quarantine VALUES (?, ?, ?, ?, ?)", request.add)
-
-
-def _applications(db: BoundedConnection, request: requests.ReadApplications) -> list[requests.Applied]:
-    return list(map(requests.Applied._make, db.execute("SELECT name, version, behind FROM gossiplog_applications ORDER BY name")))
+    _carry_out(db, changes_beside(request))
 
 
 def _write_application(db: BoundedConnection, request: requests.WriteApplication) -> None:
     db.execute("INSERT OR REPLACE INTO gossiplog_applications VALUES (?, ?, ?)", request.applied)
-
-
-def _set_aside(db: BoundedConnection, request: requests.ReadSetAside) -> list[requests.SetAside]:
-    statement = "SELECT * FROM gossiplog_set_aside WHERE (key, application) > (?, ?) ORDER BY key, application LIMIT ?"
-    return list(map(requests.SetAside._make, db.execute(statement, (*(request.after or (b"", "")), request.limit))))
-
-
-def _write_set_aside(db: BoundedConnection, request: requests.WriteSetAside) -> None:
-    if request.remove is None:
-        db.execute("DELETE FROM gossiplog_set_aside WHERE application = ?", (request.application,))
-    else:
-        rows = [(key, request.application) for key in request.remove]
-        db.executemany("DELETE FROM gossiplog_set_aside WHERE key = ? AND application = ?", rows)
-    db.executemany("INSERT OR REPLACE INTO gossiplog_set_aside VALUES (?, ?, ?, ?, ?)", request.add)
-
-
-def _members(db: BoundedConnection, request: requests.ReadMembers) -> list[requests.MemberRow]:
-    statement = "SELECT n, key, branch, clock, view, kept FROM gossiplog_members WHERE n > ? ORDER BY n LIMIT ?"
-    return list(map(requests.MemberRow._make, db.execute(statement, (request.after, request.limit))))
-
-
-def _touched(db: BoundedConnection, request: requests.ReadTouched) -> dict[bytes, list[int]]:
-    found: dict[bytes, set[int]] = {}
-    for key, control in _select_in(db, "SELECT key, control FROM gossiplog_touched WHERE key IN", request.keys):
-        found.setdefault(key, set()).add(control)
-    return {key: sorted(controls) for key, controls in found.items()}
-
-
-def _touched_by(db: BoundedConnection, request: requests.ReadTouchedBy) -> list[bytes]:
-    statement = "SELECT key FROM gossiplog_touched WHERE control = ?"
-    return list({key for control in request.controls for (key,) in db.execute(statement, (control,))})
-
-
-def _void(db: BoundedConnection, request: requests.ReadVoid) -> set[bytes]:
-    return {key for (key,) in _select_in(db, "SELECT key FROM gossiplog_void WHERE key IN", request.keys)}
-
-
-def _write_members(db: BoundedConnection, request: requests.WriteMembers) -> None:
-    db.executemany("INSERT INTO gossiplog_members VALUES (?, ?, ?, ?, ?, ?)", request.rows)
-    db.executemany("INSERT OR IGNORE INTO gossiplog_touched VALUES (?, ?)", request.touched)
-    db.executemany("INSERT OR IGNORE INTO gossiplog_void VALUES (?)", [(key,) for key in request.void])
-    db.executemany("DELETE FROM gossiplog_void WHERE key = ?", [(key,) for key in request.counting])
-
-
-def _root(db: BoundedConnection, request: ReadRoot) -> Node:
-    row = db.execute("SELECT level, hash FROM gossiplog_nodes ORDER BY level DESC LIMIT 1").fetchone()
-    return Node(0, None, ANCHOR_HASH) if row is None else Node(row[0], None, row[1])
 
 
 def _nodes(db: BoundedConnection, request: ReadNodes) -> list[Node | None]:
@@ -369,39 +265,78 @@ def _run_children(db: BoundedConnection, level: int, low: bytes, end: bytes, mos
     return children
 
 
+def _counts(db: BoundedConnection, request: fsck_requests.ReadTableCounts) -> fsck_requests.TableCounts:
+    return fsck_requests.TableCounts(
+        *[db.execute(f"SELECT count(*) FROM gossiplog_{table} WHERE 1").fetchone()[0] for table in fsck_requests.TableCounts._fields]
+    )
+
+
+def _defects(db: BoundedConnection, request: fsck_requests.ReadDefects) -> list[str]:
+    # A check of the whole file includes its free pages, but evaluates expressions that others have defined on their tables.
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'gossiplog!_%' ESCAPE '!'")]
+    scopes = tables if has_expressions(db) else [f"{request.limit:d}"]
+    lines = [str(line) for scope in scopes for (line,) in db.execute(f"PRAGMA integrity_check({scope})")]
+    return [line for line in lines if line != "ok"][: request.limit]
+
+
+def _entry_rows(db: BoundedConnection, request: fsck_requests.ReadEntryRows) -> list[tuple[int, Any]]:
+    value = "CASE typeof(value) WHEN 'text' THEN CAST(value AS BLOB) ELSE value END"
+    statement = f"SELECT seq, {value}, typeof(value) FROM gossiplog_entries WHERE seq > ? ORDER BY seq LIMIT ?"
+    rows = cut_page(db.execute(statement, (request.seq, request.limit)))
+    # A text may consist of any bytes; Latin-1 decodes all of them, and encodes them back.
+    return [(seq, value.decode("latin-1") if kind == "text" else value) for seq, value, kind in rows]
+
+
+_PREVIOUS = "SELECT max(b.clock) FROM gossiplog_positions b WHERE b.branch = p.branch AND b.clock < p.clock"
+
+
+def _position_rows(db: BoundedConnection, request: fsck_requests.ReadPositionRows) -> dict[requests.Position, fsck_requests.PositionRow]:
+    statement = f"SELECT p.seq, ({_PREVIOUS}) FROM gossiplog_positions p WHERE p.branch = ? AND p.clock = ?"
+    found = {}
+    for at in request.at:
+        row = db.execute(statement, at).fetchone()
+        if row is not None:
+            found[at] = fsck_requests.PositionRow(at, row[0], row[1] or 0)
+    return found
+
+
+def _link_rows(db: BoundedConnection, request: fsck_requests.ReadLinkRows) -> set[tuple[requests.Position, requests.Position]]:
+    statement = "SELECT 1 FROM gossiplog_links WHERE child_branch = ? AND child_clock = ? AND parent_branch = ? AND parent_clock = ?"
+    return {(child, parent) for child, parent in request.between if db.execute(statement, (*child, *parent)).fetchone() is not None}
+
+
+def _clear_derived(db: BoundedConnection, request: fsck_requests.ClearDerived) -> None:
+    for table in ("leaves", "nodes", "heads", "positions", "links", "sketch", "members", "touched", "void"):
+        db.execute(f"DELETE FROM gossiplog_{table}")
+
+
+def _take_entries(db: BoundedConnection, request: fsck_requests.TakeEntries) -> None:
+    used = max([seq for seq in request.seqs if seq <= fsck_requests.SEQ_USED_MAX], default=0)
+    db.execute("UPDATE gossiplog_generation SET seq_used = max(seq_used, ?)", (used,))
+    db.executemany("DELETE FROM gossiplog_entries WHERE seq = ?", [(seq,) for seq in request.seqs])
+
+
 ANSWERS: dict[type[Request[Any]], Callable[[BoundedConnection, Any], Any]] = {
-    requests.ReadApplications: _applications,
     requests.ReadBranchTips: _branch_tips,
-    requests.ReadChildren: _children,
     requests.ReadCount: _count,
-    requests.ReadCursor: _cursor,
     requests.ReadHeads: _heads,
-    requests.ReadLeaves: _leaves,
-    requests.ReadLinksDown: _links_down,
-    requests.ReadLinksUp: _links_up,
-    requests.ReadMembers: _members,
     ReadNodes: _nodes,
     requests.ReadPage: _page,
     requests.ReadPlace: _place,
     requests.ReadPositions: _positions,
-    requests.ReadQuarantine: _quarantine,
     requests.ReadQuarantineCount: _quarantine_count,
-    requests.ReadQuarantined: _quarantined,
-    ReadRoot: _root,
     ReadRuns: _runs,
-    requests.ReadSketch: _sketch,
-    requests.ReadSetAside: _set_aside,
     requests.ReadTail: _tail,
-    requests.ReadTouched: _touched,
-    requests.ReadTouchedBy: _touched_by,
     requests.ReadValues: _values,
-    requests.ReadVoid: _void,
     requests.WriteApplication: _write_application,
-    requests.WriteCursor: _write_cursor,
     requests.WriteEntries: _write_entries,
-    requests.WriteMembers: _write_members,
-    requests.WriteQuarantine: _write_quarantine,
-    requests.WriteSketch: _write_sketch,
-    requests.WriteSetAside: _write_set_aside,
-    **FSCK_ANSWERS,
+    fsck_requests.ClearDerived: _clear_derived,
+    fsck_requests.ReadDefects: _defects,
+    fsck_requests.ReadEntryRows: _entry_rows,
+    fsck_requests.ReadLinkRows: _link_rows,
+    fsck_requests.ReadPositionRows: _position_rows,
+    fsck_requests.ReadTableCounts: _counts,
+    fsck_requests.TakeEntries: _take_entries,
+    **dict.fromkeys(READS, _read),
+    **dict.fromkeys(WRITES, _write),
 }
