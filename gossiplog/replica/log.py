@@ -319,7 +319,7 @@ class Replica(LogReader):
             from_now: Begin with the next entry instead of the first, unless the cursor already has a place.
 
         Raises:
-            LocalProtocolError: Another subscription has this cursor.
+            LocalProtocolError: Another subscription has this cursor, or no database can store its name.
             ReadOnlyLog: A cursor cannot be kept in a log that is open read-only.
         """
         self._watch()
@@ -328,6 +328,8 @@ class Replica(LogReader):
             if self.read_only:
                 message = f"{self.location} is open read-only, so cursor {cursor!r} cannot be kept there"
                 raise ReadOnlyLog(message, hint="subscribe without a cursor")
+            if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in cursor):
+                raise LocalProtocolError(f"cursor {cursor!r} contains NUL or half of a surrogate pair, which no database can store")
             if cursor in self._cursors:
                 raise LocalProtocolError(f"cursor {cursor!r} is in use")
             self._cursors.add(cursor)

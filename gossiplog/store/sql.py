@@ -89,6 +89,11 @@ def _keys(keys: Sequence[bytes]) -> list[tuple[bytes]]:
     return [(key,) for key in keys]
 
 
+def _storable(row: Sequence[Any]) -> list[Any]:
+    """Replace what a database cannot store in a text: an application's reason may contain NUL or half of a surrogate pair."""
+    return [item.replace("\0", "\ufffd").encode("utf-8", "replace").decode() if type(item) is str else item for item in row]
+
+
 def _each(make: Callable[[Any], Any]) -> Shape:
     return lambda rows: list(map(make, rows))
 
@@ -198,7 +203,7 @@ def _write_cursor(request: requests.WriteCursor) -> list[Change]:
     if request.seq is None:
         return [_drop("cursors", "name", [(request.name,)])]
     conflict = "ON CONFLICT (name) DO UPDATE SET seq = excluded.seq WHERE excluded.seq > old.seq"
-    return [put("cursors", "name, seq", [(request.name, request.seq)], conflict)]
+    return [put("cursors", "name, seq", [_storable((request.name, request.seq))], conflict)]
 
 
 def _write_members(request: requests.WriteMembers) -> list[Change]:
@@ -213,7 +218,7 @@ def _write_members(request: requests.WriteMembers) -> list[Change]:
 def _write_quarantine(request: requests.WriteQuarantine) -> list[Change]:
     return [
         _drop("quarantine", "key", _keys(request.remove)),
-        put("quarantine", "key, value, rule, reason, since", request.add, _IGNORED),
+        put("quarantine", "key, value, rule, reason, since", list(map(_storable, request.add)), _IGNORED),
     ]
 
 
@@ -223,7 +228,7 @@ def _write_set_aside(request: requests.WriteSetAside) -> list[Change]:
         _drop("set_aside", "application", [(request.application,)])
         if request.remove is None
         else _drop("set_aside", "key, application", [(key, request.application) for key in forgotten]),
-        put("set_aside", "key, application, kind, reason, since", request.add),
+        put("set_aside", "key, application, kind, reason, since", list(map(_storable, request.add))),
     ]
 
 

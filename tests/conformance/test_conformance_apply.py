@@ -289,3 +289,19 @@ async def test_apply_that_hangs_and_is_cancelled_leaves_nothing_behind(open_log)
             await hanging.wait()
             scope.cancel()
     assert scope.cancelled_caught
+
+
+async def test_a_reason_that_no_database_can_store_is_stored_as_well_as_it_can_be(open_log) -> None:
+    """Its text may come from the entry, so whoever wrote that would otherwise stop every commit after it."""
+
+    def apply(entries, tx) -> None:
+        for entry in entries:
+            if entry.message.payload != "fine":
+                raise ValueError("no\0t \ud800 this")
+
+    bad, fine = make("bad"), make("fine")
+    async with open_log(apply=apply) as log:
+        assert [verdict.is_new for verdict in await log.insert_many([bad.value, fine.value])] == [True, True]
+        (record,) = [record async for record in log.set_aside()]
+        assert record.key == bad.key and record.reason.startswith("no") and record.reason.endswith("this")
+        await assert_whole(log)

@@ -219,3 +219,11 @@ async def test_a_cancelled_wait_loses_nothing(open_log) -> None:
                 scope.cancel()
                 await anext(events)
             assert (await anext(events)).message.payload == number
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800"])
+async def test_a_cursor_whose_name_not_every_database_stores_is_refused_by_each(open_log, name: str) -> None:
+    async with open_log() as log:
+        with pytest.raises(LocalProtocolError, match="cursor"):
+            async with log.subscribe(cursor=name):
+                pass

@@ -7,7 +7,7 @@ import socket
 import asyncpg
 import pytest
 import trio
-from log_support import TOPIC, assert_whole, make, opened
+from log_support import TOPIC, assert_whole, opened
 from postgres_support import PostgresServer, running_server
 
 import gossiplog
@@ -182,20 +182,6 @@ async def test_two_logs_of_one_database_know_nothing_of_each_other(postgres) -> 
         assert (await a.count(), await b.count()) == (30, 7)
         await assert_whole(a)
         await assert_whole(b)
-
-
-async def test_a_cursor_whose_name_no_server_stores_is_refused_and_a_reason_is_stored_as_well_as_it_can_be(postgres) -> None:
-    async def apply(entries, tx) -> None:
-        raise gossiplog.Reject("no\0t \ud800 this", id=entries[0].id)
-
-    async with opened(postgres.new_log(), apply=apply) as log:
-        for name in ("a\0b", "a\ud800"):
-            with pytest.raises(LocalProtocolError, match="PostgreSQL"):
-                async with log.subscribe(cursor=name):
-                    pass
-        assert (await log.insert(make("x").value)).is_new
-        (record,) = [record async for record in log.set_aside()]
-        assert record.reason.startswith("no\ufffdt")
 
 
 async def test_payloads_with_nul_and_any_bytes_come_back(postgres) -> None:

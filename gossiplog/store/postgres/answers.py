@@ -14,7 +14,6 @@ from ...plan import Request
 from ...tree.node import ANCHOR_HASH, Node, NodeRun, ReadNodes, ReadRoot, ReadRuns
 from ..sql import READS, Select, SelectAmong
 from ..writer_cache import HEADS_MAX, WriterCache
-from .writes import check_name
 
 Fetch: TypeAlias = Callable[..., Awaitable[list[Any]]]
 """`fetch(statement, *parameters)` executes a statement, in which `{log}` stands for the log's schema, and returns its rows."""
@@ -41,8 +40,6 @@ async def answer(fetch: Fetch, request: Request[Any]) -> Any:
 
 async def _read(fetch: Fetch, request: Request[Any]) -> Any:
     """Answer a request of `READS`."""
-    if isinstance(request, requests.ReadCursor):
-        check_name(request.name)
     select = READS[type(request)]
     if isinstance(select, Select):
         return select.shape(await fetch(select.statement, *select.parameters(request)))

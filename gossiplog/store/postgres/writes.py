@@ -8,7 +8,6 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any, TypeAlias
 
-from ...errors import LocalProtocolError
 from ...log import fsck_requests, requests
 from ...plan import Request
 from .. import sql
@@ -27,11 +26,7 @@ def is_write(request: Request[Any]) -> bool:
 
 
 def statements_of(request: Request[Any]) -> list[Statement]:
-    """Return the statements that carry out a request that writes.
-
-    Raises:
-        LocalProtocolError: The server cannot store a cursor's name; see `check_name`.
-    """
+    """Return the statements that carry out a request that writes."""
     return WRITES[type(request)](request)
 
 
@@ -70,8 +65,6 @@ _TYPES = {
 
 def _write(request: Request[Any]) -> list[Statement]:
     """Return the statements of a request of `sql.WRITES`."""
-    if isinstance(request, requests.WriteCursor):
-        check_name(request.name)
     return _statements_for(sql.WRITES[type(request)](request))
 
 
@@ -79,9 +72,8 @@ def _statements_for(changes: Sequence[Change]) -> list[Statement]:
     statements: list[Statement] = []
     for change in changes:
         if change.rows:
-            columns = [[_storable(item) if type(item) is str else item for item in column] for column in zip(*change.rows, strict=True)]
-            statement = _statement(change.table, change.columns, change.on_conflict)
-            statements.append((statement, columns))
+            columns = [list(column) for column in zip(*change.rows, strict=True)]
+            statements.append((_statement(change.table, change.columns, change.on_conflict), columns))
     return statements
 
 
@@ -99,11 +91,6 @@ def _statement(table: str, columns: str, on_conflict: str | None) -> str:
 
 def _write_entries(request: requests.WriteEntries) -> list[Statement]:
     return _statements_for([put("entries", "seq, key, value, hash, branch, clock", request.rows), *changes_beside(request)])
-
-
-def _storable(text: str) -> str:
-    """Replace what the server cannot store: an application's reason may contain NUL or half of a surrogate pair."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def _write_application(request: requests.WriteApplication) -> list[Statement]:
@@ -134,13 +121,3 @@ WRITES: dict[type[Request[Any]], Callable[[Any], list[Statement]]] = {
     requests.WriteEntries: _write_entries,
     **dict.fromkeys(sql.WRITES, _write),
 }
-
-
-def check_name(name: str) -> None:
-    """Refuse a cursor's name that the server cannot store.
-
-    Raises:
-        LocalProtocolError: The name contains NUL or half of a surrogate pair.
-    """
-    if _storable(name) != name:
-        raise LocalProtocolError(f"cursor {name!r} is no text that PostgreSQL can store")
