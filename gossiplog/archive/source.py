@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import enum
 import gzip
-import io
 import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from ..errors import DecodeError
 from .car import CAR_PREFIX, read_car, read_car_header
 from .jsonl import read_json_lines
 from .records import BinaryReader, Record, read_hex_values
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 EXPANSION_MAX = 100
 """A compressed file may expand by this factor; beyond it, the file is taken for a bomb. Source: docs/spec/limits.md."""
@@ -196,7 +192,8 @@ class _Expanded:
         self._raw = raw
         self._bytes_max = bytes_max
         self._total = 0
-        self._gzip = gzip.GzipFile(fileobj=io.BufferedReader(_Readable(raw)), mode="rb")
+        # It only reads from the file, as long as nobody seeks.
+        self._gzip = gzip.GzipFile(fileobj=cast("Any", raw), mode="rb")
 
     def peek(self, size: int) -> bytes:
         try:
@@ -218,20 +215,3 @@ class _Expanded:
         if self._total > _EXPANSION_FLOOR and self._total > EXPANSION_MAX * self._raw.position and self._bytes_max == EXPANDED_BYTES_MAX:
             raise DecodeError(f"decompresses to more than {EXPANSION_MAX} times its size; a limit of your own (--max-bytes) allows it")
         return data
-
-
-class _Readable(io.RawIOBase):
-    """The compressed bytes as a file object, which `gzip` needs."""
-
-    def __init__(self, raw: _Counted) -> None:
-        super().__init__()
-        self._raw = raw
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self._raw.read(len(view))
-        view[: len(data)] = data
-        return len(data)

@@ -1,4 +1,4 @@
-"""A transaction of a SQLite connection: as plain calls in the connection's thread, and as calls that are awaited elsewhere."""
+"""A transaction as plain calls in the thread of a SQLite connection, and as calls to any transaction that are awaited elsewhere."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ class ThreadTransaction:
 
 
 class AwaitedTransaction:
-    """A `Transaction` that calls a `SyncTransaction`.
+    """A `Transaction` that calls one in another thread.
 
     Args:
-        call: Calls a function with the `SyncTransaction`, in its thread.
+        call: Calls a function with a `SyncTransaction`, or with a transaction of an asyncio loop whose methods it awaits, in its thread.
     """
 
-    def __init__(self, call: Callable[[Callable[[SyncTransaction], Any]], Awaitable[Any]]) -> None:
+    def __init__(self, call: Callable[[Callable[[Any], Any]], Awaitable[Any]]) -> None:
         self._call = call
         self._is_beginning = False
 

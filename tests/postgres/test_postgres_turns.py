@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import trio
@@ -116,7 +117,7 @@ async def test_who_begins_to_listen_during_a_commit_that_saw_nobody_hears_of_it_
     async with opened(url) as a, opened(url, signer=SIGNERS[1]) as b:
         woken: list[None] = []
         async with a._store.transaction() as transaction:
-            assert not transaction._writing.is_heard
+            assert not await is_heard(transaction)
             b._store.watch(lambda: woken.append(None))
             with trio.fail_after(10):
                 while (await trio.to_thread.run_sync(postgres.sql, waiting))[0][0] == 0:
@@ -127,7 +128,14 @@ async def test_who_begins_to_listen_during_a_commit_that_saw_nobody_hears_of_it_
                 await trio.testing.wait_all_tasks_blocked(0.01)
         assert b._store._database.is_listening
         async with a._store.transaction() as transaction:
-            assert transaction._writing.is_heard
+            assert await is_heard(transaction)
+
+
+async def is_heard(transaction: Any) -> bool:
+    async def look(writing: Any) -> bool:
+        return writing.is_heard
+
+    return await transaction._call(look)
 
 
 def count_notifications(log: GossipLog) -> list[None]:

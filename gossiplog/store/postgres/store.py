@@ -14,13 +14,13 @@ from ...errors import ClosedError, ReadOnlyLog
 from ...plan import Plan
 from ..base import Durability, Reader, Transaction
 from ..migrate import load_migrations
+from ..sync_transaction import AwaitedTransaction
 from .connection import Connection, connect
 from .connections import Connections, open_connections
 from .database import Database
 from .errors import DATABASE_ERRORS, translate
 from .schema import find_version, reading
 from .thread import AsyncioThread
-from .transactions import WriteTransaction
 from .url import PostgresUrl
 
 T = TypeVar("T")
@@ -151,7 +151,7 @@ class PostgresStore:
         async with self._write_turn:
             writing = await self._call(self._database.begin)
             try:
-                yield _Transaction(self, writing)
+                yield AwaitedTransaction(lambda function: self._call(lambda call: function(writing)))
             except BaseException:
                 with trio.CancelScope(shield=True):
                     await self._call(self._database.rollback, writing)
@@ -194,27 +194,6 @@ class _Snapshot:
     async def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         async with self._turn:
             return await self._store._call(self._store._database.query, self._connection, statement, parameters)
-
-
-class _Transaction:
-    def __init__(self, store: PostgresStore, writing: WriteTransaction) -> None:
-        self._store = store
-        self._writing = writing
-
-    async def run(self, plan: Plan[T]) -> T:
-        return await self._store._call(lambda call: self._writing.run(plan))
-
-    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return await self._store._call(lambda call: self._writing.execute(statement, parameters))
-
-    async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        await self._store._call(lambda call: self._writing.execute_many(statement, rows))
-
-    async def begin_attempt(self) -> None:
-        self._writing.application.begin_attempt()
-
-    async def undo_attempt(self) -> None:
-        await self._store._call(lambda call: self._writing.undo_attempt())
 
 
 def find_postgres_pending(url: PostgresUrl) -> tuple[int, list[str]]:

@@ -137,7 +137,7 @@ class _SyncCalls:
     """A `SyncTransaction` for an application's plain functions. They run in a thread beside the loop, and each call waits for the loop."""
 
     def __init__(self, writing: WriteTransaction) -> None:
-        self.begin_attempt = writing.application.begin_attempt
+        self.begin_attempt = writing.begin_attempt
         self._writing = writing
         self._loop = asyncio.get_running_loop()
 
@@ -179,7 +179,7 @@ class WriteTransaction:
         self.is_heard = True
         self.last: Row | None = None
         self.is_committing = False
-        self.application = application
+        self._application = application
         self.has_executed = False
         self._fetch = Fetcher(connection, url.quoted_schema)
         self._location = url.location
@@ -202,18 +202,22 @@ class WriteTransaction:
         """Execute a statement of the application's. This and the methods below raise as `ApplicationStatements.execute`."""
         await self._begin_executing()
         with self._translated(DATABASE_ERRORS):
-            return await self.application.execute(statement, parameters)
+            return await self._application.execute(statement, parameters)
 
     async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Execute a statement of the application's for each row of parameters."""
         await self._begin_executing()
         with self._translated(DATABASE_ERRORS):
-            await self.application.execute_many(statement, rows)
+            await self._application.execute_many(statement, rows)
+
+    def begin_attempt(self) -> None:
+        """Mark the state to which `undo_attempt` returns."""
+        self._application.begin_attempt()
 
     async def undo_attempt(self) -> None:
         """Undo what the application executed since its attempt began."""
         with self._translated(DATABASE_ERRORS):
-            await self.application.undo_attempt()
+            await self._application.undo_attempt()
 
     async def commit(self) -> LogState:
         """Send the remaining writes and commit; return the state after it.
