@@ -354,3 +354,22 @@ async def test_the_topic_and_the_place_are_known(open_log) -> None:
         assert log.location
         assert not log.read_only
         assert await log.size_bytes() >= 0
+
+
+async def test_a_check_sees_one_state_of_a_log_that_is_written_to_meanwhile(open_log) -> None:
+    async with open_log() as log, trio.open_nursery() as nursery:
+        await log.append_many(range(1_100))
+        has_begun, written = trio.Event(), trio.Event()
+
+        async def write_on() -> None:
+            await has_begun.wait()
+            # Each of these begins a branch, with a link to it when it is merged.
+            await log.insert_many([make(number, [], SIGNERS[1]).value for number in range(5)])
+            await log.append("over all")
+            written.set()
+
+        nursery.start_soon(write_on)
+        report = await log.fsck(on_progress=lambda done: has_begun.set())
+        assert (report.entries, report.is_clean, report.findings) == (1_100, True, ())
+        await written.wait()
+        assert (await log.fsck()).entries == 1_106

@@ -31,7 +31,7 @@ class MemoryState:
         self.clocks: dict[int, list[int]] = {}
         self.branch_keys: dict[int, list[bytes]] = {}
         # (child branch, parent branch) → (child clock, reach), both ascending; and the linked branches, ascending.
-        self._links: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self.links: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._parents: dict[int, list[int]] = {}
         self._children: dict[int, list[int]] = {}
         self.links_to: dict[requests.Position, list[requests.Position]] = {}
@@ -109,7 +109,7 @@ class MemoryState:
             self.clocks.setdefault(row.branch, []).append(row.clock)
             self.branch_keys.setdefault(row.branch, []).append(row.key)
         for child, parent, reach in request.links:
-            links = self._links.setdefault((child.branch, parent.branch), [])
+            links = self.links.setdefault((child.branch, parent.branch), [])
             if not links:
                 insort(self._parents.setdefault(child.branch, []), parent.branch)
                 insort(self._children.setdefault(parent.branch, []), child.branch)
@@ -185,7 +185,7 @@ class MemoryState:
         index = bisect_right(parents, request.beyond)
         if index == len(parents):
             return None
-        links = self._links[branch, parents[index]]
+        links = self.links[branch, parents[index]]
         last = bisect_left(links, (clock + 1,)) - 1
         return requests.Position(parents[index], links[last][1] if last >= 0 else -1)
 
@@ -195,7 +195,7 @@ class MemoryState:
         index = bisect_right(children, request.beyond)
         if index == len(children):
             return None
-        links = self._links[children[index], branch]
+        links = self.links[children[index], branch]
         first = bisect_left(links, clock, key=lambda link: link[1])
         return requests.Position(children[index], links[first][0] if first < len(links) else -1)
 

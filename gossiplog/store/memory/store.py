@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from ..base import Reader, Transaction
 from ..sqlite.errors import Translating
 from ..statements import query
 from ..sync_transaction import AwaitedTransaction, ThreadTransaction
-from .fsck import FSCK_ANSWERS
+from .fsck import Answers
 from .state import WRITES, MemoryState
 
 T = TypeVar("T")
@@ -57,13 +57,15 @@ class MemoryStore:
     async def read(self, plan: Plan[T]) -> T:
         """Run a plan; nothing else runs meanwhile, so it sees one state."""
         await trio.lowlevel.checkpoint()
-        return run_plan(plan, partial(_answer, self._state))
+        with closing(Answers(self._state)) as answer:
+            return run_plan(plan, answer)
 
     @asynccontextmanager
     async def snapshot(self, *, may_expire: bool = False) -> AsyncIterator[Reader]:
         """Hold the present state. It never expires. O(heads)."""
         await trio.lowlevel.checkpoint()
-        yield _Snapshot(self, self._state.snapshot(), self._writes)
+        with closing(Answers(self._state.snapshot())) as answer:
+            yield _Snapshot(self, answer, self._writes)
 
     async def write(self, plan: Plan[T]) -> T:
         """Run a plan as one transaction."""
@@ -114,18 +116,18 @@ class MemoryStore:
         if type(request) in WRITES:
             writes.append(request)
             return None
-        return _answer(self._state, request)
+        return Answers(self._state)(request)
 
 
 class _Snapshot:
-    def __init__(self, store: MemoryStore, state: MemoryState, writes: int) -> None:
+    def __init__(self, store: MemoryStore, answer: Answers, writes: int) -> None:
         self._store = store
-        self._state = state
+        self._answer = answer
         self._writes = writes
 
     async def run(self, plan: Plan[T]) -> T:
         await trio.lowlevel.checkpoint()
-        return run_plan(plan, partial(_answer, self._state))
+        return run_plan(plan, self._answer)
 
     async def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         # While a transaction is open, the tables show its changes.
@@ -134,8 +136,3 @@ class _Snapshot:
                 raise SnapshotExpired("the tables in memory have changed since the snapshot", hint="take a new snapshot")
             with Translating(_PATH):
                 return query(self._store._db, statement, parameters)
-
-
-def _answer(state: MemoryState, request: Request[Any]) -> Any:
-    answer = FSCK_ANSWERS.get(type(request))
-    return state.answer(request) if answer is None else answer(state, request)
