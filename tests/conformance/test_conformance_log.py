@@ -320,7 +320,7 @@ async def test_logs_of_different_topics_do_not_sync(open_log) -> None:
 async def test_a_log_that_is_closed_says_so(open_log) -> None:
     async with open_log() as log:
         entry = await log.append(1)
-    for call in (lambda: log.append(2), lambda: log.insert(entry.value)):
+    for call in (lambda: log.append(2), lambda: log.insert(entry.value), lambda: log.query("SELECT 1"), log.forget_sketch):
         with pytest.raises(ClosedError):
             await call()
 

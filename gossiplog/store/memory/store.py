@@ -14,7 +14,7 @@ import trio
 from outcome import Outcome
 
 from ...entry.rules import check_topic
-from ...errors import LocalProtocolError, ReadOnlyLog, SnapshotExpired
+from ...errors import ClosedError, LocalProtocolError, ReadOnlyLog, SnapshotExpired
 from ...log.application import SyncTransaction
 from ...plan import Plan, Request, run_plan
 from ..base import Reader, Transaction
@@ -46,9 +46,11 @@ class MemoryStore:
         self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._writes = 0
         self._write_turn = trio.Lock()
+        self._is_closed = False
 
     def close(self) -> None:
-        """Close the application's tables. The store must not be used afterwards."""
+        """Close the application's tables."""
+        self._is_closed = True
         self._db.close()
 
     def watch(self, wake: Callable[[], None]) -> None:
@@ -81,6 +83,7 @@ class MemoryStore:
         """Open a transaction, whose plans see the state before it."""
         if self.is_read_only:
             raise ReadOnlyLog("the log is open read-only")
+        self.check_open()
         async with self._write_turn:
             writes: list[Request[Any]] = []
             transaction = ThreadTransaction(self._db, _PATH, partial(self._reply, writes))
@@ -112,6 +115,11 @@ class MemoryStore:
         await trio.lowlevel.checkpoint()
         return sum(len(value) for value in self._state.values)
 
+    def check_open(self) -> None:
+        """Raise ClosedError after `close`."""
+        if self._is_closed:
+            raise ClosedError("the log is closed")
+
     def _reply(self, writes: list[Request[Any]], _: ThreadTransaction, request: Request[Any]) -> Any:
         if type(request) in WRITES:
             writes.append(request)
@@ -131,6 +139,7 @@ class _Snapshot:
 
     async def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         # While a transaction is open, the tables show its changes.
+        self._store.check_open()
         async with self._store._write_turn:
             if self._store._writes != self._writes:
                 raise SnapshotExpired("the tables in memory have changed since the snapshot", hint="take a new snapshot")

@@ -273,6 +273,8 @@ class SqliteStore:
     def _get_writer(self) -> TrioConnection:
         if self._writer is None:
             raise ReadOnlyLog(f"{self._path} is open read-only")
+        if self._is_closed:
+            raise ClosedError("the log is closed")
         return self._writer
 
 
