@@ -1,6 +1,9 @@
 """One layout of tables, whatever wrote them: an export by Spark, a Parquet file, Arrow's batches. Fields of payloads as columns."""
 
+import os
 import re
+import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +87,13 @@ def test_fields_that_cannot_be_had_are_refused(spark: Any, texts: Log, whole: Lo
     with pytest.raises(LocalProtocolError, match="no payload of the sample"):
         export_job(Job(spark, str(tmp_path / "a")), whole.path, schema="infer")
     assert not (tmp_path / "a").exists()
+
+
+def test_an_export_leaves_the_draft_of_one_that_runs_alone(spark: Any, texts: Log, tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    running, left = (tmp_path / "exported" / f"_draft-{pid:08x}-{pid}@{socket.gethostname()}" for pid in (os.getpid(), ended.pid))
+    for draft in (running, left):
+        draft.mkdir(parents=True)
+    export_job(Job(spark, str(tmp_path / "exported")), texts.path)
+    assert (running.exists(), left.exists()) == (True, False)

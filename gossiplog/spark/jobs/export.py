@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +32,7 @@ from ..source.locations import check_export_place, exists, is_remote, local_path
 from ..source.reading import finished_runs, read_entries, read_table
 from ..tables.columns import infer_fields
 from ..tables.staging import observed
+from .results import draft_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -113,9 +113,7 @@ def add_run(
     if run in finished_runs(spark, out):
         raise LocalProtocolError(f"{run} of {out} exists", hint="files of entries can be exported once; give another folder")
     folder = Path(out)
-    for leftover in [] if is_remote(out) else folder.glob("_draft-*"):
-        shutil.rmtree(leftover)
-    draft = folder / f"_draft-{uuid.uuid4().hex[:8]}"
+    draft = draft_in(folder, "_draft")
     places = {name: f"{out}/{name}/{run}" if is_remote(out) else str(draft / name) for name in ("quarantine", "entries")}
     try:
         found = _write(entries, places, columns, clocks_a_folder)

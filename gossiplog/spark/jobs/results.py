@@ -97,10 +97,7 @@ def published(out: str) -> Iterator[str]:
     place = local_path(out)
     check_new(out)
     place.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in place.parent.glob(f"{glob.escape(place.name)}.partial-*"):
-        if _is_orphan(leftover.name):
-            shutil.rmtree(leftover, ignore_errors=True)
-    draft = place.with_name(f"{place.name}.partial-{uuid.uuid4().hex[:8]}-{os.getpid()}@{socket.gethostname()}")
+    draft = draft_in(place.parent, f"{place.name}.partial")
     try:
         yield str(draft)
         if not draft.is_dir():
@@ -115,9 +112,16 @@ def published(out: str) -> Iterator[str]:
         raise
 
 
-def _is_orphan(name: str) -> bool:
-    """Return whether a draft is one of a process of this machine that has ended."""
-    pid, _, host = name.rpartition(".partial-")[2].partition("-")[2].partition("@")
+def draft_in(folder: Path, name: str) -> Path:
+    """Return the path of a new draft in a folder, after removing those of this name whose processes, on this machine, have ended."""
+    for leftover in folder.glob(f"{glob.escape(name)}-*"):
+        if _is_orphan(leftover.name.removeprefix(name)):
+            shutil.rmtree(leftover, ignore_errors=True)
+    return folder / f"{name}-{uuid.uuid4().hex[:8]}-{os.getpid()}@{socket.gethostname()}"
+
+
+def _is_orphan(suffix: str) -> bool:
+    pid, _, host = suffix.partition("-")[2].partition("-")[2].partition("@")
     if host != socket.gethostname() or not pid.isdigit():
         return False
     try:
