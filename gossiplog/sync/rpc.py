@@ -7,7 +7,9 @@ from ..tree.node import Node
 KEYS_MAX = 1024
 """Keys in one getValues, and so values in one answer."""
 HEADS_MAX = 1000
-"""Heads in one update."""
+"""Heads in an update of ours."""
+HEADS_READ_MAX = 16_384
+"""Heads in an update that is read. The reference names all of its heads; more than this would be too many parents for its next entry."""
 
 
 class Insert(NamedTuple):
@@ -18,7 +20,7 @@ class Insert(NamedTuple):
 
 
 class Update(NamedTuple):
-    """The sender's heads, 20 bytes each, at most `HEADS_MAX`."""
+    """The sender's heads, 20 bytes each, at most `HEADS_READ_MAX`."""
 
     heads: list[bytes]
 

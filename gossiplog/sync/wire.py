@@ -66,14 +66,14 @@ def encode_response(response: rpc.Response) -> bytes:
 
 
 def decode_event(data: bytes) -> rpc.Event:
-    """Decode an Event: an insert with a key of 20 bytes and a value of at least 1 byte, or at most `HEADS_MAX` heads of 20 bytes.
+    """Decode an Event: an insert with a key of 20 bytes and a value of at least 1 byte, or at most `HEADS_READ_MAX` heads of 20 bytes.
 
     Raises:
         DecodeError: The bytes are anything else.
     """
     number, pos, end = _only_member(data, 2)
     if number == 2:
-        return rpc.Update(_checked_keys(_all_byte_strings(data, pos, end, rpc.HEADS_MAX, "heads"), "heads"))
+        return rpc.Update(_checked_keys(_all_byte_strings(data, pos, end, rpc.HEADS_READ_MAX, "heads"), "heads"))
     key = value = None
     for field, start, stop in _sections(data, pos, end, {1: BYTES, 2: BYTES}):
         if field == 1 and key is None:

@@ -21,11 +21,13 @@ from gossiplog import GossipLog, Policy
 from gossiplog.archive import entry_to_line, line_to_value
 from gossiplog.codec import pcf
 from gossiplog.entry import Ed25519Signer
+from gossiplog.entry.signing import sign_entry
 from gossiplog.net.ground.access import Access, hash_token, make_token
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.ground.protocol_ids import presence_protocol
 from gossiplog.net.hub.client import connect, open_hub_connections, parse_url
 from gossiplog.net.hub.exchange import exchange
+from gossiplog.sync.rpc import HEADS_MAX
 
 pytestmark = pytest.mark.slow
 
@@ -435,3 +437,18 @@ async def test_removed_and_strange_reference_clients_at_an_open_hub_change_nothi
             assert {(await ours.get(id)).payload for id in void} == {f"removed {n}" for n in range(3)}
             assert entries[before.id].counts
             assert signers["stranger"].did not in [(await ours.get(id)).author for id in entries]
+
+
+async def test_an_update_of_more_heads_than_ours_have_is_no_offence(node: Reference) -> None:
+    """The reference names all of its heads."""
+    number = HEADS_MAX + 100
+    author, port = Ed25519Signer.from_seed(b"\5" * 32), free_port()
+    async with our_log() as log, log.listen("127.0.0.1:0") as hub, our_log(8) as client:
+        await log.insert_many([sign_entry(author, TOPIC, 1, [], pcf.encode(n)).value for n in range(number)])
+        await open_theirs(node, "r", 1)
+        await node.ask("connect", log="r", url=hub.urls[0])
+        await converge(log, node, "r", count=number)
+        await node.ask("listen", log="r", port=port)
+        async with connect(client, f"ws://127.0.0.1:{port}") as link:
+            await converge(client, node, "r", count=number)
+            assert link.attempts == 1

@@ -2,7 +2,7 @@ import pytest
 
 from gossiplog.errors import DecodeError
 from gossiplog.sync.rpc import (
-    HEADS_MAX,
+    HEADS_READ_MAX,
     KEYS_MAX,
     AbortResponse,
     ChildrenResponse,
@@ -163,9 +163,9 @@ def test_malformed_event_is_one_kind_of_error(encoded):
 
 
 def test_heads_and_keys_and_values_and_children_have_a_maximum():
-    assert len(decode_event(encode_event(Update([KEY] * HEADS_MAX))).heads) == HEADS_MAX
-    with pytest.raises(DecodeError, match="more than 1000 heads"):
-        decode_event(encode_event(Update([KEY] * (HEADS_MAX + 1))))
+    assert len(decode_event(encode_event(Update([KEY] * HEADS_READ_MAX))).heads) == HEADS_READ_MAX
+    with pytest.raises(DecodeError, match="more than 16384 heads"):
+        decode_event(encode_event(Update([KEY] * (HEADS_READ_MAX + 1))))
     assert len(decode_request(encode_request(GetValues([KEY] * KEYS_MAX))).keys) == KEYS_MAX
     assert decode_request(encode_request(GetValues([KEY] * (KEYS_MAX + 1)))) == GetValues([KEY] * KEYS_MAX, has_more=True)
     with pytest.raises(DecodeError, match="more than 1024 values"):
