@@ -13,7 +13,7 @@ from ..log.requests import ReadHeads
 from ..plan import ask
 from ..pubsub.actions import SetTimer
 from ..pubsub.types import PeerId, TimerToken
-from ..sync.rpc import HEADS_MAX, Insert, Update
+from ..sync.rpc import HEADS_MAX, HEADS_READ_MAX, Insert, Update
 from ..sync.wire import encode_event
 from .actions import OpenPush, Push, SpreadingAction
 from .events import PeerKind
@@ -107,11 +107,11 @@ class Pushes:
             self._emit(Push(tuple(peers), data))
 
     def heads(self, peers: Iterable[PeerId]) -> None:
-        """Tell some peers our heads, at most 1,000, the lowest first."""
+        """Tell some peers our heads, at most 1,000."""
         self._waiting.update(dict.fromkeys(peers))
         if self._waiting and not self._reading_for:
             self._reading_for, self._waiting = self._waiting, {}
-            self._ask(ask(ReadHeads(HEADS_MAX)), self._on_heads, None)
+            self._ask(ask(ReadHeads(HEADS_READ_MAX)), self._on_heads, None)
 
     def heads_to_all_but(self, owners: Mapping[PeerId, int] = NOBODY, *, kinds: Collection[PeerKind] = tuple(PeerKind)) -> None:
         """Tell our heads, which have changed, to all peers of these kinds except the owners."""
@@ -207,6 +207,10 @@ class Pushes:
     def _on_heads(self, heads: list[bytes]) -> None:
         wanted, self._reading_for = self._reading_for, {}
         peers = [id for id in wanted if (peer := self._peers.get(id)) is not None and peer.is_push_open]
+        if len(heads) > HEADS_MAX:
+            # The highest are the newest. The others take turns by chance, as heads are told again.
+            others, highest = heads[: -HEADS_MAX // 2], heads[-HEADS_MAX // 2 :]
+            heads = sorted(self._random.sample(others, HEADS_MAX - len(highest))) + highest
         if peers:
             self._emit(Push(tuple(peers), encode_event(Update(heads))))
         self.heads(())

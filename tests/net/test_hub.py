@@ -16,17 +16,21 @@ from network_support import (
     make_certificate,
     memory_log,
     server_tls,
+    signer,
     until_count,
     until_equal,
     until_has,
 )
 
 import gossiplog
+from gossiplog.codec import pcf
+from gossiplog.entry.signing import sign_entry
 from gossiplog.errors import CannotConnect, CannotListen, LocalProtocolError
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub import client as hub_client
 from gossiplog.net.hub.client import connect, open_websocket, parse_url
 from gossiplog.net.hub.server import listen
+from gossiplog.sync.rpc import HEADS_MAX
 
 
 async def test_what_either_side_lacks_goes_over_on_connecting() -> None:
@@ -227,6 +231,18 @@ async def test_only_named_origins_connect_and_what_is_no_browser() -> None:
 async def test_a_name_that_no_host_can_have_is_a_hub_that_is_not_reached(name: str) -> None:
     async with memory_log(2) as log, connect(log, f"ws://{name}:9") as link:
         await eventually(lambda: "name" in (link.error or ""))
+
+
+async def test_what_was_appended_offline_to_a_log_of_many_heads_arrives() -> None:
+    """It is named although not all heads are."""
+    roots = [sign_entry(signer(3), TOPIC, 1, [], pcf.encode(n)).value for n in range(HEADS_MAX + 300)]
+    async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0") as hub:
+        for each in (log, client):
+            await each.insert_many(roots)
+        entry = await client.append("offline")
+        async with connect(client, hub.urls[0]):
+            await until_count(log, len(roots) + 1)
+        assert entry.id in await log.heads()
 
 
 async def test_server_and_client_at_once_are_one_service() -> None:

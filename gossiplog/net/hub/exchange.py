@@ -278,7 +278,7 @@ class _Session:
         self._hear()
         moved = self._moved
         stream = await self._open(self._push_protocol)
-        update = encode_frame(encode_event(Update(heads[:HEADS_MAX])))
+        update = encode_frame(encode_event(Update(list(lacking[:HEADS_MAX]))))
         self._heads = stream, update
         await stream.send_all(update)
         async with open_service_nursery() as nursery:

@@ -132,11 +132,16 @@ def test_peer_that_pulled_from_an_older_state_is_told_our_heads_a_second_later()
     assert (node.now, node.pushed()) == (1.0, {"browser": [[entry.key]]})
 
 
-def test_update_has_the_thousand_lowest_heads():
+def test_update_has_a_thousand_heads_the_highest_among_them_and_each_other_one_now_and_then():
     node = Harness()
     keys = [node.log.insert(Log().append(number)).entry.key for number in range(1_100)]
-    node.connect("a")
-    assert node.pushed() == {"a": [sorted(keys)[:1_000]]}
+    told = set()
+    for number in range(20):
+        node.connect(f"peer-{number}")
+        ((heads,),) = node.pushed().values()
+        assert len(heads) == 1_000 and heads == sorted(set(heads)) and heads[500:] == sorted(keys)[-500:]
+        told.update(heads)
+    assert told == set(keys)
 
 
 def test_hub_pushes_its_own_appends_to_its_clients():
