@@ -9,8 +9,7 @@ one is verified while another is inserted. As soon as there is such a log beside
   nothing light is at work. If light work came lately, the next piece begins after a rest as long as the piece took.
 
 So a light entry waits for at most one small piece, and half of them wait for none. At most `PART` entries of that piece are verified before
-it waits for any other work. Whatever else a heavy log's tasks do gives way to light work as well (`tasks/right_of_way.py`). A peer that
-brings heavy work is not read from meanwhile, as always when many of its entries are under way.
+it waits for any other work. A peer that brings heavy work is not read from meanwhile, as always when many of its entries are under way.
 
 The more peers are told of a log's entries, the smaller its pieces. A log whose piece takes too long, because its disk does, keeps the
 others waiting for `PATIENCE_S` and no longer.
@@ -95,11 +94,6 @@ class LogTurns:
         if len(self._awake) <= (log in self._awake) or not self._has_light(now):
             return None
         return max(1, PIECE * _PEERS // (_PEERS + peers))
-
-    def is_heavy(self, log: Hashable, now: float) -> bool:
-        """Return whether a log had heavy work lately."""
-        awake = self._awake.get(log)
-        return awake is not None and now < awake.heavy_at + AWAKE_S
 
     def is_alone(self, log: Hashable) -> bool:
         """Return whether no other log is at work."""

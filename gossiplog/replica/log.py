@@ -35,7 +35,6 @@ from ..tasks.block import block
 from ..tasks.nursery import open_service_nursery
 from ..tasks.ordered import map_ordered
 from ..tasks.pages import Pages, bounded
-from ..tasks.right_of_way import Courtesy, giving_way, right_of_way
 from ..tasks.spans import span
 from ..tree.node import key_before
 from . import fsck as integrity
@@ -65,7 +64,6 @@ class Replica(LogReader):
     """A log that can be read and written to. Open it with `gossiplog.open`, which adds the network: see `GossipLog`.
 
     Attributes:
-        courtesy: Until when the log's tasks give way to other logs' entries.
         writer: Commits what is submitted; its figures are for monitoring.
         kept_by: The `OpenLogs` that hold it, if any do: their logs share one place on the network.
     """
@@ -89,13 +87,11 @@ class Replica(LogReader):
         self._schemes = schemes
         self._on_rebuild = on_rebuild
         self._applications = Applications(applications, self._membership)
-        self.courtesy = Courtesy()
         self.writer = Writer(
             store,
             applications=self._applications,
             rules=LogRules(store.topic, rule, void, self._membership, value_bytes_max),
             on_commit=self._on_commit,
-            courtesy=self.courtesy,
         )
         self._verifiers = trio.CapacityLimiter(os.cpu_count() or 1)
         self._cursors: set[str] = set()
@@ -260,8 +256,7 @@ class Replica(LogReader):
         if len(values) == 1 and (verdict := self.verify_now(values[0])) is not None:
             await trio.lowlevel.checkpoint()
             return [verdict]
-        in_steps = right_of_way().in_steps(values) if self.courtesy.until > trio.current_time() else values
-        return await trio.to_thread.run_sync(self._validate, in_steps, limiter=self._verifiers)
+        return await trio.to_thread.run_sync(self._validate, values, limiter=self._verifiers)
 
     def verify_now(self, value: bytes) -> Verdict | None:
         """Verify one small VALUE without waiting; return None for a large one."""
@@ -575,7 +570,7 @@ class Replica(LogReader):
             if self.read_only:
                 self.writer.close()
             else:
-                nursery.start_soon(giving_way, self.courtesy, self.writer.run)
+                nursery.start_soon(self.writer.run)
             async with open_service_nursery() as self.tasks:
                 if self._applications and self.is_shared and not self.read_only:
                     self._watch()
@@ -600,7 +595,7 @@ class Replica(LogReader):
         if self.read_only:
             raise ReadOnlyLog(f"{self.location} is open read-only")
 
-    def _validate(self, values: Iterable[bytes]) -> list[Verdict]:
+    def _validate(self, values: Sequence[bytes]) -> list[Verdict]:
         return validate_many(values, topic=self.topic, schemes=self._schemes, verify_apart=verifiers.verify)
 
     def _on_commit(self, committed: Committed) -> None:

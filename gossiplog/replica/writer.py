@@ -6,8 +6,7 @@ that submits again when it is answered. That event goes to the machine at once, 
 
 A group is committed in one of two places. A small group without applications is handed to the store in the step that brings it, and the
 store reports in a later step (`_land`): one append after the other then takes two rounds of the event loop each, not four. Any other group
-is left in `_write` for the task that runs `run`, which also gives others their turn (`Gather`) and ends the writer. So is every group while
-the log gives way to others (`Courtesy`), as `run` does so.
+is left in `_write` for the task that runs `run`, which also gives others their turn (`Gather`) and ends the writer.
 
     submit, submit_then --Submitted--> machine --Write--> store (_begin), reports to _land --GroupWritten or Unwritten--> machine
                                                --Write--> _write, which run commits (_commit) --GroupWritten or Unwritten--> machine
@@ -40,7 +39,6 @@ from ..log.commit import Committed, InsertEntries, LogRules
 from ..log.requests import Applied
 from ..plan import Plan
 from ..store import Store
-from ..tasks.right_of_way import Courtesy
 from ..tasks.sleeper import Sleeper
 from ..tasks.timings import Timings
 from .applications import Applications, Missed, check_not_applying, logger
@@ -92,9 +90,7 @@ class Writer:
         applications: Applications,
         rules: LogRules,
         on_commit: Callable[[Committed], None],
-        courtesy: Courtesy,
     ) -> None:
-        self._courtesy = courtesy
         self._store = store
         self._applications = applications
         self._rules = rules
@@ -244,7 +240,7 @@ class Writer:
 
     def _begin(self, write: writing.Write) -> bool:
         """Hand a group to the store at once. False if the store cannot take it now, or if more than the store is involved."""
-        if self._applications or not write.is_small or self._courtesy.until > trio.current_time():
+        if self._applications or not write.is_small:
             return False
         self._is_begun = self._store.begin_write(self._plan(write), partial(self._land, time.monotonic()))
         return self._is_begun

@@ -38,7 +38,6 @@ from ..net.ground.admission import Admission
 from ..net.service.intake import CLOSING
 from ..net.service.service import Service
 from ..plan import ask
-from ..tasks.right_of_way import right_of_way
 from .http.requests import BOUNDS, PAGE_MAX, Range, check_parameters, memory_of, read_number, read_range, reading, shown
 from .http.streamed import Streamed, Write
 
@@ -135,10 +134,9 @@ class ReferenceApi:
         wait_s = self._forgeries.wait_s(address)
         if wait_s:
             raise HTTPException(429, "too many forged entries came from this address", headers={"Retry-After": str(wait_s)})
-        with right_of_way().taken(self._log.courtesy):
-            value = await self._read_value(request)
-            group = self._group(address)
-            (verdict,) = await self._service.intake.take_in("post", [(b"", value)], Bringer(self._allowance, group))
+        value = await self._read_value(request)
+        group = self._group(address)
+        (verdict,) = await self._service.intake.take_in("post", [(b"", value)], Bringer(self._allowance, group))
         if verdict.rule in _NOT_TAKEN and verdict.entry is not None and await self._log.has(verdict.entry.id):
             # A client that did not get our answer asks again, and would take a refusal for a refusal of the entry.
             verdict = Verdict(Outcome.ACCEPT, entry=verdict.entry)

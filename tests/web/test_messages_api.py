@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from math import inf
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -21,7 +20,6 @@ from gossiplog.codec import pcf
 from gossiplog.entry import sign_entry
 from gossiplog.entry.message_id import encode_id
 from gossiplog.net.hub.server import Hub, listen
-from gossiplog.tasks.right_of_way import Courtesy, giving_way
 from gossiplog.web import make_http, reference_api
 from gossiplog.web.reference_api import BODY_BYTES_MAX
 
@@ -279,36 +277,3 @@ async def test_ids_are_those_of_the_log() -> None:
     async with served(1) as (hub, _, entries):
         assert (await fetch(hub, "/api/heads")).json == {"heads": [encode_id(entries[0].key)]}
     await trio.lowlevel.checkpoint()
-
-
-async def test_posted_entry_has_the_right_of_way_from_its_head_to_the_answer() -> None:
-    busy, steps = Courtesy(), 0
-    busy.until = inf
-
-    async def spin() -> None:
-        nonlocal steps
-        while True:
-            steps += 1
-            await trio.lowlevel.checkpoint()
-
-    async def wait_until(*, is_stopped: bool) -> None:
-        with trio.fail_after(5):
-            while True:
-                before = steps
-                for _ in range(5):
-                    await trio.lowlevel.checkpoint()
-                if (steps == before) is is_stopped:
-                    return
-
-    async with served() as (hub, _, _), trio.open_nursery() as nursery:
-        nursery.start_soon(giving_way, busy, spin)
-        body = cbor_body(sign_entry(signer(5), TOPIC, 1, [], pcf.encode("posted")))
-        head = f"POST /api/messages HTTP/1.1\r\nhost: 127.0.0.1:{hub.port}\r\ncontent-type: {CBOR['content-type']}\r\n"
-        async with await trio.open_tcp_stream("127.0.0.1", hub.port) as stream:
-            await wait_until(is_stopped=False)
-            await stream.send_all(f"{head}content-length: {len(body)}\r\n\r\n".encode())
-            await wait_until(is_stopped=True)
-            await stream.send_all(body)
-            assert (await stream.receive_some()).startswith(b"HTTP/1.1 201 ")
-            await wait_until(is_stopped=False)
-        nursery.cancel_scope.cancel()

@@ -54,7 +54,7 @@ class LogDriver:
         self.observer: Observer | None = None
         self.now = trio.lowlevel.current_clock().current_time  # two calls fewer than `trio.current_time`
         self.has_ended = False
-        self.connections = Attached[PeerConnection](log.courtesy)
+        self.connections = Attached[PeerConnection]()
         self._tell = tell
 
     def tell(self, event: Event) -> None:

@@ -22,11 +22,10 @@ import trio
 from ...broadcast.actions import BatchDecided, EntryDecided, InsertBatch, InsertEntry, VerifyBatch
 from ...broadcast.allowance import Bringer
 from ...broadcast.events import BatchBrought, BatchInserted, BatchVerified, EntriesCommitted, NotStored, PeerKind
-from ...broadcast.log_turns import AWAKE_S, LIGHT, PART, PATIENCE_S, PIECE, LogTurns
+from ...broadcast.log_turns import LIGHT, PART, PATIENCE_S, PIECE, LogTurns
 from ...entry.message import Entry
 from ...entry.validation import Outcome, Rule, Verdict
 from ...errors import ClosedError, DecodeError, GossipLogError, StoreError
-from ...tasks.right_of_way import giving_way, right_of_way
 from ...tasks.spans import span
 from ..ground.journal import note
 from .driver import LogDriver
@@ -118,12 +117,6 @@ class IntakeWork:
         now, turns = self._driver.now(), self._turns
         has_begun = self._nursery is None or (not self._held and turns.logs.begin(self, len(action.values), len(self._driver.peers), now))
         turns.adapt(now)
-        if self._nursery is not None and turns.logs.is_contended(now):
-            if turns.logs.is_heavy(self, now):
-                self._log.courtesy.until = now + AWAKE_S
-                turns.way.note_busy(now + AWAKE_S)
-            elif has_begun:
-                turns.way.take(self)
         if has_begun or self._nursery is None:
             self._begin(action)
             return
@@ -158,7 +151,6 @@ class IntakeWork:
         if self._driver.machine.intake.batches_out <= len(self._held):
             now, turns = self._driver.now(), self._turns
             turns.logs.end(self, now)
-            turns.way.leave(self)
             turns.ended.unpark_all()
             if self._held:
                 # Nobody else looks when this log's rest is over.
@@ -188,7 +180,7 @@ class IntakeWork:
         self._at_once_left = _AT_ONCE
         verdicts = self._verify_now(action.values) if len(action.values) <= 1 else None
         if verdicts is None:
-            verdicts = await giving_way(self._log.courtesy, self._verify_many, action.values)
+            verdicts = await self._verify_many(action.values)
             self._at_once_left = _AT_ONCE
         self._tell_verified(action, verdicts)
 
@@ -282,7 +274,6 @@ class IntakeWork:
                     self._nursery = None
                     self._held.clear()
                     self._turns.logs.forget(self)
-                    self._turns.way.leave(self)
                     self._turns.adapt(self._driver.now())
         finally:
             for is_decided in self._waiting.values():
@@ -316,7 +307,6 @@ class _Turns:
 
     def __init__(self) -> None:
         self.logs = LogTurns()
-        self.way = right_of_way()
         self.ended = trio.lowlevel.ParkingLot()
         self._is_giving = False
         # The interpreter's own switch interval and thresholds, while ours replace them; else None.

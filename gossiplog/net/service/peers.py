@@ -20,7 +20,6 @@ from ...pubsub.types import PeerId
 from ...pull.machine import Speaks
 from ...pull.serving import Dealings
 from ...sync.limits import ServerLimits
-from ...tasks.right_of_way import Courtesy, giving_way
 from ..ground.access import ALL, Rights
 from ..ground.admission import Worth
 from ..ground.journal import note
@@ -60,7 +59,6 @@ class PeerConnection:
     Attributes:
         nursery: The tasks that use it; cancelled when it is detached.
         since: Unix time, seconds.
-        courtesy: The log's.
         speaks: The protocols by which we can pull from the peer.
         given_up: Set to make the log stop using the connection. Except in a mesh, the caller that attached it waits for this.
     """
@@ -69,7 +67,6 @@ class PeerConnection:
     peer: ServedPeer
     nursery: trio.Nursery
     since: float
-    courtesy: Courtesy
     speaks: Speaks = field(default_factory=Speaks)
     given_up: trio.Event = field(default_factory=trio.Event)
 
@@ -79,20 +76,15 @@ class PeerConnection:
 
     async def _run(self, task: Callable[[PeerConnection], Awaitable[None]]) -> None:
         try:
-            await giving_way(self.courtesy, task, self)
+            await task(self)
         except Exception as error:
             note("fault in a task", level=logging.ERROR, error=error, peer=self.peer.id)
 
 
 class Attached(Generic[T]):
-    """The connections in use, with what is known of each.
+    """The connections in use, with what is known of each."""
 
-    Args:
-        courtesy: Says when the tasks that serve their streams give way; None for never.
-    """
-
-    def __init__(self, courtesy: Courtesy | None = None) -> None:
-        self._courtesy = courtesy
+    def __init__(self) -> None:
         # With the streams that the peer opened and that are being served.
         self._links: dict[Connection, tuple[T, set[trio.CancelScope]]] = {}
         self._waiting = trio.lowlevel.ParkingLot()
@@ -130,7 +122,7 @@ class Attached(Generic[T]):
             with trio.CancelScope() as scope:
                 scopes.add(scope)
                 try:
-                    await (serve(link, stream) if self._courtesy is None else giving_way(self._courtesy, serve, link, stream))
+                    await serve(link, stream)
                 finally:
                     scopes.discard(scope)
             if scope.cancelled_caught and not may_end:

@@ -45,7 +45,6 @@ from ...pubsub.types import PeerId
 from ...replica.log import Replica
 from ...sync.result import SyncResult
 from ...tasks.nursery import open_service_nursery
-from ...tasks.right_of_way import giving_way
 from ..ground.access import ALL, Rights
 from ..ground.journal import note
 from ..ground.protocol_ids import push_protocol, refusals_protocol
@@ -139,7 +138,7 @@ class Service(LogDriver):
                 self.peers[peer.id] = peer
             if kind is not PeerKind.CLIENT:
                 self.host.remember_said(peer)
-            link = PeerConnection(connection, peer, nursery, time.time(), self.log.courtesy)
+            link = PeerConnection(connection, peer, nursery, time.time())
             peer.links.append(link)
             self.connections.add(connection, link)
             if kind is PeerKind.MESH:
@@ -326,7 +325,7 @@ class Service(LogDriver):
                 self._nursery.start_soon(link.connection.aclose)
 
     async def _ask(self, action: actions.AskLog) -> None:
-        self.tell(events.LogAnswered(action.token, await giving_way(self.log.courtesy, read_patiently, self.log, action.plan)))
+        self.tell(events.LogAnswered(action.token, await read_patiently(self.log, action.plan)))
 
     # Push streams, and the one that tells a client its refusals
 

@@ -22,7 +22,6 @@ import trio
 from ...errors import ClosedError, GossipLogError, LocalProtocolError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from ...pubsub.types import PeerId
 from ...tasks.nursery import open_service_nursery
-from ...tasks.right_of_way import Courtesy, giving_way
 from ...tasks.sleeper import Sleeper
 from ..ground.journal import note
 from .flushes import Flushes
@@ -33,8 +32,6 @@ from .yamux.machine import GoneAway, MuxerEvent, Opened, StreamChanged, StreamSt
 
 KEEP_ALIVE_S = 30.0
 """How often a connection is checked for a sign of life. If nothing came since the last check, a ping is sent, whose answer has as long."""
-BUSY_BYTES = 8 * 1024
-"""Bytes that are taken in one step while the connection gives way: some 20 small entries, which take 0.5 ms."""
 _LATE_S = 1.0
 """How late a busy process may be for a check."""
 ROUND_TRIP_S = 300.0
@@ -117,7 +114,6 @@ class MuxedConnection:
         self._handlers = handlers
         self._streams: dict[StreamState, MuxedStream] = {}
         self._writer = Sleeper()
-        self._courtesy = Courtesy()
         self._room = trio.lowlevel.ParkingLot()
         self._is_room_wanted = False
         self._writing = trio.CancelScope()
@@ -235,7 +231,7 @@ class MuxedConnection:
             async with trio.open_nursery() as handlers:
                 try:
                     async with trio.open_nursery() as nursery:
-                        nursery.start_soon(giving_way, self._courtesy, self._read, handlers)
+                        nursery.start_soon(self._read, handlers)
                         nursery.start_soon(self._keep_alive)
                         with self._writing:
                             await self._write()
@@ -283,11 +279,15 @@ class MuxedConnection:
             while data := await self._byte_stream.receive_some():
                 self.bytes_in += len(data)
                 self.received_at = self._clock()
-                while len(data) > BUSY_BYTES and self._courtesy.until > self.received_at:
-                    self._receive(data[:BUSY_BYTES], handlers)
-                    data = data[BUSY_BYTES:]
-                    await trio.lowlevel.checkpoint()
-                self._receive(data, handlers)
+                events = self.muxer.receive(data, self.received_at)
+                if self._flushes is None:
+                    self._take(events, handlers)
+                else:
+                    self._flushes.hold()
+                    try:
+                        self._take(events, handlers)
+                    finally:
+                        self._flushes.release()
                 while self.muxer.is_behind:
                     await trio.lowlevel.checkpoint()
                     self._take(self.muxer.receive(b"", trio.current_time()), handlers)
@@ -297,17 +297,6 @@ class MuxedConnection:
             self.finish(str(error))
         except Exception as error:
             self._on_broken(error)
-
-    def _receive(self, data: bytes, handlers: trio.Nursery) -> None:
-        events = self.muxer.receive(data, self.received_at)
-        if self._flushes is None:
-            self._take(events, handlers)
-            return
-        self._flushes.hold()
-        try:
-            self._take(events, handlers)
-        finally:
-            self._flushes.release()
 
     def _take(self, events: Sequence[MuxerEvent], handlers: trio.Nursery) -> None:
         for event in events:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from log_support import SIGNERS, all_of, assert_whole, make, opened
 from gossiplog import GossipLog
 from gossiplog.entry.validation import Verdict
 from gossiplog.errors import ClosedError, StorageFull
-from gossiplog.store.sqlite.store import SqliteStore
 
 
 class HeldSigner:
@@ -83,25 +81,6 @@ async def test_an_append_that_comes_alone_waits_for_a_busy_neighbour_twice_at_mo
             waited.append(rounds() - before)
         # The store's thread may be late, where others keep the cores busy.
         assert min(waited) <= 2
-        await assert_whole(log)
-
-
-@pytest.mark.parametrize("gives_way", [True, False])
-async def test_commit_of_a_log_that_gives_way_is_told_by_a_task_that_does_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, gives_way: bool
-) -> None:
-    begun: list[object] = []
-    begin_write = SqliteStore.begin_write
-
-    def count(store: SqliteStore, plan: Any, then: Any) -> bool:
-        begun.append(plan)
-        return begin_write(store, plan, then)
-
-    monkeypatch.setattr(SqliteStore, "begin_write", count)
-    async with idle_log(tmp_path) as log:
-        log.courtesy.until = inf if gives_way else 0.0
-        await log.append("alone")
-        assert bool(begun) is not gives_way
         await assert_whole(log)
 
 

@@ -15,7 +15,6 @@ from gossiplog import Entry, GossipLog, Verdict
 from gossiplog.broadcast.allowance import Bringer
 from gossiplog.broadcast.log_turns import LIGHT_BURST, PART, PIECE
 from gossiplog.net.service.service import Service, open_service
-from gossiplog.tasks.right_of_way import giving_way
 
 MANY = 6 * PIECE
 
@@ -127,31 +126,6 @@ async def test_threads_give_the_lock_away_sooner_and_collect_less_garbage_only_w
         await flooded.intake.take_in("sync", entries, Bringer())
         assert (sys.getswitchinterval() < usual) is (gc.get_threshold()[2] > collects[2]) is has_other
     assert (sys.getswitchinterval(), gc.get_threshold()) == (usual, collects)
-
-
-@pytest.mark.parametrize("is_flooded", [True, False])
-async def test_tasks_of_a_flooded_log_begin_no_step_while_an_entry_of_another_is_under_way(*, is_flooded: bool) -> None:
-    entries, posts = await chain(1, "other", MANY), await chain(1, "quiet", 12)
-    steps = 0
-
-    async def spin() -> None:
-        nonlocal steps
-        while True:
-            steps += 1
-            await trio.lowlevel.checkpoint()
-
-    async with served(2, "other") as (log, other, _), served(3, "quiet") as (quiet_log, quiet, _), trio.open_nursery() as nursery:
-        await quiet.intake.take_in("post", posts[:1], Bringer())
-        await other.intake.take_in("sync", entries if is_flooded else entries[:1], Bringer())
-        nursery.start_soon(giving_way, log.courtesy, spin)
-        met: list[int] = []
-        for post in posts[1:]:
-            before = steps
-            with quiet_log.watch_commits(lambda _, before=before: met.append(steps - before)):
-                await quiet.intake.take_in("post", [post], Bringer())
-        nursery.cancel_scope.cancel()
-    # The step that was about to begin when the entry came is not counted as met.
-    assert (max(met) <= 1) is is_flooded
 
 
 @pytest.mark.parametrize("steps", range(0, 60, 6))

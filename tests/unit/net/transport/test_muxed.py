@@ -1,6 +1,5 @@
 import logging
 from functools import partial
-from math import inf
 from random import Random
 
 import pytest
@@ -11,7 +10,7 @@ from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 from gossiplog.errors import ClosedError, LocalProtocolError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from gossiplog.net import open_muxed
 from gossiplog.net.transport.multistream import MULTISTREAM, Proposal, encode_line
-from gossiplog.net.transport.muxed import BUSY_BYTES, KEEP_ALIVE_S, NEGOTIATION_S, OUTPUT_BYTES_MAX, SEND_S
+from gossiplog.net.transport.muxed import KEEP_ALIVE_S, NEGOTIATION_S, OUTPUT_BYTES_MAX, SEND_S
 from gossiplog.net.transport.stream import PromptHandler
 from gossiplog.net.transport.yamux.frames import Flags, FrameKind, encode_header
 from gossiplog.net.transport.yamux.machine import QUEUE_BYTES, STREAMS_MAX, WINDOW_BYTES, Yamux
@@ -683,21 +682,3 @@ async def test_connection_survives_calls_that_are_cancelled_at_random(seed):
         await use_echo(client, bytes(WINDOW_BYTES * 2))
         await use_echo(server, bytes(WINDOW_BYTES * 2))
     assert whole
-
-
-@pytest.mark.parametrize("gives_way", [True, False])
-async def test_connection_that_gives_way_takes_a_few_bytes_in_a_step(monkeypatch, gives_way):
-    taken = []
-    receive = Yamux.receive
-
-    def count(muxer, data, now):
-        if not muxer._is_client:
-            taken.append(len(data))
-        return receive(muxer, data, now)
-
-    async with muxed_pair({}, ECHO) as (client, server):
-        await use_echo(client)
-        server._courtesy.until = inf if gives_way else 0.0
-        monkeypatch.setattr(Yamux, "receive", count)
-        await use_echo(client, bytes(100_000))
-    assert (max(taken) <= BUSY_BYTES) is gives_way and sum(taken) > 100_000
