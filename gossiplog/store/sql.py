@@ -100,7 +100,7 @@ def _each(make: Callable[[Any], Any]) -> Shape:
 
 def _cursor(rows: Sequence[Any]) -> int | None:
     if rows and type(rows[0][0]) is not int:
-        raise TypeError("the cursor is not a number")
+        raise TypeError(f"the cursor {rows[0][1]!r} is not a number")
     return rows[0][0] if rows else None
 
 
@@ -141,7 +141,7 @@ READS: dict[type[Request[Any]], Select | SelectAmong | SelectPage] = {
         _each(Position._make),
         lambda request: (*request.at, *request.at),
     ),
-    requests.ReadCursor: Select("SELECT seq FROM {log}.cursors WHERE name = $1", _cursor, lambda request: (request.name,)),
+    requests.ReadCursor: Select("SELECT seq, name FROM {log}.cursors WHERE name = $1", _cursor, lambda request: (request.name,)),
     requests.ReadLeaves: SelectAmong(
         "SELECT key, seq, branch FROM {log}.leaves WHERE key", lambda rows: {key: requests.Leaf(seq, branch) for key, seq, branch in rows}
     ),
