@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..entry.envelope import skim_key
+from ..entry.envelope import parse_envelope, skim_key
 from ..entry.signing import Signer
 from ..errors import BucketError, DamagedBucket, DamagedLog, DecodeError, LogReplaced
 from ..log.place import LogPlace, check_place
-from ..log.requests import ReadLeaves, ReadPlace, ReadTail
+from ..log.requests import ReadCount, ReadHeads, ReadLeaves, ReadPlace, ReadTail
 from ..plan import Plan, ask
 from ..tasks.ordered import map_ordered
 from ..tlog.growth import Edge, Growth, partial_folders
@@ -45,6 +45,7 @@ _STEP_ENTRIES = 65_536
 _STEP_BYTES = 32 * 1024 * 1024
 _AT_ONCE = 16
 _OWNER_BYTES_MAX = 256
+_HEADS_MAX = 1_000
 
 
 @dataclass(slots=True)
@@ -91,6 +92,7 @@ async def publish(
     Raises:
         LogBusy: Another process publishes there with this key.
         BucketError: The storage failed, or another log was published there with this key.
+        DamagedLog: The log lost entries, or has some that are damaged or of another topic.
         LocalProtocolError: The signer is not an Ed25519 signer.
     """
     check_writable(storage)
@@ -264,13 +266,13 @@ class _Publisher:
         size_bytes = 0
         # The checkpoint that is due was signed at this very size, so its step may be larger.
         while self._growth.size < until and (due is not None or size_bytes < _STEP_BYTES):
-            rows, log_root = await self._log.run(_page(self._place.seq, min(_PAGE, until - self._growth.size)))
-            if not rows:
+            limit = min(_PAGE, until - self._growth.size)
+            entries, seq, log_root = await self._log.run(_page(self._place.seq, limit, self._growth.size, self._log.topic))
+            if not entries:
                 break
-            values = [value for _, value in rows]
-            await trio.to_thread.run_sync(self._growth.add, values)
-            self._place = LogPlace(rows[-1][0], None, skim_key(values[-1]))
-            size_bytes += sum(map(len, values))
+            await trio.to_thread.run_sync(self._growth.add, entries)
+            self._place = LogPlace(seq, None, entries[-1][0])
+            size_bytes += sum(len(value) for _, value in entries)
             await self._write_all(self._growth.full())
         if due is not None and self._due is not None:
             note, self._due = self._due, None
@@ -324,22 +326,36 @@ class _Publisher:
         self.done.written_bytes += sum(len(data) for _, data in objects)
 
 
-def _page(seq: int, limit: int) -> Plan[tuple[list[tuple[int, bytes]], Node | None]]:
-    """Read the next entries, or at the end of the log its root, which is that of all entries read."""
+def _page(seq: int, limit: int, size: int, topic: str) -> Plan[tuple[list[tuple[bytes, bytes]], int, Node | None]]:
+    """Read the next entries, as keys and VALUEs, and the last one's number; at the end of the log its root, which is that of all entries.
+
+    Raises:
+        DamagedLog: A checkpoint would be signed for good over an entry that readers find wrong, or over a root of more entries.
+    """
     rows = yield from ask(ReadTail(seq, limit))
     if not rows:
-        return [], (yield from ask(ReadRoot()))
-    keys = [_key_of(value) for _, value in rows]
+        yield from _check_none_lost(seq, size)
+        return [], seq, (yield from ask(ReadRoot()))
+    keys: list[bytes] = []
+    for number, value in rows:
+        try:
+            keys.append(skim_key(value))
+        except DecodeError as error:
+            raise DamagedLog(f"entry number {number} is damaged: {error}") from None
     places = yield from ask(ReadLeaves(keys))
     for key, (number, _) in zip(keys, rows, strict=True):
         if key not in places or places[key].seq != number:
-            # A checkpoint would be signed over it for good, and readers would find the publisher's log wrong.
             raise DamagedLog(f"entry number {number} is damaged: its bytes are not those of its id")
-    return rows, None
+    number, value = rows[-1]
+    if (found := parse_envelope(value, trusted=True).topic) != topic:
+        raise DamagedLog(f"entry number {number} is of the topic {found!r}, and the log of {topic!r}")
+    return [(key, value) for key, (_, value) in zip(keys, rows, strict=True)], number, None
 
 
-def _key_of(value: bytes) -> bytes:
-    try:
-        return skim_key(value)
-    except DecodeError:
-        return b""
+def _check_none_lost(seq: int, size: int) -> Plan[None]:
+    """Count the log, which takes long, only if there are gaps before the last entry read, or it is not the last, which is a head."""
+    heads = yield from ask(ReadHeads(_HEADS_MAX))
+    last = max((leaf.seq for leaf in (yield from ask(ReadLeaves(heads))).values()), default=0)
+    count = (yield from ask(ReadCount()))[0] if size != seq or last != seq else size
+    if size < count:
+        raise DamagedLog(f"{size:,} entries could be read, and the log's index has {count:,}")

@@ -4,7 +4,6 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterator
-from hashlib import sha256
 from pathlib import Path
 from random import Random
 
@@ -37,10 +36,8 @@ async def take(bucket: Path, location: str | Path = ":memory:") -> tuple[Taken, 
 
 def write_tree(bucket: Path, entries: list[Entry], *, signer: int = 1, generation: int = 1) -> Path:
     """Publish as somebody does who is no log, and may be a liar."""
-    growth, keys = Growth(), {entry.value: entry.key for entry in entries}
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("gossiplog.tlog.growth.leaf_of", lambda value: keys[value] + sha256(value).digest())
-        growth.add([*keys])
+    growth = Growth()
+    growth.add({entry.value: (entry.key, entry.value) for entry in entries}.values())
     folder = bucket / publisher_of(SIGNERS[signer]) / str(generation)
     for path, data in growth.full() + growth.partial():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)

@@ -255,7 +255,25 @@ def test_a_damaged_entry_is_not_published(cli, longer) -> None:
 
 
 def test_a_clone_that_leaves_entries_out_is_incomplete(cli, longer) -> None:
-    damage(Path(longer), "DELETE FROM gossiplog_entries WHERE seq = 30")
+    damage(Path(longer), *[f"DELETE FROM gossiplog_{table} WHERE seq = 30" for table in ("entries", "leaves", "positions")])
     cli("publish", longer, "share")
     ran = cli("clone", "share", "cloned.db", "--json", code=5)
     assert (ran.record["added"], ran.record["publishers"][0]["leftOut"]) == (29, 30)
+
+
+@pytest.mark.parametrize("seq", [20, 60])
+def test_a_log_that_has_lost_a_row_is_not_published(cli, longer, seq) -> None:
+    damage(Path(longer), f"DELETE FROM gossiplog_entries WHERE seq = {seq}")
+    assert "59 entries could be read, and the log's index has 60" in cli("publish", longer, "share", code=3).err
+
+
+def test_a_log_is_not_published_under_a_topic_that_is_not_its_entries(cli, longer) -> None:
+    damage(Path(longer), CHANGED_TOPIC)
+    assert TOPIC in cli("publish", longer, "share", code=3).err
+
+
+def test_a_log_that_a_repair_took_entries_from_is_published(cli, longer) -> None:
+    damage(Path(longer), "UPDATE gossiplog_entries SET value = x'00' WHERE seq = 55")
+    cli("fsck", longer, "--repair", "--json")
+    cli("append", longer, "1")
+    assert cli("publish", longer, "share", "--json").record["size"] == 55

@@ -15,6 +15,7 @@ from gossiplog.entry import Entry
 from gossiplog.errors import LocalProtocolError
 from gossiplog.log.requests import Quarantined, WriteQuarantine
 from gossiplog.plan import ask
+from gossiplog.store.postgres.url import PostgresUrl
 
 
 @pytest.fixture(autouse=True)
@@ -202,3 +203,15 @@ async def test_what_is_damaged_in_the_source_is_left_out_and_named(tmp_path) -> 
         report = await target.copy_from(source)
         assert (report.entries, report.failed, report.is_equal) == (9, 1, False)
         assert len(report.refused) == 1
+
+
+@pytest.mark.parametrize("seq", [7, 9])
+@pytest.mark.parametrize("command", ["verify", "copy", "export -o a.jsonl", "export -o a.car", "export -o a.parquet", "publish"])
+def test_a_lost_row_of_the_server_is_named(postgres, command, seq) -> None:
+    url, (verb, *rest) = postgres.new_log(), command.split()
+    gossiplog("key", "new", "laptop")
+    gossiplog("init", url, "--topic", TOPIC)
+    for number in range(9):
+        gossiplog("append", url, str(number))
+    postgres.sql(f"DELETE FROM {PostgresUrl.parse(url).quoted_schema}.entries WHERE seq = {seq}")
+    gossiplog(verb, url, *rest, *{"copy": ["copied.db"], "publish": ["share"]}.get(verb, []), code=3)

@@ -95,10 +95,15 @@ async def _tail(fetch: Fetch, request: requests.ReadTail) -> list[tuple[int, byt
 _LAST = "greatest((SELECT max(seq) FROM {log}.entries), seq_used)"
 
 
+# Entries have no index of their own to count, so a lost row counts by what it leaves: a gap in the numbers, which have no other until the
+# first repair, or a head.
+_COUNT = f"""greatest(CASE epoch WHEN 0 THEN {_LAST} END, (SELECT count(*) FROM {{log}}.entries) + (
+    SELECT count(*) FROM {{log}}.heads h WHERE NOT EXISTS (SELECT FROM {{log}}.entries e WHERE e.key = h.key)))"""
+
+
 async def _count(fetch: Fetch, request: requests.ReadCount) -> tuple[int, int]:
-    count = "count(*)" if request.counted else "0"
-    ((count, last),) = await fetch(f"SELECT (SELECT {count} FROM {{log}}.entries LIMIT 1), {_LAST} FROM {{log}}.log")
-    return count or 0, last
+    ((count, last),) = await fetch(f"SELECT {_COUNT if request.counted else 0}, {_LAST} FROM {{log}}.log")
+    return count, last
 
 
 async def _place(fetch: Fetch, request: requests.ReadPlace) -> requests.Place:
