@@ -21,6 +21,7 @@ WITHOUT_A_STRANGER = {
     "gossiplog/testnet/nest.py": "is told by the process that started it",
     "gossiplog/store/sqlite/schema.py": "makes a database in memory",
     "gossiplog/store/memory/store.py": "makes a database in memory",
+    "gossiplog/store/memory/fsck.py": "makes a database in memory",
     "gossiplog/archive/parents.py": "makes a database of its own",
 }
 FORMATS = ("json.loads(", "tomllib.loads(", "h11.Connection(", "sqlite3.connect(", "raise DecodeError")
