@@ -9,6 +9,8 @@ from typing import IO, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..entry.envelope import skim_key
+from ..errors import DecodeError
 from ..log.page import is_last_page
 from ..log.requests import ReadLeaves, ReadPage
 from ..plan import Plan, ask
@@ -67,9 +69,21 @@ class BatchReader:
         return Page(keys, values, seqs, [leaves[key].branch for key in keys] if leaves else None)
 
     def make(self, page: Page) -> pa.RecordBatch:
-        """Make a record batch of a page. Takes about 15 µs per entry with all columns, so do it in a thread."""
+        """Make a record batch of a page. Takes about 15 µs per entry with all columns, so do it in a thread.
+
+        With the column `fault` each VALUE is compared with its key, which takes 1 µs.
+        """
+        if "fault" in self._names:
+            page = page._replace(faults=list(map(_fault_of, page.keys, page.values)))
         (batch,) = to_batches([page], self._names)
         return batch
+
+
+def _fault_of(key: bytes | None, value: bytes | None) -> str | None:
+    try:
+        return None if key == skim_key(value or b"") else "its bytes are not those of its id"
+    except DecodeError as error:
+        return f"malformed: {error}"
 
 
 class ParquetFile:

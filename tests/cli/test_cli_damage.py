@@ -240,7 +240,7 @@ def test_an_export_of_a_log_with_an_entry_that_is_none_names_it(cli, longer, nam
     assert not Path(name).exists()
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.car"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.car", "a.parquet"])
 def test_an_export_of_a_log_with_another_entry_in_place_of_one_names_it(cli, longer, name) -> None:
     damage(Path(longer), "UPDATE gossiplog_entries SET value = (SELECT value FROM gossiplog_entries WHERE seq = 21) WHERE seq = 20")
     assert "its bytes are not those of its id" in cli("export", longer, "-o", name, code=3).err
