@@ -162,3 +162,19 @@ async def test_a_damaged_type_is_reported_and_not_raised(postgres) -> None:
         with pytest.raises(DamagedLog):
             await log.heads()
         assert len(await all_of(log)) == 10
+
+
+@pytest.mark.parametrize("version", [-1, 0])
+async def test_a_version_that_no_log_has_is_damage_and_nothing_is_migrated(postgres, version) -> None:
+    url = postgres.new_log()
+    async with opened(url) as log:
+        await log.append("before")
+    await trio.to_thread.run_sync(postgres.sql, f"UPDATE {PostgresUrl.parse(url).quoted_schema}.log SET schema_version = {version}")
+    for work in (open_once, pending):
+        with pytest.raises(DamagedLog, match=f"schema {version}"):
+            await work(url)
+
+
+async def open_once(url: str) -> None:
+    async with opened(url):
+        pass

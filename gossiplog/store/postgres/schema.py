@@ -129,6 +129,8 @@ async def find_version(connection: Connection, url: PostgresUrl) -> int:
     if len(rows) != 1:
         raise DamagedLog(f"{url.location} has {len(rows)} rows in its table log, expected 1")
     version: int = rows[0][0]
+    if version < 1:
+        raise DamagedLog(f"{url.location} is said to have schema {version}")
     return version
 
 
