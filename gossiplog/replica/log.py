@@ -58,6 +58,8 @@ BEHIND_MAX = 256
 trees."""
 _FLUSH_S = 1.0
 """How long a subscription may take to keep its cursor after its block has raised or was cancelled."""
+_CURSOR_CHARS_MAX = 500
+"""An index of PostgreSQL's takes 2,704 bytes, and a character up to 4."""
 
 
 class Replica(LogReader):
@@ -314,7 +316,7 @@ class Replica(LogReader):
             from_now: Begin with the next entry instead of the first, unless the cursor already has a place.
 
         Raises:
-            LocalProtocolError: Another subscription has this cursor, or no database can store its name.
+            LocalProtocolError: Another subscription has this cursor, or its name has over 500 characters or is one no database can store.
             ReadOnlyLog: A cursor cannot be kept in a log that is open read-only.
         """
         self._watch()
@@ -325,6 +327,8 @@ class Replica(LogReader):
                 raise ReadOnlyLog(message, hint="subscribe without a cursor")
             if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in cursor):
                 raise LocalProtocolError(f"cursor {cursor!r} contains NUL or half of a surrogate pair, which no database can store")
+            if len(cursor) > _CURSOR_CHARS_MAX:
+                raise LocalProtocolError(f"the name of a cursor has {len(cursor)} characters, at most {_CURSOR_CHARS_MAX} are allowed")
             if cursor in self._cursors:
                 raise LocalProtocolError(f"cursor {cursor!r} is in use")
             self._cursors.add(cursor)

@@ -1,6 +1,7 @@
 """Following a log: subscriptions and durable cursors."""
 
 from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pytest
@@ -185,6 +186,18 @@ async def test_acknowledging_what_was_not_delivered_is_a_mistake(open_log) -> No
             await events.ack(first)
             with pytest.raises(LocalProtocolError, match="not waiting"):
                 await events.ack(first)
+
+
+async def test_the_name_of_a_cursor_has_at_most_500_characters(open_log) -> None:
+    # They take the most bytes, and nothing compresses them.
+    name = "".join(map(chr, Random(1).sample(range(0x10000, 0x110000), 501)))
+    async with open_log() as log:
+        await log.append("first")
+        async with log.subscribe(cursor=name[1:]) as events:
+            await events.ack((await take(events, 1))[0])
+        with pytest.raises(LocalProtocolError, match="501 characters"):
+            async with log.subscribe(cursor=name):
+                pass
 
 
 async def test_two_followers_cannot_have_one_cursor(open_log) -> None:
