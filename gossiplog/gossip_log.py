@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar, overload
 import trio
 
 from .access import Policy, has_policy
-from .entry.rules import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
-from .entry.schemes import accepted_schemes
+from .entry.rules import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT, check_number
+from .entry.schemes import accepted_schemes, check_schemes
 from .entry.signing import Signer
 from .errors import LocalProtocolError, LogNotFound
 from .log.access import AccessRule, Authorize
@@ -112,8 +112,7 @@ async def open(
         LocalProtocolError: An argument is wrong.
         StoreError: The log cannot be opened; the subclass says why.
     """
-    if not 0 < value_bytes_max <= VALUE_BYTES_LIMIT:
-        raise LocalProtocolError(f"value_bytes_max {value_bytes_max}, expected 1 to {VALUE_BYTES_LIMIT}")
+    check_number("value_bytes_max", value_bytes_max, 1, VALUE_BYTES_LIMIT)
     level = Durability(durability)
     schemes = _register(accepted_schemes() if schemes is None else schemes)
     applications = [*(app if isinstance(app, Sequence) else [app] if app else ()), *([Application("app", 1, apply)] if apply else ())]
@@ -209,7 +208,8 @@ def _register(schemes: frozenset[str]) -> frozenset[str]:
             from .ethereum import register
 
             register()
-    return schemes
+    check_schemes(schemes)
+    return frozenset(schemes)
 
 
 def _access_rule(authorize: Authorize) -> AccessRule:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from .entry.rules import check_topic
+from .entry.rules import check_number, check_topic
 from .entry.signing import Signer
-from .errors import LocalProtocolError, LogNotFound, ShelfFull
+from .errors import LogNotFound, ShelfFull
 from .gossip_log import Application, GossipLog
 from .gossip_log import open as open_log
 from .log.access import Authorize
@@ -60,8 +60,8 @@ async def shelf(
         LocalProtocolError: An argument is wrong.
         StoreError: The folder cannot be made or read, or the database cannot be used.
     """
-    if min(most_open, most_logs) < 1:
-        raise LocalProtocolError(f"most_open {most_open} and most_logs {most_logs}, expected 1 and more")
+    check_number("most_open", most_open, 1)
+    check_number("most_logs", most_logs, 1)
     level = Durability(durability)
     async with open_place(location).opened(level) as place, open_service_nursery() as tasks:
         open_one = partial(open_log, signer=signer, app=app, authorize=authorize, durability=level)

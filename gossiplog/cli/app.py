@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from ..version import VERSION
-from .exits import ExitCode, Failure, Problem, describe
+from .exits import ExitCode, Failure, Problem, describe, misused
 from .output import clean, escaped, has_colour, say, shown
 
 COMMANDS = {
@@ -162,10 +162,10 @@ def _accept_schemes(names: str) -> None:
     wanted = frozenset(names.replace(",", " ").split())
     if not wanted:
         return
-    if unknown := wanted - {"ed25519", "eip712", "canvas-snapshot"}:
-        raise click.UsageError(f"GOSSIPLOG_SCHEMES names {min(unknown)}, expected ed25519, eip712 or canvas-snapshot")
     from ..entry.schemes import DEFAULT_SCHEMES, accept_schemes
 
+    with misused("GOSSIPLOG_SCHEMES"):
+        accept_schemes(DEFAULT_SCHEMES | wanted)
     if "eip712" in wanted:
         try:
             from ..ethereum import register
@@ -173,7 +173,6 @@ def _accept_schemes(names: str) -> None:
             hint = "install it with `pip install 'gossiplog[ethereum]'`"
             raise Failure(f"the signature scheme eip712 needs {error.name}, which is not installed", hint=hint, kind="dependency") from None
         register()
-    accept_schemes(DEFAULT_SCHEMES | wanted)
 
 
 def _report(error: BaseException, *, is_json: bool) -> int:

@@ -87,6 +87,16 @@ def check_topic(topic: str) -> None:
         raise LocalProtocolError(f"topic {shown} is not well formed", hint=hint)
 
 
+def check_number(name: str, number: object, least: int, most: int | None = None) -> None:
+    """Refuse an argument that is no whole number between these.
+
+    Raises:
+        LocalProtocolError: It is none.
+    """
+    if type(number) is not int or number < least or (most is not None and number > most):
+        raise LocalProtocolError(f"{name} {number!r}, expected {f'at least {least}' if most is None else f'{least} to {most}'}")
+
+
 def next_clock(parent_keys: Iterable[bytes]) -> int:
     """Return the clock of an entry with these parents: one more than their highest, 1 without any.
 

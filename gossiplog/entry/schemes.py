@@ -100,9 +100,22 @@ def scheme_of(did: str, codec: str = "dag-cbor") -> tuple[SignatureScheme, bytes
     return scheme, public_key
 
 
+def check_schemes(names: Collection[str]) -> None:
+    """Refuse names of schemes that are neither registered nor of an extra of this package.
+
+    Raises:
+        LocalProtocolError: There is such a name.
+    """
+    known = {scheme.name for scheme in _SCHEMES.values()} | {name for name, _ in _EXTRAS.values()}
+    if unknown := set(names) - known:
+        hint = f"there are {', '.join(sorted(known))}, and those that `register_scheme` adds"
+        raise LocalProtocolError(f"no signature scheme is named {min(unknown)!r}", hint=hint)
+
+
 def accept_schemes(names: Collection[str]) -> None:
-    """Set the schemes that this process accepts by default; initially `DEFAULT_SCHEMES`."""
+    """Set the schemes that this process accepts by default; initially `DEFAULT_SCHEMES`. Raises as `check_schemes`."""
     global _accepted  # noqa: PLW0603
+    check_schemes(names)
     _accepted = frozenset(names)
 
 

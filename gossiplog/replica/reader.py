@@ -14,7 +14,7 @@ import trio
 from ..access import Members, Policy, has_policy
 from ..entry.message import Entry
 from ..entry.message_id import ID_CHARS, decode_id, encode_id, is_prefix
-from ..entry.rules import next_clock
+from ..entry.rules import check_number, next_clock
 from ..entry.standing import Standing
 from ..errors import AmbiguousId, DecodeError, NotFound, SnapshotExpired
 from ..log.access import Void
@@ -148,10 +148,13 @@ class LogReader:
         Args:
             after, before: Only entries with ids between these, exclusive. The log need not have them.
             moment: Only entries that the log had at this moment. Without it, each page shows the log as it is when the page is read.
+
+        Raises:
+            LocalProtocolError: `limit` is no whole number.
         """
         seq_max = None if moment is None else moment.seq
         low, high = _bound(after), _bound(before)
-        remaining = limit
+        remaining = _checked(limit)
 
         async def read_page() -> list[Entry]:
             nonlocal low, high, remaining
@@ -242,7 +245,7 @@ class LogReader:
     def ancestors(self, id: str, *, limit: int | None = None) -> Pages[Entry]:
         """Iterate over all ancestors of an entry, highest ids first. Only what is iterated over is read."""
         walk: AncestorWalk | None = None
-        remaining = limit
+        remaining = _checked(limit)
 
         async def read_page() -> list[Entry]:
             nonlocal walk, remaining
@@ -363,6 +366,12 @@ class LogReader:
             yield
         finally:
             self._listeners.remove(listener)
+
+
+def _checked(limit: int | None) -> int | None:
+    if limit is not None:
+        check_number("limit", limit, 0)
+    return limit
 
 
 def _bound(id: str | None) -> bytes | None:

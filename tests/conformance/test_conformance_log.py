@@ -1,5 +1,6 @@
 """What every log does, whatever it is stored in: writing, reading back, the graph, the tree."""
 
+from functools import partial
 from random import Random
 
 import pytest
@@ -9,6 +10,8 @@ from log_support import SIGNERS, TOPIC, Graph, all_of, assert_log_is, assert_who
 from gossiplog.entry import Outcome, Verdict, clock_of, encode_id
 from gossiplog.errors import AmbiguousId, ClosedError, DecodeError, EncodeError, LocalProtocolError, NotFound
 from gossiplog.log.commit import HEADS_MERGED_MAX
+from gossiplog.log.requests import ReadCount
+from gossiplog.plan import ask
 from gossiplog.tree import ANCHOR_HASH
 
 
@@ -117,6 +120,15 @@ async def test_iterating_within_bounds_forwards_and_backwards(open_log) -> None:
             assert backwards == [entry.id async for entry in log.iterate(**bounds)][::-1][:limit]
         with pytest.raises(DecodeError):
             await anext(log.iterate(after="not an id"))
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, True, "3"])
+async def test_a_limit_that_is_no_whole_number_is_the_callers_mistake(open_log, limit) -> None:
+    async with open_log() as log:
+        entry = await log.append(1)
+        for read in (log.iterate, partial(log.ancestors, entry.id)):
+            with pytest.raises(LocalProtocolError, match=r"limit .*, expected at least 0"):
+                read(limit=limit)
 
 
 async def test_entries_are_found_by_id_and_by_prefix(open_log) -> None:
@@ -320,9 +332,28 @@ async def test_logs_of_different_topics_do_not_sync(open_log) -> None:
 async def test_a_log_that_is_closed_says_so(open_log) -> None:
     async with open_log() as log:
         entry = await log.append(1)
-    for call in (lambda: log.append(2), lambda: log.insert(entry.value), lambda: log.query("SELECT 1"), log.forget_sketch):
+        assert [found.key async for found in log.iterate()] == [entry.key]
+    writes = (partial(log.append, 2), partial(log.insert, entry.value), log.forget_sketch)
+    reads = [partial(log.query, "SELECT 1"), log.heads, log.root, log.count, log.moment, log.size_bytes, log.sketch, log.fsck]
+    of_one = [partial(read, entry.id) for read in (log.get, log.has, log.resolve, log.position, log.children)]
+    pages = [anext(aiter(page)) for page in (log.iterate(), log.ancestors(entry.id), log.quarantine(), log.set_aside())]
+    for call in (*writes, *reads, *of_one, log.snapshot().__aenter__, *(partial(wait, page) for page in pages)):
         with pytest.raises(ClosedError):
             await call()
+
+
+async def wait(answer):
+    return await answer
+
+
+async def test_a_snapshot_that_outlives_its_log_says_so(open_log) -> None:
+    opened = open_log()
+    log = await opened.__aenter__()
+    async with log.snapshot() as snapshot:
+        assert (await snapshot.run(ask(ReadCount())))[0] == 0
+        await opened.__aexit__(None, None, None)
+        with pytest.raises(ClosedError):
+            await snapshot.run(ask(ReadCount()))
 
 
 async def test_what_was_submitted_before_the_end_of_the_block_is_committed(open_log) -> None:

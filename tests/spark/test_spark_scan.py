@@ -20,6 +20,7 @@ from gossiplog.entry.message_id import message_key
 from gossiplog.entry.rules import CLOCK_MAX
 from gossiplog.errors import DecodeError, LocalProtocolError
 from gossiplog.spark.source.archive_scan import ArchiveScan
+from gossiplog.spark.source.places import scan_of
 from gossiplog.spark.source.run_plan import last_seq
 from gossiplog.spark.source.scan import Scan, Selection, selection_of
 from gossiplog.spark.source.store_scan import LogFollower, SeqRange, StoreScan
@@ -92,6 +93,13 @@ def test_single_ids_are_looked_up(whole: Log) -> None:
 def test_options_that_make_no_sense_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(LocalProtocolError, match=next(iter(options))):
         selection_of(options)
+
+
+def test_a_file_may_not_expand_to_a_size_that_is_no_number(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("")
+    for size in ("x", "0", "1.5"):
+        with pytest.raises(LocalProtocolError, match="option maxBytes"):
+            scan_of(str(tmp_path / "a.jsonl"), {"maxBytes": size})
 
 
 @pytest.mark.parametrize("count", COUNTS)

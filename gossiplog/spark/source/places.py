@@ -11,7 +11,7 @@ from ...bucket.storage import is_published
 from ...errors import LocalProtocolError
 from ...log.place import LogPlace
 from .run_plan import is_log
-from .scan import Follower, Scan, Selection, selection_of
+from .scan import Follower, Scan, Selection, number_of, selection_of
 
 if TYPE_CHECKING:
     from ...bucket.scan import BucketPlace
@@ -37,7 +37,8 @@ def scan_of(location: str, options: Mapping[str, str]) -> Scan:
         return StoreScan(location, selection)
     from .archive_scan import ArchiveScan
 
-    return ArchiveScan(location, selection, int(options.get("maxBytes", EXPANDED_BYTES_MAX)))
+    bytes_max = number_of(options, "maxBytes", 1) if "maxBytes" in options else EXPANDED_BYTES_MAX
+    return ArchiveScan(location, selection, bytes_max)
 
 
 def follower_of(location: str, topic: str | None = None) -> Follower | None:

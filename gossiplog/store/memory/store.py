@@ -59,6 +59,7 @@ class MemoryStore:
     async def read(self, plan: Plan[T]) -> T:
         """Run a plan; nothing else runs meanwhile, so it sees one state."""
         await trio.lowlevel.checkpoint()
+        self.check_open()
         with closing(Answers(self._state)) as answer:
             return run_plan(plan, answer)
 
@@ -66,6 +67,7 @@ class MemoryStore:
     async def snapshot(self, *, may_expire: bool = False) -> AsyncIterator[Reader]:
         """Hold the present state. It never expires. O(heads)."""
         await trio.lowlevel.checkpoint()
+        self.check_open()
         with closing(Answers(self._state.snapshot())) as answer:
             yield _Snapshot(self, answer, self._writes)
 
@@ -113,6 +115,7 @@ class MemoryStore:
     async def size_bytes(self) -> int:
         """Return the sum of all values."""
         await trio.lowlevel.checkpoint()
+        self.check_open()
         return sum(len(value) for value in self._state.values)
 
     def check_open(self) -> None:
@@ -135,6 +138,7 @@ class _Snapshot:
 
     async def run(self, plan: Plan[T]) -> T:
         await trio.lowlevel.checkpoint()
+        self._store.check_open()
         return run_plan(plan, self._answer)
 
     async def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import trio
@@ -131,7 +131,7 @@ class PostgresStore:
         try:
             yield _Snapshot(self, connection)
         finally:
-            with trio.CancelScope(shield=True):
+            with trio.CancelScope(shield=True), suppress(ClosedError):
                 await self._call(self._database.end_snapshot, connection)
 
     async def write(self, plan: Plan[T]) -> T:

@@ -135,7 +135,7 @@ class SqliteStore:
     async def snapshot(self, *, may_expire: bool = False) -> AsyncIterator[Reader]:
         """Hold one snapshot for many plans."""
         async with self._reader(self._snapshots) as reader:
-            snapshot = _Snapshot(self._path, reader)
+            snapshot = _Snapshot(self, reader)
             try:
                 async with self._emptying:
                     await _call(self._path, reader, _begin_snapshot, SESSION_CACHE_KIB if may_expire else READER_CACHE_KIB)
@@ -221,16 +221,21 @@ class SqliteStore:
 
     async def size_bytes(self) -> int:
         """Return the size of the file and its write-ahead log."""
+        self.check_open()
         files = (self._path, self._wal)
         return sum(file.stat().st_size for file in files if file.exists())
+
+    def check_open(self) -> None:
+        """Raise ClosedError once the log is closed."""
+        if self._is_closed:
+            raise ClosedError("the log is closed")
 
     @asynccontextmanager
     async def _reader(self, places: trio.Semaphore) -> AsyncIterator[TrioConnection]:
         await trio.lowlevel.checkpoint_if_cancelled()
         await _acquire(places)
         try:
-            if self._is_closed:
-                raise ClosedError("the log is closed")
+            self.check_open()
             if self._idle:
                 reader = self._idle.pop()
             else:
@@ -273,14 +278,13 @@ class SqliteStore:
     def _get_writer(self) -> TrioConnection:
         if self._writer is None:
             raise ReadOnlyLog(f"{self._path} is open read-only")
-        if self._is_closed:
-            raise ClosedError("the log is closed")
+        self.check_open()
         return self._writer
 
 
 class _Snapshot:
-    def __init__(self, path: Path, reader: TrioConnection) -> None:
-        self._path = path
+    def __init__(self, store: SqliteStore, reader: TrioConnection) -> None:
+        self._store = store
         self._reader = reader
         self._turn = trio.Lock()
         self._is_over = False
@@ -293,16 +297,17 @@ class _Snapshot:
 
     async def _read(self, function: Callable[..., T], *args: Any) -> T:
         async with self._turn:
+            self._store.check_open()
             if self._is_over:
-                raise SnapshotExpired(f"the snapshot of {self._path} has expired", hint="take a new snapshot")
-            return await _call(self._path, self._reader, function, *args)
+                raise SnapshotExpired(f"the snapshot of {self._store._path} has expired", hint="take a new snapshot")
+            return await _call(self._store._path, self._reader, function, *args)
 
     async def end(self) -> None:
         """End the transaction, after the plan that is being run."""
         async with self._turn:
             if not self._is_over:
                 self._is_over = True
-                await _call(self._path, self._reader, _end_snapshot)
+                await _call(self._store._path, self._reader, _end_snapshot)
 
 
 async def _acquire(turn: trio.Semaphore) -> None:

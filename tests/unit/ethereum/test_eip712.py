@@ -202,7 +202,7 @@ def test_command_line_accepts_what_the_environment_names(tmp_path: Path, warm_go
     assert "signature scheme eip712, which is not accepted here" in said
     code, said = verify("mine")
     assert code == 2
-    assert "GOSSIPLOG_SCHEMES names mine" in said
+    assert "GOSSIPLOG_SCHEMES: no signature scheme is named 'mine'" in said
 
 
 @pytest.fixture

@@ -31,6 +31,9 @@ ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
     "a path for a signer": ({"signer": "laptop.pem"}, "a str is no signer"),
     "a function for an application": ({"app": lambda entries, tx: None}, "a function is no Application"),
     "a list of functions": ({"app": [lambda entries, tx: None]}, "a function is no Application"),
+    "a size of a text": ({"value_bytes_max": "3"}, "value_bytes_max '3', expected 1 to"),
+    "a scheme that there is not": ({"schemes": {"ed25519", "typo"}}, "no signature scheme is named 'typo'"),
+    "a text for schemes": ({"schemes": "ed25519"}, "no signature scheme is named '1'"),
     "founders for a policy": ({"policy": [SIGNER.did]}, "a list is no policy"),
 }
 
