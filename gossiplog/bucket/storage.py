@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 from ..errors import BucketError, LocalProtocolError
 from ..store.open import path_text
-from ..tlog.note import is_publisher
+from ..tlog.note import check_publisher, is_publisher
 
 _SCHEMES = frozenset({"file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https"})
 _OURS = frozenset({"s3", "gs", "az", "azure", "http", "https"})
@@ -133,9 +133,7 @@ def open_storage(place: str | os.PathLike[str], publisher: str | None = None) ->
     only = last if is_publisher(last) else None
     text = text if only is None else head or "."
     if publisher is not None:
-        only = publisher.removeprefix("did:key:")
-        if not is_publisher(only):
-            raise LocalProtocolError(f"{publisher} publishes nothing", hint="publishers are Ed25519 keys, did:key:z6Mk…")
+        only = check_publisher(publisher)
     if "://" in text:
         try:
             parts = urlsplit(text)

@@ -78,10 +78,10 @@ _HALF_A_URL = re.compile(r"(wss?|https?|postgres|postgresql):/?(?!/)")
 """How a URL begins that lacks a slash."""
 
 
-class PlaceType(click.ParamType):  # type: ignore[type-arg]  # only the newest click has a parameter
-    """A path or a URL. Empty text is refused: it comes from an unset variable of a script, and would name the current folder."""
+class ParsedType(click.ParamType):  # type: ignore[type-arg]  # only the newest click has a parameter
+    """A text that a parser of the library checks."""
 
-    name = "place"
+    name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Check the text, from the command line or from a file of options."""
@@ -91,27 +91,58 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg]  # only the newest c
             self.fail(f"{error}; {error.hint}" if error.hint else str(error), param, ctx)
 
     def _parse(self, value: Any) -> Any:
-        # Imported here: not every command names a place.
+        raise NotImplementedError
+
+
+class PlaceType(ParsedType):
+    """A path or a URL. Empty text is refused: it comes from an unset variable of a script, and would name the current folder."""
+
+    name = "place"
+
+    def _parse(self, value: Any) -> Any:
+        # Imported here, as below: not every command names a place.
         from ..store.open import path_text
 
         return path_text(value)
 
 
-class AddressType(click.ParamType):  # type: ignore[type-arg]  # as above
+class AddressType(ParsedType):
     """An address to listen on: `HOST:PORT`, or `:PORT` for all addresses of the machine."""
 
-    name = "address"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Check the text."""
-        # Imported here: `--help` does without the network.
+    def _parse(self, value: Any) -> Any:
         from ..net.hub.server import parse_address
 
-        try:
-            parse_address(value)
-        except LocalProtocolError as error:
-            self.fail(f"{error}; {error.hint}", param, ctx)
+        parse_address(value)
         return value
+
+
+class BucketType(PlaceType):
+    """A bucket, perhaps with `{topic}` in its path."""
+
+    def _parse(self, value: Any) -> Any:
+        from ..bucket.storage import open_storage
+
+        open_storage(value)
+        return value
+
+
+class WitnessType(ParsedType):
+    """A witness: `URL#VKEY`."""
+
+    def _parse(self, value: Any) -> Any:
+        from ..bucket.cosigning import WitnessPlace
+
+        WitnessPlace.parse(value)
+        return value
+
+
+class PublisherType(ParsedType):
+    """A publisher's did; its `did:key:` may be left out."""
+
+    def _parse(self, value: Any) -> Any:
+        from ..tlog.note import check_publisher
+
+        return f"did:key:{check_publisher(value)}"
 
 
 class PathType(PlaceType, click.Path):
@@ -140,7 +171,7 @@ class OutputType(PathType):
 _KEPT = {b"SQLite format 3\0": "a log, or another database", b"-----BEGIN ": "a key or a certificate"}
 """The first bytes of files that are not overwritten, and what they are."""
 
-PLACE, ADDRESS = PlaceType(), AddressType()
+PLACE, ADDRESS, BUCKET, WITNESS, PUBLISHER = PlaceType(), AddressType(), BucketType(), WitnessType(), PublisherType()
 FILE, FOLDER = PathType(dir_okay=False), PathType(file_okay=False)
 FILE_OR_DASH = PathType(dir_okay=False, allow_dash=True)
 """A file, or '-' for stdin or stdout."""
@@ -264,6 +295,7 @@ witness_option = click.option(
     "--witness",
     "witnesses",
     metavar="URL#VKEY",
+    type=WITNESS,
     multiple=True,
     help="Ask this witness to cosign what is published, as `gossiplog witness` names it; repeatable.",
 )

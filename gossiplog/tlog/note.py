@@ -321,6 +321,18 @@ def is_publisher(name: str) -> bool:
     return _PUBLISHER.fullmatch(name) is not None
 
 
+def check_publisher(did: str) -> str:
+    """Return the name of the folder of a publisher with this did, whose `did:key:` may be left out.
+
+    Raises:
+        LocalProtocolError: It cannot be a publisher's.
+    """
+    name = did.removeprefix("did:key:")
+    if not is_publisher(name):
+        raise LocalProtocolError(f"{did!r} is no publisher's", hint="publishers are Ed25519 keys, did:key:z6Mk…")
+    return name
+
+
 def cosign(text: str, key: VerifierKey, signer: Signer, time: int) -> NoteSignature:
     """Sign a checkpoint's text as a witness with this key, which is the signer's, at a time in Unix seconds."""
     return NoteSignature(key.name, key.key_id, time.to_bytes(_TIME_BYTES) + signer.sign(cosigned(text, time)))

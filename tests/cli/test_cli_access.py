@@ -70,7 +70,7 @@ def test_a_member_is_let_in_and_removed(cli: Run) -> None:
 def test_what_cannot_be_is_said(cli: Run) -> None:
     cli("init", "plain.db", "--topic", NAME)
     assert "no members" in cli("access", "show", "plain.db", "--json", code=1).error["message"]
-    assert "Ed25519" in cli("init", "team.db", "--topic", NAME, "--founder", "did:key:z6Mk", "--json", code=1).error["message"]
+    assert "Ed25519" in cli("init", "team.db", "--topic", NAME, "--founder", "did:key:z6Mk", "--json", code=2).error["message"]
     assert not Path("team.db").exists()
     cli("init", "team.db", "--topic", NAME, "--k", "2", code=2)
     found(cli)

@@ -50,7 +50,9 @@ def test_a_proof_is_checked_without_the_log(cli: Run, app: str, folder: Path) ->
     assert cli("checkpoint", "share", "--publisher", publisher, "--json").record["size"] == 5
     assert cli("check", "x.tlog-proof", "--publisher", publisher, "--json").record["id"] == id
     assert publisher in cli("check", "x.tlog-proof", "--publisher", other, "--json", code=3).error["message"]
-    assert "publishes nothing" in cli("checkpoint", "share", "--publisher", "somebody", "--json", code=1).error["message"]
+    assert cli("check", "x.tlog-proof", "--publisher", publisher.removeprefix("did:key:"), "--json").record["id"] == id
+    for command in (("checkpoint", "share"), ("prove", app, id, "-o", "z"), ("check", "x.tlog-proof")):
+        assert "publishers are Ed25519 keys" in cli(*command, "--publisher", "somebody", "--json", code=2).error["message"]
     assert "nothing is published at" in cli("checkpoint", "elsewhere/", "--json", code=1).error["message"]
     proof = folder / "x.tlog-proof"
     proof.write_bytes(proof.read_bytes().replace(b"index 4", b"index 3"))
@@ -71,8 +73,11 @@ def test_what_is_missing_or_damaged_has_its_exit_code(cli: Run, app: str, folder
 
 
 def test_places_that_are_no_bucket_are_named(cli: Run, app: str, folder: Path) -> None:
-    for words in (("publish", app, app), ("clone", "nothing", "b.db"), ("publish", app, "ftp://example.com")):
-        assert cli(*words, "--json", code=1).error["hint"]
+    assert cli("clone", "nothing", "b.db", "--json", code=1).error["hint"]
+    for words in (("publish", app, app), ("publish", app, "ftp://example.com"), ("publish", app, "share", "--witness", "http://x")):
+        assert "Invalid value for" in cli(*words, "--json", code=2).error["message"]
+    for words in (("clone", "s3://", "b.db"), ("checkpoint", app), ("serve", app, "--check", "--publish", "ftp://example.com")):
+        cli(*words, code=2)
     cli("sync", app, "share/", "--dry-run", code=2)
     assert "bucket ends in /" in cli("sync", app, "share", "--key", "alice", "--json", code=2).err
     cli("init", "other.db", "--topic", f"other.{TOPIC}")

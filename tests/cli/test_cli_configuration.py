@@ -66,6 +66,8 @@ def value_of(param: click.Parameter) -> Any:
         return ["127.0.0.2", "::2"] if param.multiple else "127.0.0.2"
     if param.metavar == "HOST:PORT":
         return [":1", ":2"]
+    if param.metavar == "URL#VKEY":
+        return [f"http://{name}#a+0aa33f82+BBMarSKx/zmaOkeYva/YHMcXarlwki5dKW9HzHVyyUxH" for name in "ab"]
     if param.name == "origins":
         return ["https://a.example.com", "null"]
     return ["a", "b"] if param.multiple or param.nargs == -1 else "a"

@@ -13,8 +13,8 @@ import click
 
 from ...access import Policy
 from ...entry import check_topic
-from ...errors import GossipLogError, LocalProtocolError, LogNotFound
-from ..exits import ExitCode, of_faults, worst
+from ...errors import GossipLogError, LogNotFound
+from ..exits import ExitCode, misused, of_faults, worst
 from ..options import LOG_OR_SHELF, Location, bucket_topic_option, log_argument, output_options
 from ..output import Column, Listing, Output, clean, counted
 from ..rows import RowOutput
@@ -52,12 +52,9 @@ async def init(log: Location, topic: str, founders: tuple[str, ...], k: int | No
     """
     if k is not None and not founders:
         raise click.UsageError("--k is for a log with founders")
-    policy = Policy(founders, k or 0) if founders else None
-    try:
+    with misused("no log can be made"):
+        policy = Policy(founders, k or 0) if founders else None
         check_topic(topic)
-    except LocalProtocolError as error:
-        raise click.BadParameter(f"{error}; {error.hint}", param_hint="--topic") from None
-
     existed = await _exists(log)
     async with opened(log, read_only=False, create=True, topic=topic, policy=policy) as opened_log:
         topic = opened_log.topic

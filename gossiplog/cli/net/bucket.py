@@ -15,9 +15,10 @@ from ...errors import DecodeError
 from ..entries import payload_text
 from ..exits import ExitCode, Failure, of_faults, worst
 from ..options import (
+    BUCKET,
     FILE,
     OUTPUT,
-    PLACE,
+    PUBLISHER,
     Location,
     bucket_topic_option,
     choose_signer,
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 
 _SHOWN = 20
 
-_place_argument = click.argument("place", metavar="URL", type=PLACE)
-_publisher_option = click.option("--publisher", metavar="DID", help="Only what this publisher has published.")
+_place_argument = click.argument("place", metavar="URL", type=BUCKET)
+_publisher_option = click.option("--publisher", metavar="DID", type=PUBLISHER, help="Only what this publisher has published.")
 
 
 @click.command()
@@ -181,7 +182,7 @@ async def checkpoint(place: str, publisher: str | None, out: Output) -> int:
 @log_argument
 @id_argument
 @click.option("-o", "--output", metavar="FILE", type=OUTPUT, required=True, help="The file for the proof, such as said.tlog-proof.")
-@click.option("--from", "place", metavar="URL", type=PLACE, help="The bucket with the entry; by default those where LOG was published.")
+@click.option("--from", "place", metavar="URL", type=BUCKET, help="The bucket with the entry; by default those where LOG was published.")
 @_publisher_option
 @output_options()
 @with_log

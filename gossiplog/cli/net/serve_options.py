@@ -14,7 +14,7 @@ import click
 from ...errors import LocalProtocolError
 from ...pubsub.params import MESH_PARAMS
 from ..exits import ExitCode, Failure, misused
-from ..options import ADDRESS, FILE, PLACE, Location, choose_signer, complete_key, option, shared, witness_option
+from ..options import ADDRESS, BUCKET, FILE, PLACE, Location, choose_signer, complete_key, option, shared, witness_option
 
 if TYPE_CHECKING:
     from ...entry.signing import Signer
@@ -148,10 +148,10 @@ class ClientOptions:
         """Read the rules of --access and --allow; raises like `limits`."""
         from ...net.ground.access import Access
 
-        if self.access_file:
-            with misused("--access"):
+        with misused("--access" if self.access_file else "--allow"):
+            if self.access_file:
                 return Access.load(self.access_file, allow=self.allow)
-        return Access.parse({}, allow=self.allow) if self.allow else Access()
+            return Access.parse({}, allow=self.allow) if self.allow else Access()
 
     def tls(self) -> ssl.SSLContext | None:
         """Load the certificate; None without one.
@@ -259,7 +259,7 @@ class BucketOptions:
     urls: tuple[str, ...] = option(
         "--publish",
         metavar="URL",
-        type=PLACE,
+        type=BUCKET,
         multiple=True,
         help="Publish in this bucket, signed by --key, and fetch what others publish there; repeatable.",
     )
@@ -273,20 +273,14 @@ class BucketOptions:
         """Check the options, and load the key if something is to be published.
 
         Raises:
-            GossipLogError: A URL, a witness or the key cannot be used.
+            GossipLogError: The key cannot be used.
         """
-        from ...bucket import open_storage
-        from ...bucket.cosigning import WitnessPlace
         from ...tlog.note import publisher_of
 
         if not self.urls:
             if self.witnesses:
                 raise click.UsageError("--witness needs --publish")
             return self
-        for url in self.urls:
-            open_storage(url)
-        for witness in self.witnesses:
-            WitnessPlace.parse(witness)
         signer = choose_signer(key_name)
         publisher_of(signer)
         return replace(self, signer=signer)
