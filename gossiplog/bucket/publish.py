@@ -353,9 +353,10 @@ def _page(seq: int, limit: int, size: int, topic: str) -> Plan[tuple[list[tuple[
 
 
 def _check_none_lost(seq: int, size: int) -> Plan[None]:
-    """Count the log, which takes long, only if there are gaps before the last entry read, or it is not the last, which is a head."""
+    """Count the log, which takes long, only if there are gaps before the last entry read, or a head is lost or comes later."""
     heads = yield from ask(ReadHeads(_HEADS_MAX))
-    last = max((leaf.seq for leaf in (yield from ask(ReadLeaves(heads))).values()), default=0)
-    count = (yield from ask(ReadCount()))[0] if size != seq or last != seq else size
+    leaves = yield from ask(ReadLeaves(heads))
+    is_whole = len(leaves) == len(heads) and size == seq == max((leaf.seq for leaf in leaves.values()), default=0)
+    count = size if is_whole else (yield from ask(ReadCount()))[0]
     if size < count:
         raise DamagedLog(f"{size:,} entries could be read, and the log's index has {count:,}")

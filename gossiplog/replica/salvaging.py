@@ -19,7 +19,7 @@ from ..entry.validation import Rule, Verdict
 from ..errors import DecodeError
 from ..log.fsck import FsckReport
 from ..log.fsck_requests import ReadLeafPage
-from ..log.requests import Quarantined, ReadLeaves, ReadQuarantine, ReadQuarantined
+from ..log.requests import Quarantined, ReadHeads, ReadLeaves, ReadQuarantine, ReadQuarantined
 from ..plan import Plan, ask
 from ..store.base import Reader, Store
 from ..tasks.pages import bounded, paged
@@ -166,9 +166,11 @@ class _Salvage:
             self.report.gaps.append(f"the quarantine: {error}")
 
     async def look_for_index(self, reader: Reader) -> None:
-        """Note the entries that the damaged log's index has and the target lacks."""
+        """Note the entries that the damaged log's index has and the target lacks, and heads: on PostgreSQL a row is its own index."""
         pages = paged(lambda last: reader.run(ask(ReadLeafPage(last and last.key, _PAGE))))
         try:
+            heads = await reader.run(ask(ReadHeads(MISSING_MAX)))
+            self._miss(await self._find_unknown(heads))
             while rows := await pages.next_page():
                 self._miss(await self._find_unknown([row.key for row in rows if type(row.key) is bytes and len(row.key) == KEY_BYTES]))
         except DAMAGE as error:

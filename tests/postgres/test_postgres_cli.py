@@ -205,8 +205,8 @@ async def test_what_is_damaged_in_the_source_is_left_out_and_named(tmp_path) -> 
         assert len(report.refused) == 1
 
 
-@pytest.mark.parametrize("seq", [7, 9])
-@pytest.mark.parametrize("command", ["verify", "copy", "export -o a.jsonl", "export -o a.car", "export -o a.parquet", "publish"])
+@pytest.mark.parametrize("seq", ["7", "9", "seq"])
+@pytest.mark.parametrize("command", ["verify", "copy", "salvage", "export -o a.jsonl", "export -o a.car", "export -o a.parquet", "publish"])
 def test_a_lost_row_of_the_server_is_named(postgres, command, seq) -> None:
     url, (verb, *rest) = postgres.new_log(), command.split()
     gossiplog("key", "new", "laptop")
@@ -214,4 +214,4 @@ def test_a_lost_row_of_the_server_is_named(postgres, command, seq) -> None:
     for number in range(9):
         gossiplog("append", url, str(number))
     postgres.sql(f"DELETE FROM {PostgresUrl.parse(url).quoted_schema}.entries WHERE seq = {seq}")
-    gossiplog(verb, url, *rest, *{"copy": ["copied.db"], "publish": ["share"]}.get(verb, []), code=3)
+    gossiplog(verb, url, *rest, *{"copy": ["copied.db"], "salvage": ["saved.db"], "publish": ["share"]}.get(verb, []), code=3)
