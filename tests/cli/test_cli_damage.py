@@ -267,9 +267,17 @@ def test_a_log_that_has_lost_a_row_is_not_published(cli, longer, seq) -> None:
     assert "59 entries could be read, and the log's index has 60" in cli("publish", longer, "share", code=3).err
 
 
-def test_a_log_is_not_published_under_a_topic_that_is_not_its_entries(cli, longer) -> None:
+@pytest.mark.parametrize("command", ["publish LOG share", "verify LOG", "copy LOG a.db", "export LOG -o a.car", "export LOG -o a.parquet"])
+def test_entries_of_another_topic_than_the_logs_are_named(cli, longer, command) -> None:
     damage(Path(longer), CHANGED_TOPIC)
-    assert TOPIC in cli("publish", longer, "share", code=3).err
+    ran = cli(*command.replace("LOG", longer).split(), "--json", code=3)
+    assert TOPIC in ran.err or "topic" in ran.out
+
+
+def test_a_bucket_without_a_checkpoint_is_no_success(cli, longer) -> None:
+    cli("publish", longer, "share")
+    next(Path("share").glob("*/head")).unlink()
+    assert "nothing is published" in cli("checkpoint", "share", code=1).err
 
 
 def test_a_log_that_a_repair_took_entries_from_is_published(cli, longer) -> None:

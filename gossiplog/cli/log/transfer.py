@@ -94,6 +94,9 @@ async def _export_log(log: str, output: str, kind: ArchiveFormat | None, columns
     async with opened(log) as opened_log:
         low, high = await _bounds(opened_log, range_)
         moment = await opened_log.moment()
+        async for entry in opened_log.iterate(limit=1):
+            if (topic := Entry.stored(entry.value).envelope.topic) != opened_log.topic:
+                raise DamagedLog(f"the log's topic is {opened_log.topic!r}, and that of entry {entry.id} is {topic!r}")
         total = moment.count if range_ is None else None
         with Progress("exporting", total, is_shown=not out.is_strict and output != "-") as progress, opened_output(output) as file:
             if kind is None:
