@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from ..tasks.parent import end_with_parent
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -17,7 +19,7 @@ def spread_out(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterato
     if jobs <= 1 or len(tasks) <= 1:
         yield from map(work, tasks)
         return
-    pool = multiprocessing.get_context("spawn").Pool(min(jobs, len(tasks)))
+    pool = multiprocessing.get_context("spawn").Pool(min(jobs, len(tasks)), initializer=end_with_parent)
     try:
         yield from pool.imap(work, tasks)
     finally:

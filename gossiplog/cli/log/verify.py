@@ -289,8 +289,10 @@ class VerifyPool:
             import multiprocessing
             from concurrent.futures import ProcessPoolExecutor
 
+            from ...tasks.parent import end_with_parent
+
             # A fork would inherit the locks that threads of this process hold.
-            self._pool = ProcessPoolExecutor(self._jobs, multiprocessing.get_context("spawn"))
+            self._pool = ProcessPoolExecutor(self._jobs, multiprocessing.get_context("spawn"), initializer=end_with_parent)
         return self
 
     def __exit__(self, *rest: object) -> None:
