@@ -26,7 +26,12 @@ class Leaf(NamedTuple):
 
 
 class Position(NamedTuple):
-    """An entry named by its branch and its clock."""
+    """An entry named by its branch and its clock.
+
+    Attributes:
+        branch: The chain of entries that it is in. Each replica numbers these in its own way.
+        clock: One more than the highest clock of its parents.
+    """
 
     branch: int
     clock: int
