@@ -161,7 +161,7 @@ async def clone(
 
     storage = open_storage(place)
     async with open(location, topic=(await look(storage, topic)).topic, durability=durability) as log:
-        return await take(log, storage, on_progress=on_progress)
+        return await take(log, storage, skips_topics=topic is not None, on_progress=on_progress)
 
 
 def _witness_places(witnesses: Sequence[str]) -> Sequence[WitnessPlace]:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 EXCHANGE_S = 5.0
 """The default interval between exchanges."""
-_PAUSE_MAX_S = 60.0
+PAUSE_MAX_S = 60.0
+"""The longest pause after failures, unless the interval is longer."""
 _WITNESS_PAUSE_MAX_S = 600.0
 _LAST_S = 2.0
 """How long the last publishing may take when a peer ends."""
@@ -91,7 +92,7 @@ class BucketPeer:
         while True:
             began = trio.current_time()
             is_done = await self._guarded(self._exchange)
-            pause = self._every_s if is_done else min(max(_PAUSE_MAX_S, self._every_s), 2 * pause)
+            pause = self._every_s if is_done else min(max(PAUSE_MAX_S, self._every_s), 2 * pause)
             if is_done and self._witnesses:
                 # During the pause, so that it delays nothing.
                 await self._cosign(min(WITNESS_S, self._every_s))

@@ -100,7 +100,9 @@ class Taken:
         return [fault for each in self.publishers for fault in each.faults]
 
 
-async def take(log: Replica, storage: Storage, *, on_progress: Callable[[int, int], None] | None = None) -> Taken:
+async def take(
+    log: Replica, storage: Storage, *, skips_topics: bool = False, on_progress: Callable[[int, int], None] | None = None
+) -> Taken:
     """Take everything new from all publishers of a bucket. A poll that finds nothing costs one small read per publisher.
 
     Four publishers are read at once, and memory is bounded by a few segments of each. Their entries are inserted in turns, so an entry that
@@ -108,6 +110,7 @@ async def take(log: Replica, storage: Storage, *, on_progress: Callable[[int, in
 
     Args:
         log: A log open for writing.
+        skips_topics: Whether publishers of other topics may be there, since the caller has chosen one. Otherwise they are faults.
         on_progress: Called now and then with the number of finished leaves, and the number of all leaves as far as known.
 
     Raises:
@@ -117,6 +120,10 @@ async def take(log: Replica, storage: Storage, *, on_progress: Callable[[int, in
     kept = Kept.beside(log)
     states = kept.taken(storage.url)
     heads = await read_heads(storage, {name: state.checkpoint for name, state in states.items()}, kept.seen)
+    if skips_topics:
+        # A publisher that was taken from before should still have this log's topic.
+        topics = {name: log.topic if head.checkpoint is None else head.checkpoint.origin.topic for name, head in heads.items()}
+        heads = {name: head for name, head in heads.items() if name in states or topics[name] == log.topic}
     turn, progress = trio.Lock(), dict[str, tuple[int, int]]()
 
     async def take_from(publisher: str) -> _Taker:

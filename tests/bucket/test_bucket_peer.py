@@ -48,7 +48,7 @@ async def test_what_is_new_goes_out_and_what_others_publish_comes_in(log: Gossip
 async def test_a_bucket_that_is_away_and_comes_back(
     log: GossipLog, bucket: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gossiplog.bucket.peer._PAUSE_MAX_S", 0.2)
+    monkeypatch.setattr("gossiplog.bucket.peer.PAUSE_MAX_S", 0.2)
     caplog.set_level(logging.INFO, "gossiplog")
     bucket.write_text("a file where a folder should be")
     with pytest.raises(LocalProtocolError):

@@ -133,3 +133,14 @@ def test_a_file_that_is_to_be_replaced_stays_if_the_disk_is_full(cli: Run, app: 
         cli(*command, "-o", "pipe.jsonl")
         assert read.result()
     assert Path("pipe.jsonl").is_fifo()
+
+
+def test_a_clone_of_one_topic_finds_no_fault_with_logs_of_others(cli: Run, app: str, folder: Path) -> None:
+    cli("publish", app, "share", "--key", "alice")
+    cli("key", "import", "bob", input=SEEDS["bob"].hex())
+    cli("init", "other.db", "--topic", "other.example.com")
+    cli("append", "other.db", "1", "--key", "bob")
+    cli("publish", "other.db", "share", "--key", "bob")
+    for _ in range(2):
+        assert len(cli("clone", "share", "b.db", "--topic", TOPIC, "--json").record["publishers"]) == 1
+    cli("sync", "b.db", "share", "--pull", code=5)

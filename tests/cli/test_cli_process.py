@@ -399,3 +399,28 @@ def test_internal_errors_are_reported_without_a_traceback(environment: dict[str,
         [sys.executable, "-c", code], capture_output=True, text=True, env={**environment, "GOSSIPLOG_DEBUG": "1"}, check=False
     )
     assert "Traceback" in ran.stderr
+
+
+def test_parallel_verification_that_is_terminated_leaves_no_process(environment: dict[str, str], long_log: str) -> None:
+    with started(environment, "verify", long_log, "--jobs", "2") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.terminate()
+        # The helping processes write to it, too.
+        process.communicate(timeout=30)
+
+
+def test_publishing_at_intervals_outlives_a_failure_and_ends_with_0_at_ctrl_c(environment: dict[str, str], app: str, folder: Path) -> None:
+    share = folder / "share"
+    with started(environment, "publish", app, "share", "--every", "0.1", "--json") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["added"] == 5
+        shutil.move(share, folder / "away")
+        share.write_text("a file")
+        assert b"bucket away" in process.stderr.readline()
+        share.unlink()
+        assert json.loads(process.stdout.readline())["size"] == 5
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert process.stderr.read() == b""

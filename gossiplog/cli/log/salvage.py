@@ -14,7 +14,7 @@ import click
 
 from ...errors import StoreError, TopicMismatch
 from ..exits import ExitCode, Failure
-from ..options import LOG, Location, log_argument, output_options
+from ..options import LOG, Location, durability_option, log_argument, output_options
 from ..output import Output, clean, counted, record_of
 from ..progress import Progress
 from ..session import in_trio, opened
@@ -31,9 +31,10 @@ _TOPIC_ENTRIES = 100
 @log_argument
 @click.argument("target", metavar="TARGET", type=LOG)
 @click.option("--topic", metavar="T", help="The log's topic, if the file has lost it and its entries have several.")
+@durability_option
 @output_options()
 @in_trio
-async def salvage(log: Location, target: Location, topic: str | None, out: Output) -> int:
+async def salvage(log: Location, target: Location, topic: str | None, durability: str, out: Output) -> int:
     """Save what can be read of a damaged log.
 
     Copies every entry that is readable anywhere in the file, and valid by its hash and its signature, into TARGET, which is created if
@@ -53,7 +54,7 @@ async def salvage(log: Location, target: Location, topic: str | None, out: Outpu
         raise click.UsageError("LOG and TARGET are the same")
     if not log.is_url and not Path(log).is_file() and not _has_wal_alone(Path(log)):
         raise Failure(f"no file {log}", kind="log-not-found")
-    report = await salvage_log(log, target, topic, out)
+    report = await salvage_log(log, target, topic, out, durability=durability)
     shown_missing = [(f"  {id}", "") for id in report.missing[:_SHOWN]] if not out.is_json else []
     check = report.target
     assert check is not None
@@ -73,7 +74,7 @@ async def salvage(log: Location, target: Location, topic: str | None, out: Outpu
     return ExitCode.DONE if report.is_complete else ExitCode.INTEGRITY
 
 
-async def salvage_log(log: Location, target: Location, topic: str | None, out: Output) -> SalvageReport:
+async def salvage_log(log: Location, target: Location, topic: str | None, out: Output, *, durability: str = "full") -> SalvageReport:
     """Salvage one log into another.
 
     Raises:
@@ -82,7 +83,7 @@ async def salvage_log(log: Location, target: Location, topic: str | None, out: O
     """
     async with _damaged(log) as source:
         known = _choose_topic(log, topic, None if source is None else source.topic, await _find_topics(source, log))
-        async with opened(target, read_only=False, create=True, topic=known) as saved:
+        async with opened(target, read_only=False, create=True, topic=known, durability=durability) as saved:
             with Progress("salvaging", is_shown=not out.is_strict) as progress:
                 return await saved.salvage_from(source, _scan(log), on_progress=progress.at)
 

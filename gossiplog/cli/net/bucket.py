@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ...archive import entry_to_line
-from ...errors import DecodeError
+from ...errors import DecodeError, GossipLogError
 from ..entries import payload_text
 from ..exits import ExitCode, Failure, of_faults, worst
+from ..journal import write_journal
 from ..options import (
     BUCKET,
     FILE,
@@ -31,7 +33,7 @@ from ..options import (
 )
 from ..output import Column, Listing, Output, clean, counted, opened_output, record_of
 from ..progress import Progress
-from ..session import in_trio, opened, resolve, with_log
+from ..session import in_trio, opened, resolve, wait_for_signal, with_log
 
 if TYPE_CHECKING:
     from ...bucket import Exchanged, Published, Taken
@@ -60,27 +62,55 @@ async def publish(
     URL is a folder, which others read directly or through any web server. In it each publisher has its own folder, named by its did.
     Entries are written in the order in which LOG got them, in compressed segments, with a tree of hashes over them and a checkpoint that
     your key signs. Only new entries are written; existing files stay as they are. An interrupted or killed run resumes when repeated.
-    LOG may grow, and be served, meanwhile.
+    LOG may grow, and be served, meanwhile. With --every a failure is reported and tried again, and Ctrl-C ends the command with code 0.
 
     \b
     Examples
       gossiplog publish app.db /mnt/share/app
       gossiplog publish app.db /srv/www/app --every 10
     """
-    import trio
+    from ...tasks.nursery import open_service_nursery
 
     signer = choose_signer(key_name)
     async with opened(log) as opened_log:
-        while True:
+
+        async def publish_new() -> None:
+            nonlocal again
             with Progress("publishing", await opened_log.count(), is_shown=not out.is_strict) as progress:
                 published = await opened_log.publish(place, signer=signer, again=again, witnesses=witnesses, on_progress=progress.at)
+            again = False
             if every is None or published.objects:
                 _report_published(published, out)
-            if every is None:
-                return
             out.flush()
-            again = False
-            await trio.sleep(every)
+
+        if every is None:
+            await publish_new()
+            return
+        write_journal("text", is_quiet=out.is_quiet)
+        async with open_service_nursery() as nursery:
+            nursery.start_soon(_repeat, publish_new, every, place)
+            await wait_for_signal()
+            nursery.cancel_scope.cancel()
+
+
+async def _repeat(publish_new: Callable[[], Awaitable[None]], every_s: float, place: str) -> None:
+    """Publish for ever. A failure is told once, and tried again after pauses that grow up to a minute."""
+    import trio
+
+    from ...bucket.peer import PAUSE_MAX_S
+    from ...net.ground.journal import note
+
+    pause, told = every_s, ""
+    while True:
+        try:
+            await publish_new()
+            pause, told = every_s, ""
+        except GossipLogError as error:
+            pause = min(max(PAUSE_MAX_S, every_s), 2 * pause)
+            if str(error) != told:
+                note("bucket away", level=logging.WARNING, bucket=place, reason=str(error))
+            told = str(error)
+        await trio.sleep(pause)
 
 
 @click.command()
@@ -101,13 +131,14 @@ async def clone(place: str, log: Location, topic: str | None, durability: str, o
     Examples
       gossiplog clone /mnt/share/app app.db
     """
-    from ...bucket import look, open_storage
+    from ...bucket import Exchanged, look, open_storage, take
 
-    chosen = (await look(open_storage(place), topic)).topic
+    storage = open_storage(place)
+    chosen = (await look(storage, topic)).topic
     async with opened(log, read_only=False, create=True, topic=chosen, durability=durability) as opened_log:
         with Progress("cloning", is_shown=not out.is_strict) as progress:
-            done = await opened_log.sync(place, on_progress=progress.at)
-    return _report_exchanged(done, log, out)
+            taken = await take(opened_log, storage, skips_topics=topic is not None, on_progress=progress.at)
+    return _report_exchanged(Exchanged(taken, None), log, out)
 
 
 async def exchange_with(
