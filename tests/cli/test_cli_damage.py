@@ -274,12 +274,6 @@ def test_entries_of_another_topic_than_the_logs_are_named(cli, longer, command) 
     assert TOPIC in ran.err or "topic" in ran.out
 
 
-def test_a_bucket_without_a_checkpoint_is_no_success(cli, longer) -> None:
-    cli("publish", longer, "share")
-    next(Path("share").glob("*/head")).unlink()
-    assert "nothing is published" in cli("checkpoint", "share", code=1).err
-
-
 def test_a_log_that_a_repair_took_entries_from_is_published(cli, longer) -> None:
     damage(Path(longer), "UPDATE gossiplog_entries SET value = x'00' WHERE seq = 55")
     cli("fsck", longer, "--repair", "--json")

@@ -186,7 +186,7 @@ async def checkpoint(place: str, publisher: str | None, out: Output) -> int:
     columns = [Column("publisher"), Column("generation", is_right=True), Column("entries", is_right=True), Column("root")]
     storage = open_storage(place, publisher)
     heads = await read_heads(storage)
-    if all(head.checkpoint is None and head.fault is None for head in heads.values()):
+    if not heads:
         raise Failure(f"nothing is published at {storage.url}", hint="`gossiplog publish LOG URL` publishes a log")
     with Listing(out, columns) as listing:
         for name, head in heads.items():
