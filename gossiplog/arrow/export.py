@@ -9,10 +9,9 @@ from typing import IO, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..entry.envelope import skim_key
-from ..errors import DecodeError
 from ..log.page import is_last_page
 from ..log.requests import ReadLeaves, ReadPage
+from ..log.whole import key_fault
 from ..plan import Plan, ask
 from .columns import BATCH_BYTES, BATCH_ROWS, Page, arrow_schema, to_batches
 
@@ -74,16 +73,9 @@ class BatchReader:
         With the column `fault` each VALUE is compared with its key, which takes 1 µs.
         """
         if "fault" in self._names:
-            page = page._replace(faults=list(map(_fault_of, page.keys, page.values)))
+            page = page._replace(faults=list(map(key_fault, page.keys, page.values)))
         (batch,) = to_batches([page], self._names)
         return batch
-
-
-def _fault_of(key: bytes | None, value: bytes | None) -> str | None:
-    try:
-        return None if key == skim_key(value or b"") else "its bytes are not those of its id"
-    except DecodeError as error:
-        return f"malformed: {error}"
 
 
 class ParquetFile:

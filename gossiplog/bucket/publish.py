@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..entry.envelope import parse_envelope, skim_key
+from ..entry.envelope import skim_key
 from ..entry.signing import Signer
 from ..errors import BucketError, DamagedBucket, DamagedLog, DecodeError, LogReplaced
 from ..log.place import LogPlace, check_place
 from ..log.requests import ReadCount, ReadHeads, ReadLeaves, ReadPlace, ReadTail
+from ..log.whole import EXCHANGED, check_all_read, check_entry_topic
 from ..plan import Plan, ask
 from ..tasks.ordered import map_ordered
 from ..tlog.growth import Edge, Growth, partial_folders
@@ -345,10 +346,9 @@ def _page(seq: int, limit: int, size: int, topic: str) -> Plan[tuple[list[tuple[
     places = yield from ask(ReadLeaves(keys))
     for key, (number, _) in zip(keys, rows, strict=True):
         if key not in places or places[key].seq != number:
-            raise DamagedLog(f"entry number {number} is damaged: its bytes are not those of its id")
+            raise DamagedLog(f"entry number {number} is damaged: {EXCHANGED}")
     number, value = rows[-1]
-    if (found := parse_envelope(value, trusted=True).topic) != topic:
-        raise DamagedLog(f"entry number {number} is of the topic {found!r}, and the log of {topic!r}")
+    check_entry_topic(f"entry number {number}", value, topic)
     return [(key, value) for key, (_, value) in zip(keys, rows, strict=True)], number, None
 
 
@@ -357,6 +357,4 @@ def _check_none_lost(seq: int, size: int) -> Plan[None]:
     heads = yield from ask(ReadHeads(_HEADS_MAX))
     leaves = yield from ask(ReadLeaves(heads))
     is_whole = len(leaves) == len(heads) and size == seq == max((leaf.seq for leaf in leaves.values()), default=0)
-    count = size if is_whole else (yield from ask(ReadCount()))[0]
-    if size < count:
-        raise DamagedLog(f"{size:,} entries could be read, and the log's index has {count:,}")
+    check_all_read(size, size if is_whole else (yield from ask(ReadCount()))[0])

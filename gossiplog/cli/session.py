@@ -73,12 +73,6 @@ def with_log(command: Callable[..., Awaitable[T]]) -> Callable[..., T]:
     return in_trio(whole)
 
 
-def check_all_read(read: int, count: int) -> None:
-    """Raise DamagedLog if a log has fewer entries than its index: rows are lost that no other may name."""
-    if read < count:
-        raise errors.DamagedLog(f"{read:,} entries could be read, and the log's index has {count:,}")
-
-
 async def wait_for_signal(*wanted: signal.Signals, tell: Callable[[], None] = lambda: None) -> None:
     """Wait for one of these signals, by default SIGINT or SIGTERM.
 

@@ -9,9 +9,9 @@ from typing import TypeAlias
 from ..entry.message import Entry
 from ..entry.message_id import encode_id
 from ..entry.validation import Verdict
-from ..errors import DamagedLog
 from ..log.fsck_requests import ReadCursors
 from ..log.requests import Quarantined, ReadCount, ReadLeaves, ReadQuarantine, ReadTail, WriteCursor, WriteQuarantine
+from ..log.whole import check_all_read
 from ..plan import Plan, ask
 from ..store.base import Store
 from ..tasks.pages import paged
@@ -82,8 +82,7 @@ async def copy_store(source: Store, target: Store, insert_many: InsertMany, on_p
         await target.write(_write_cursors(places))
     report.cursors = len(places) if is_ordered or not places else None
     report.is_equal = await source.read(ask(ReadRoot())) == await target.read(ask(ReadRoot()))
-    if looked_at < count:
-        raise DamagedLog(f"{looked_at:,} entries could be read, and the log's index has {count:,}")
+    check_all_read(looked_at, count)
     return report
 
 

@@ -11,6 +11,7 @@ import click
 
 from ...archive import BLOCK_BYTES_MAX, ArchiveFormat, ArchiveSource, Record, car_block, car_header, entry_to_line, format_of_name
 from ...errors import DamagedLog, DecodeError, NotFound, StoreError
+from ...log.whole import check_all_read, check_entry_topic, key_fault
 from ...tasks.pages import bounded
 from ..exits import ExitCode, Failure, misused, stopped
 from ..options import (
@@ -26,7 +27,7 @@ from ..options import (
 )
 from ..output import Output, clean, counted, opened_output, record_of
 from ..progress import Progress
-from ..session import check_all_read, damage_hint, in_trio, is_in_bucket, opened, resolve, run, waited_for
+from ..session import damage_hint, in_trio, is_in_bucket, opened, resolve, run, waited_for
 
 if TYPE_CHECKING:
     from ...gossip_log import GossipLog
@@ -89,14 +90,11 @@ def export(log: str, output: str, columns: str | None, range_: str | None, topic
 
 async def _export_log(log: str, output: str, kind: ArchiveFormat | None, columns: str | None, range_: str | None, out: Output) -> None:
     """Write a log's entries in this format; None is Parquet."""
-    from ...entry import Entry
-
     async with opened(log) as opened_log:
         low, high = await _bounds(opened_log, range_)
         moment = await opened_log.moment()
         async for entry in opened_log.iterate(limit=1):
-            if (topic := Entry.stored(entry.value).envelope.topic) != opened_log.topic:
-                raise DamagedLog(f"the log's topic is {opened_log.topic!r}, and that of entry {entry.id} is {topic!r}")
+            check_entry_topic(f"entry {entry.id}", entry.value, opened_log.topic)
         total = moment.count if range_ is None else None
         with Progress("exporting", total, is_shown=not out.is_strict and output != "-") as progress, opened_output(output) as file:
             if kind is None:
@@ -106,8 +104,8 @@ async def _export_log(log: str, output: str, kind: ArchiveFormat | None, columns
                 if is_car:
                     file.write(car_header(await _roots(opened_log, moment, low, high)))
                 async for entry in opened_log.iterate(after=low, before=high, moment=moment):
-                    if Entry.stored(entry.value).key != entry.key:
-                        raise DamagedLog(f"entry {entry.id} is damaged: its bytes are not those of its id")
+                    if fault := key_fault(entry.key, entry.value):
+                        raise DamagedLog(f"entry {entry.id} is damaged: {fault}")
                     file.write(car_block(entry.value) if is_car else entry_to_line(entry) + b"\n")
                     progress.step()
             check_all_read(progress.done, moment.count if range_ is None else progress.done)

@@ -15,12 +15,13 @@ import click
 
 from ...archive import ArchiveFormat, ArchiveSource, FileParents, format_of_name
 from ...errors import DecodeError
+from ...log.whole import check_all_read
 from ...tasks.pages import bounded
 from ..exits import ExitCode
 from ..options import FILE_OR_DASH, LOG, Location, archive_options, output_options, processors
 from ..output import Column, Listing, Output, clean, counted, record_of
 from ..progress import Progress
-from ..session import check_all_read, in_trio, is_in_bucket, opened, waited_for
+from ..session import in_trio, is_in_bucket, opened, waited_for
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
