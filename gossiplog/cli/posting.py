@@ -8,6 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import click
+
 from ..archive.jsonl import entry_to_line
 from ..codec import pcf
 from ..entry.message import Entry
@@ -34,6 +36,12 @@ _TOPICS_NAMED = 5
 def is_server_url(text: str) -> bool:
     """Whether a LOG is the URL of a server."""
     return text.partition("://")[0] in _SCHEMES and "://" in text
+
+
+def refuse_server_options(tls_ca: str | None, token_file: str | None) -> None:
+    """Refuse the options with which a server is reached, where LOG is none."""
+    if tls_ca is not None or token_file is not None:
+        raise click.UsageError("--tls-ca and --token-file are for a server, at a ws:// or wss:// URL")
 
 
 class Poster:

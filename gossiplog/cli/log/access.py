@@ -33,7 +33,7 @@ from ..options import (
     token_option,
 )
 from ..output import Column, Listing, Output, clean
-from ..posting import Poster, is_server_url
+from ..posting import Poster, is_server_url, refuse_server_options
 from ..qr import draw_qr, qr_option
 from ..session import opened, resolve, run
 
@@ -476,8 +476,8 @@ def _reached(at: _Place, key_name: str | None, *, signs: bool, code: str | None 
     if is_server_url(log):
         topic = Poster(log, identity or Ed25519Signer.generate(), token, VALUE_BYTES_DEFAULT, tls).find_topic()
         identity = identity if code is None else invitation_signer(code, topic)
-    elif at != _Place(log=log, tls_ca=None, token_file=None):
-        raise click.UsageError("--tls-ca and --token-file are for a server, at a ws:// or wss:// URL")
+    else:
+        refuse_server_options(at.tls_ca, at.token_file)
 
     @asynccontextmanager
     async def reach() -> AsyncIterator[_Reached]:

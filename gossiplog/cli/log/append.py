@@ -16,7 +16,7 @@ from ...log.page import PAGE_BYTES_MAX
 from ..exits import Failure, stopped
 from ..options import LOG, choose_signer, client_tls, durability_option, key_option, output_options, read_token, tls_ca_option, token_option
 from ..output import Output
-from ..posting import Poster, is_server_url
+from ..posting import Poster, is_server_url, refuse_server_options
 from ..progress import Progress
 from ..session import opened, run, waited_for
 
@@ -98,8 +98,7 @@ def append(
         poster = Poster(log, signer, read_token(token_file), value_bytes_max, client_tls(tls_ca), out.note)
         _post(poster, payload, lines, out)
         return
-    if tls_ca is not None or token_file is not None:
-        raise click.UsageError("--tls-ca and --token-file are for a server, at a ws:// or wss:// URL")
+    refuse_server_options(tls_ca, token_file)
 
     async def task() -> None:
         async with opened(log, read_only=False, signer=signer, durability=durability, value_bytes_max=value_bytes_max) as opened_log:
