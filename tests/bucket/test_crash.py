@@ -190,6 +190,14 @@ for line in sys.stdin:
 """
 
 
+def entries_of(path: Path) -> int:
+    """The number of a log's entries; 0 if it was not made yet."""
+    if not path.exists():
+        return 0
+    with blocking.open(path, topic=TOPIC) as log:
+        return log.count()
+
+
 @pytest.mark.slow
 def test_killed_at_any_moment_as_often_as_kills_says(bucket: Path, tmp_path: Path) -> None:
     # One process has everything imported and forks those that are killed: a start takes 0.4 s, and a fork 5 ms.
@@ -202,7 +210,11 @@ def test_killed_at_any_moment_as_often_as_kills_says(bucket: Path, tmp_path: Pat
     ) as workers:
         assert workers.stdin is not None
         assert workers.stdout is not None
-        for turn in range(int(os.environ.get("KILLS", "40"))):
+        kills = int(os.environ.get("KILLS", "40"))
+        for turn in range(10 * kills):
+            # A busy machine writes less between kills.
+            if turn >= kills and entries_of(log_paths[0]) + entries_of(log_paths[1]) > 2_000:
+                break
             job, number = ("sync", "publish", "clone")[turn % 3], turn % 2
             if turn % 60 == 0:
                 clone_path = tmp_path / f"clone-{turn}.db"
@@ -222,7 +234,7 @@ def test_killed_at_any_moment_as_often_as_kills_says(bucket: Path, tmp_path: Pat
                 assert done.taken.faults == []
                 assert [each for each in done.taken.publishers if not each.is_complete or each.rejected or each.left_out] == []
         assert one.root() == other.root()
-        assert one.count() > 400, "they came to something, on a busy machine too"
+        assert one.count() > 1_000, "they came to something"
         assert one.fsck().problems == 0
         for log, signer in ((one, SIGNERS[0]), (other, SIGNERS[1])):
             folder = bucket / publisher_of(signer)
