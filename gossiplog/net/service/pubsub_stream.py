@@ -157,7 +157,7 @@ async def read_rpcs(
                 # The router only notes which topics the peer has left.
                 await on_rpc(wire.decode(body), False)
         elif len(body) <= _DECODED_AT_ONCE_BYTES:
-            await on_rpc(wire.decode(body), is_first)
+            await on_rpc(copies.decode(body), is_first)
         else:
             await on_rpc(await trio.to_thread.run_sync(wire.decode, body, limiter=threads), is_first)
         is_first = False

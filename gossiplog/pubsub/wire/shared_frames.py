@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from ..rpc import Message, Rpc
-from .rpc_codec import Wire
+from .rpc_codec import Decoded, Wire
 
 _ENCODED_MAX = 64
 _ENCODED_BYTES_MAX = 16 * 1024 * 1024
@@ -63,6 +63,7 @@ class Copies:
         self._known: dict[bytes, Rpc] = {}
         self.known = self._known.get
         """Return the RPC of a body that was read before, else None."""
+        self._declined: tuple[bytes, Decoded] | None = None
 
     def read(self, body: bytes) -> Rpc | None:
         """Decode a body of at most 4 KiB that `known` does not have, and keep its RPC. Returns None for any other; raises like `decode`."""
@@ -71,8 +72,14 @@ class Copies:
         decoded = self._wire.decode(body)
         rpc = decoded.rpc
         if len(rpc.messages) != 1 or decoded.refused or rpc != Rpc(rpc.messages, hops=rpc.hops):
+            self._declined = body, decoded
             return None
         self._known[body] = rpc
         if len(self._known) > _COPIES_MAX:
             del self._known[next(iter(self._known))]
         return rpc
+
+    def decode(self, body: bytes) -> Decoded:
+        """Decode any body, but not a second time if `read` has just declined it. Raises like `Wire.decode`."""
+        declined, self._declined = self._declined, None
+        return declined[1] if declined is not None and declined[0] is body else self._wire.decode(body)

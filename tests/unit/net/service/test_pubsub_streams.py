@@ -187,6 +187,21 @@ def test_message_is_read_once_and_passed_on_unless_it_is_too_large(hops: int) ->
         assert encoder.encode(both)[0] == b"".join(encoder.wire.encode(both))
 
 
+def test_rpc_of_more_than_one_message_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = tuple(Message.of(Topic(TOPIC), data) for data in (b"one", b"two"))
+    wire, decoded = Wire(), list[bytes]()
+    (frame,) = wire.encode(Rpc(messages))
+    decode = Wire.decode
+    monkeypatch.setattr(Wire, "decode", lambda self, body: decoded.append(body) or decode(self, body))
+    copies, body = Copies(wire), frame[1:]
+    assert copies.read(body) is None
+    assert copies.decode(body).rpc.messages == messages
+    assert len(decoded) == 1
+    # What was declined before is not taken for another peer's.
+    assert copies.decode(bytearray(body)).rpc.messages == messages
+    assert len(decoded) == 2
+
+
 async def test_peer_without_sync_is_warned_of_once_however_often_it_is_tried_and_comes_back(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
