@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 from log_support import SIGNERS, TOPIC
-from s3_support import free_port, wait_for
+from ports import free_port
+from s3_support import wait_for
 
 import gossiplog
 from gossiplog.bucket import open_storage

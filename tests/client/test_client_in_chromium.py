@@ -17,8 +17,9 @@ import trio
 from build_client import BUILT
 from chromium import CHROMIUM, Browser, Tab
 from client_support import deepest_entries
-from network_support import eventually, free_port, memory_log, signer, until_count
+from network_support import eventually, memory_log, signer, until_count
 from page_support import browsing, served
+from ports import free_port
 
 import gossiplog
 from gossiplog import GossipLog

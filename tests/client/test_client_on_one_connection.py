@@ -16,7 +16,8 @@ import pytest
 import trio
 from interop_support import Reference, install_reference, run_reference
 from mesh_support import eventually
-from network_support import PATIENCE_S, free_port, memory_log, signer, slow_to_open, until_count
+from network_support import PATIENCE_S, memory_log, signer, slow_to_open, until_count
+from ports import free_port
 from test_client_and_hostile_hub import hostile_hub, pushed
 
 from gossiplog import GossipLog

@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 
 import pytest
 import trio
-from network_support import PATIENCE_S, eventually, fetch, free_port, make_certificate, memory_log, until_has
+from network_support import PATIENCE_S, eventually, fetch, make_certificate, memory_log, until_has
+from ports import free_port
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Mount
 

@@ -16,7 +16,8 @@ from typing import Any
 import h11
 import pytest
 import trio
-from network_support import TOPIC, fetch, free_port, memory_log
+from network_support import TOPIC, fetch, memory_log
+from ports import free_port
 
 import gossiplog
 from gossiplog import Entry, GossipLog

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trio
 from chromium import CHROMIUM, Browser, Tab, open_browser
-from network_support import free_port
+from ports import free_port
 
 import gossiplog
 from gossiplog.pycrdt import APPLICATION, DOCUMENTS

@@ -13,7 +13,7 @@ import pytest
 import trio
 from chromium import CHROMIUM, Browser, Tab, open_browser
 from example_support import DEADLINE_S, EXAMPLES
-from network_support import free_port
+from ports import free_port
 
 pytestmark = [
     pytest.mark.slow,

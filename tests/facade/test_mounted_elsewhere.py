@@ -16,8 +16,9 @@ import pytest
 import trio
 from chromium import CHROMIUM
 from mounted_support import MOUNTED_TOPIC, SERVERS, serving_mounted
-from network_support import free_port, signer, until_count, until_equal, until_has
+from network_support import signer, until_count, until_equal, until_has
 from page_support import SIDEWAYS, browsing, opened, resize
+from ports import free_port
 from postgres_support import PostgresServer
 
 import gossiplog

@@ -11,7 +11,7 @@ import pytest
 import trio
 from interop_support import TOPIC, Reference, run_reference
 from mesh_interop_support import until
-from network_support import free_port
+from ports import free_port
 
 import gossiplog
 from gossiplog import Ed25519Signer, GossipLog

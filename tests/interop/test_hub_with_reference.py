@@ -14,7 +14,8 @@ import pytest
 import trio
 from interop_support import Reference, chain, portable_payloads, root_of, run_reference
 from mounted_support import MOUNTED_TOPIC, serving_mounted
-from network_support import eventually, fetch, free_port
+from network_support import eventually, fetch
+from ports import free_port
 
 import gossiplog
 from gossiplog import GossipLog, Policy

@@ -21,7 +21,8 @@ import pytest
 import trio
 from click.testing import CliRunner
 from damage_support import damage
-from network_support import answering, free_port, make_certificate, signer
+from network_support import answering, make_certificate, signer
+from ports import free_port
 
 import gossiplog
 from gossiplog.cli.app import root

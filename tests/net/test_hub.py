@@ -12,7 +12,6 @@ from network_support import (
     TOPIC,
     client_tls,
     eventually,
-    free_port,
     make_certificate,
     memory_log,
     server_tls,
@@ -21,6 +20,7 @@ from network_support import (
     until_equal,
     until_has,
 )
+from ports import free_port
 
 import gossiplog
 from gossiplog.codec import pcf

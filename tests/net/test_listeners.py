@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import trio
 from hostile_client import muxed, push, push_stream
-from network_support import TOPIC, eventually, fetch, free_port, memory_log, signer, until_has
+from network_support import TOPIC, eventually, fetch, memory_log, signer, until_has
+from ports import free_port
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import Request
 

@@ -17,7 +17,8 @@ import pytest
 import trio
 from broadcast_support import forged
 from hostile_client import muxed, push
-from network_support import eventually, free_port, memory_log, signer, slow_to_open, until, until_count, until_equal
+from network_support import eventually, memory_log, signer, slow_to_open, until, until_count, until_equal
+from ports import free_port
 
 import gossiplog
 from gossiplog.errors import ProtocolNotSupported, StreamReset

@@ -15,6 +15,7 @@ import pytest
 import trio
 import trio.testing
 from log_support import SIGNERS, TOPIC, all_of, assert_whole, make_history, opened
+from ports import free_port
 from postgres_support import PostgresServer
 
 import gossiplog
@@ -31,9 +32,7 @@ pytestmark = [
 def pooler(request: pytest.FixtureRequest, postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     """A pooler in front of the server, with two connections for all."""
     folder = tmp_path_factory.mktemp("pooler")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     lines = [
         "[databases]",
         f"* = host={postgres.folder} port={postgres.port}",

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-from network_support import free_port
+from ports import free_port
 
 __all__ = ["MOUNTED_TOPIC", "SERVERS", "serving_mounted"]
 

@@ -6,7 +6,6 @@ import datetime
 import http.server
 import json
 import logging
-import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
@@ -115,13 +114,6 @@ class Answer:
     @property
     def json(self) -> Any:
         return json.loads(self.body)
-
-
-def free_port() -> int:
-    """Return a port on which nothing listens at the moment, for what cannot say which one it took."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 async def open_stream(hub: Hub, tls: ssl.SSLContext | None = None) -> trio.abc.Stream:

@@ -11,7 +11,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,6 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 import asyncpg
+from ports import free_port
 
 ROLE = "gossiplog"
 _USERS = ("postgres", "nobody")
@@ -49,7 +49,7 @@ class PostgresServer:
     def __init__(self, folder: Path, binaries: Path, **settings: str) -> None:
         self.folder = folder
         self.data = folder / "data"
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._user = _system_user()
         self._binaries = self._reachable(binaries)
@@ -222,10 +222,3 @@ def _system_user() -> pwd.struct_passwd | None:
         return None
     known = {entry.pw_name: entry for entry in pwd.getpwall()}
     return next(known[name] for name in _USERS if name in known)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

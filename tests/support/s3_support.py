@@ -8,15 +8,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from ports import free_port
 
-__all__ = ["free_port", "s3", "s3_server", "wait_for"]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+__all__ = ["s3", "s3_server", "wait_for"]
 
 
 def wait_for(port: int) -> None:

@@ -12,7 +12,8 @@ from glass_support import following, seen_log, way_of
 from hypothesis import given
 from hypothesis import strategies as st
 from loop_watch import watching_loop
-from network_support import PATIENCE_S, TOPIC, eventually, fetch, free_port, until_equal
+from network_support import PATIENCE_S, TOPIC, eventually, fetch, until_equal
+from ports import free_port
 
 from gossiplog.glass import Fact
 from gossiplog.glass.fact import BYTES_MAX

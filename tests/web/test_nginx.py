@@ -13,7 +13,8 @@ import pytest
 import trio
 from broadcast_support import forged
 from hostile_client import hostile_push, muxed, push, push_stream
-from network_support import PATIENCE_S, TOPIC, free_port, memory_log, until_count, until_has
+from network_support import PATIENCE_S, TOPIC, memory_log, until_count, until_has
+from ports import free_port
 
 import gossiplog
 from gossiplog.errors import CannotConnect
