@@ -75,10 +75,13 @@ class MembershipViews:
             self._unlink(peer)
 
     def _seek_contact(self) -> None:
-        """Ask a passive peer, preferably a connected one, for nodes, unless we have links or asked within `request_ticks`."""
+        """Ask a member for nodes, preferably a connected one, unless we have links or asked within `request_ticks`.
+
+        A connected one may be in no view: its answer to a request was lost.
+        """
         if self.active or (self._contact_tick is not None and self._tick < self._contact_tick + self._params.request_ticks):
             return
-        contacts = [peer for peer in self.passive if peer in self._core.peers] or list(self.passive)
+        contacts = [peer for peer in self._core.topics.get(self._topic, ()) if self._is_candidate(peer)] or list(self.passive)
         if contacts:
             self._contact_tick = self._tick
             self._dialler.say(choose(contacts, 1, self._core.rng)[0], GetNodes(self._topic))

@@ -377,6 +377,19 @@ def test_unanswered_requests_are_given_up():
     assert "mute" not in view(driver).passive
 
 
+def test_alone_asks_a_connected_member_whose_answer_was_lost():
+    """Nothing else would ever bring two members together that are connected and have given each other up."""
+    driver = solo("lossy", request_ticks=2)
+    driver.run(12)
+    assert not view(driver).passive
+    asked = len(overlays(driver.actions, GetNodes, "lossy"))
+    driver.run(6)
+    assert len(overlays(driver.actions, GetNodes, "lossy")) > asked
+    assert overlays(hear(driver, "lossy", Nodes(T, ())), WalkJoin, "lossy")
+    hear(driver, "lossy", request(kind=ACCEPT))
+    assert list(view(driver).active) == ["lossy"]
+
+
 def test_unreachable_peer_is_forgotten_and_the_next_one_asked():
     driver = linked("a")
     hear(driver, "a", Nodes(T, tuple(names(9))))
