@@ -19,7 +19,7 @@ from pathlib import Path
 import trio
 
 from gossiplog.errors import StreamReset
-from gossiplog.net import Connection, MuxedConnection, Stream, open_muxed
+from gossiplog.net import Connection, Stream, open_muxed
 from gossiplog.net.transport.tcp import TcpStream
 from gossiplog.pubsub.types import PeerId
 
@@ -49,7 +49,7 @@ async def count(connection: Connection, stream: Stream) -> None:
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[MuxedConnection]:
+async def connected() -> AsyncIterator[Connection]:
     """Open a client whose server echoes and counts."""
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with listener:
@@ -62,7 +62,7 @@ async def connected() -> AsyncIterator[MuxedConnection]:
         yield client
 
 
-async def streams(client: MuxedConnection, *, is_lazy: bool) -> float:
+async def streams(client: Connection, *, is_lazy: bool) -> float:
     """Open a stream, send a byte, read it back, close; return CPU milliseconds of one."""
     with Stopwatch() as watch:
         for _ in range(STREAMS):
@@ -74,7 +74,7 @@ async def streams(client: MuxedConnection, *, is_lazy: bool) -> float:
     return watch.cpu_s * 1000 / STREAMS
 
 
-async def requests(client: MuxedConnection) -> float:
+async def requests(client: Connection) -> float:
     """Send 100 bytes and read them back on one stream; return CPU milliseconds of one."""
     stream = await client.open_stream(["/echo"])
     with Stopwatch() as watch:
@@ -87,7 +87,7 @@ async def requests(client: MuxedConnection) -> float:
     return watch.cpu_s * 1000 / REQUESTS
 
 
-async def bulk(client: MuxedConnection, streams: int) -> float:
+async def bulk(client: Connection, streams: int) -> float:
     """Send MiBs on so many streams at once; return MiB for each CPU second."""
 
     async def send() -> None:
@@ -106,7 +106,7 @@ async def bulk(client: MuxedConnection, streams: int) -> float:
 
 
 async def measure(repetitions: int) -> list[Figure]:
-    benchmarks: list[tuple[Figure, Callable[[MuxedConnection], Awaitable[float]]]] = [
+    benchmarks: list[tuple[Figure, Callable[[Connection], Awaitable[float]]]] = [
         (Figure("stream", "open a stream, a byte there and back, close", "ms CPU", []), lambda client: streams(client, is_lazy=False)),
         (Figure("stream-lazy", "the same, without waiting for the protocol", "ms CPU", []), lambda client: streams(client, is_lazy=True)),
         (Figure("request", "100 bytes there and back on an open stream", "ms CPU", []), requests),

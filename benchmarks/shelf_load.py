@@ -32,8 +32,7 @@ from gossiplog.codec.framing import encode_frame
 from gossiplog.entry import next_clock, sign_entry
 from gossiplog.net.ground.protocol_ids import push_protocol
 from gossiplog.net.hub.client import at_topic, connect, open_hub_connections, open_websocket, parse_url
-from gossiplog.net.transport.muxed import open_muxed
-from gossiplog.net.transport.stream import Stream
+from gossiplog.net.transport.muxed import Stream, open_muxed
 from gossiplog.pubsub.types import PeerId
 from gossiplog.sync.rpc import Insert
 from gossiplog.sync.wire import encode_event

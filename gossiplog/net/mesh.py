@@ -51,7 +51,7 @@ from .service.peers import PeerConnection, ServedPeer
 from .service.pubsub_host import MakeRouter, PubsubHost
 from .service.refusals import STREAMS_A_LOG
 from .service.service import Service, open_service
-from .transport.stream import Connection, Handler
+from .transport.muxed import Connection, Handler
 from .transport.yamux.machine import STREAMS_MAX
 
 _STANDING_S = 60.0

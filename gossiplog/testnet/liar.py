@@ -20,7 +20,7 @@ from ..entry.message import Entry
 from ..entry.signing import Ed25519Signer, sign_entry
 from ..errors import GossipLogError
 from ..net.libp2p import Address, Host, Peering, PeerKey
-from ..net.transport.stream import Connection, Stream
+from ..net.transport.muxed import Connection, Stream
 from ..pubsub.rpc import Message, Rpc, Subscription
 from ..pubsub.types import Topic
 from ..pubsub.wire.rpc_codec import Wire

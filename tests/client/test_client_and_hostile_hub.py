@@ -20,8 +20,7 @@ from gossiplog.entry import Entry, sign_entry
 from gossiplog.errors import StreamReset
 from gossiplog.net.ground.protocol_ids import presence_protocol, push_protocol, reconcile_protocol
 from gossiplog.net.transport.http_head import read_head
-from gossiplog.net.transport.muxed import open_muxed
-from gossiplog.net.transport.stream import Connection, Handler, Stream
+from gossiplog.net.transport.muxed import Connection, Handler, Stream, open_muxed
 from gossiplog.net.transport.tcp import TcpStream
 from gossiplog.net.transport.websocket import accept_websocket
 from gossiplog.pubsub.types import PeerId

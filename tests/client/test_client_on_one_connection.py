@@ -29,7 +29,7 @@ from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.ground.protocol_ids import push_protocol, reconcile_protocol, refusals_protocol
 from gossiplog.net.hub.client_connection import LOGS_MAX
 from gossiplog.net.hub.server import Hub, listen
-from gossiplog.net.transport.stream import Connection, PromptHandler, Stream
+from gossiplog.net.transport.muxed import Connection, PromptHandler, Stream
 from gossiplog.reconcile.messages import Result, encode
 from gossiplog.tree.node import Node
 from gossiplog.web import make_http

@@ -21,7 +21,7 @@ from wsproto.events import AcceptConnection, RejectConnection, Request
 
 import gossiplog
 from gossiplog import Ed25519Signer, GossipLog
-from gossiplog.net import Handler, MuxedConnection, open_muxed
+from gossiplog.net import Connection, Handler, open_muxed
 from gossiplog.net.transport.websocket import WebSocketStream
 from gossiplog.net.transport.yamux.machine import Yamux
 from gossiplog.pubsub.types import PeerId
@@ -218,7 +218,7 @@ async def attacking(
 @asynccontextmanager
 async def muxed_attacker(
     server: Server, address: str = "10.0.0.1", handlers: Mapping[str, Handler] | None = None
-) -> AsyncIterator[MuxedConnection]:
+) -> AsyncIterator[Connection]:
     """Attack above the muxer: a client whose streams are in order, and nothing else.
 
     Raises:

@@ -17,7 +17,7 @@ from gossiplog.codec.varint import encode_varint
 from gossiplog.entry import Entry, sign_entry
 from gossiplog.entry.rules import next_clock
 from gossiplog.errors import GossipLogError, StreamReset
-from gossiplog.net import Connection, MuxedStream, Stream
+from gossiplog.net import Connection, Stream
 from gossiplog.net.transport.multistream import Proposal
 from gossiplog.net.transport.yamux.frames import FrameKind, encode_header
 from gossiplog.sync.rpc import (
@@ -282,7 +282,7 @@ async def test_lying_sync_server_costs_little_and_is_backed_off_from(server: Ser
     assert 1 <= len(sessions) <= 8
 
 
-async def requests(stream: MuxedStream, *asked: object) -> None:
+async def requests(stream: Stream, *asked: object) -> None:
     await stream.send_all(b"".join(encode_frame(encode_request(request)) for request in asked))
 
 

@@ -11,7 +11,7 @@ from network_support import memory_log, until_has
 
 from gossiplog import GossipLog
 from gossiplog.errors import GossipLogError
-from gossiplog.net import MuxedConnection, open_muxed
+from gossiplog.net import Connection, open_muxed
 from gossiplog.net.ground import admission as admission_module
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.client import open_websocket, parse_url
@@ -31,15 +31,15 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def idle(hub: Hub) -> AsyncIterator[MuxedConnection]:
+async def idle(hub: Hub) -> AsyncIterator[Connection]:
     websocket = await open_websocket(parse_url(hub.urls[0]))
     async with open_muxed(websocket, is_client=True, peer=PeerId("hub")) as connection:
         yield connection
 
 
-async def fill(hub: Hub, nursery: trio.Nursery) -> list[MuxedConnection]:
+async def fill(hub: Hub, nursery: trio.Nursery) -> list[Connection]:
     """Take all places, and take them again whenever one is lost."""
-    held: list[MuxedConnection] = []
+    held: list[Connection] = []
 
     async def hold(task_status: trio.TaskStatus[None]) -> None:
         async with idle(hub) as connection:

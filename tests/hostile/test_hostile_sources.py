@@ -17,7 +17,7 @@ from gossiplog.codec import pcf
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.entry import sign_entry, validate
 from gossiplog.errors import GossipLogError
-from gossiplog.net import Connection, MuxedStream, Stream
+from gossiplog.net import Connection, Stream
 from gossiplog.sync.limits import ServerLimits
 from gossiplog.sync.rpc import GetValues, Update
 from gossiplog.sync.serve_plan import answer
@@ -92,7 +92,7 @@ async def test_a_hundred_silent_sources_do_not_keep_offline_entries_waiting(serv
 def resetting(log: GossipLog, answers: int, sessions: list[float]) -> Callable[[Connection, Stream], Awaitable[None]]:
     """Serve a log, and reset each stream together with the last of so many answers to getValues: they arrive in one piece."""
 
-    async def serve(connection: Connection, stream: MuxedStream) -> None:
+    async def serve(connection: Connection, stream: Stream) -> None:
         sessions.append(trio.current_time())
         frames, left = FrameDecoder(), answers
         async with log.snapshot() as snapshot:

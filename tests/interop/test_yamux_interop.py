@@ -16,7 +16,7 @@ from interop_support import FOLDER
 from muxer_support import Bytes, echo
 
 from gossiplog.errors import GossipLogError, ProtocolNotSupported, StreamReset
-from gossiplog.net import MuxedConnection, MuxedStream, open_muxed
+from gossiplog.net import Connection, Stream, open_muxed
 from gossiplog.pubsub.types import PeerId
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("installed_reference")]
@@ -29,7 +29,7 @@ def pattern(size: int) -> bytes:
     return (PATTERN * (size // len(PATTERN) + 1))[:size]
 
 
-async def count(stream: MuxedStream, pause_s: float = 0) -> int:
+async def count(stream: Stream, pause_s: float = 0) -> int:
     """Read to the end, and check each byte."""
     size = 0
     while data := await stream.receive_some():
@@ -40,7 +40,7 @@ async def count(stream: MuxedStream, pause_s: float = 0) -> int:
     return size
 
 
-async def exchange(stream: MuxedStream, size: int, pause_s: float = 0) -> int:
+async def exchange(stream: Stream, size: int, pause_s: float = 0) -> int:
     """Send so many bytes and the end while reading to the end; return how many bytes came."""
     received = 0
 
@@ -56,11 +56,11 @@ async def exchange(stream: MuxedStream, size: int, pause_s: float = 0) -> int:
     return received
 
 
-async def bulk(connection: object, stream: MuxedStream) -> None:
+async def bulk(connection: object, stream: Stream) -> None:
     await exchange(stream, BULK)
 
 
-async def slow(connection: object, stream: MuxedStream) -> None:
+async def slow(connection: object, stream: Stream) -> None:
     await exchange(stream, 100_000, pause_s=0.002)
 
 
@@ -112,7 +112,7 @@ async def node() -> AsyncIterator[Node]:
 
 
 @asynccontextmanager
-async def connected(*, we_dial: bool) -> AsyncIterator[tuple[Node, MuxedConnection]]:
+async def connected(*, we_dial: bool) -> AsyncIterator[tuple[Node, Connection]]:
     async with node() as other:
         if we_dial:
             stream = await trio.open_tcp_stream("127.0.0.1", await other.ask("listen"))
@@ -165,7 +165,7 @@ async def test_a_reset_of_the_reference_is_an_error_of_ours_and_of_that_stream_o
         assert await good.receive_some() == b"still there"
 
 
-async def churn(connection: MuxedConnection, rng: Random, streams: int) -> None:
+async def churn(connection: Connection, rng: Random, streams: int) -> None:
     """Open streams and leave them in every way there is, in the middle of a call as well."""
     for _ in range(streams):
         with trio.move_on_after(rng.choice([0.0, 0.001, 0.003, 0.01, 5.0])):
@@ -189,7 +189,7 @@ async def churn(connection: MuxedConnection, rng: Random, streams: int) -> None:
 async def test_sixteen_bulk_streams_each_way_among_opens_resets_and_cancellations(we_dial: bool) -> None:
     received: list[int] = []
 
-    async def pull(connection: MuxedConnection) -> None:
+    async def pull(connection: Connection) -> None:
         stream = await connection.open_stream([f"/bulk/{BULK}"])
         received.append(await exchange(stream, BULK))
 
@@ -229,7 +229,7 @@ async def test_slow_readers_on_both_sides_hold_up_nobody_else() -> None:
             await is_released.wait()
             done.append(await count(stream))
 
-        async def send(stream: MuxedStream) -> None:
+        async def send(stream: Stream) -> None:
             await stream.send_all(pattern(BULK))
             stream.close_sending()
 

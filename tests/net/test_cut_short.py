@@ -13,7 +13,7 @@ from network_support import eventually, memory_log
 
 from gossiplog.broadcast.broadcast import Broadcast
 from gossiplog.codec.framing import FrameDecoder, encode_frame
-from gossiplog.net import MuxedConnection, MuxedStream
+from gossiplog.net import Connection, Stream
 from gossiplog.sync.rpc import AbortResponse, GetRoot
 from gossiplog.sync.wire import decode_response, encode_request
 
@@ -29,7 +29,7 @@ class Client:
         updates: Messages that it was pushed, which are heads, as nothing new is there.
     """
 
-    def __init__(self, connection: MuxedConnection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.updates = 0
 
@@ -42,7 +42,7 @@ class Client:
         with trio.fail_after(SOON_S):
             await eventually(lambda: self.updates >= updates)
 
-    async def begin(self) -> MuxedStream:
+    async def begin(self) -> Stream:
         """Begin a session, and read until it is cut short."""
         stream, frames = await self._connection.open_stream([SYNC]), FrameDecoder()
         await stream.send_all(encode_frame(encode_request(GetRoot())))

@@ -23,7 +23,7 @@ from gossiplog.net.hub.exchange import Exchange, exchange
 from gossiplog.net.service import sessions, syncs
 from gossiplog.net.service.sessions import PullSession
 from gossiplog.net.transport.http_head import read_head
-from gossiplog.net.transport.stream import Connection, Stream
+from gossiplog.net.transport.muxed import Connection, Stream
 from gossiplog.net.transport.tcp import TcpStream
 from gossiplog.net.transport.websocket import accept_websocket
 from gossiplog.pubsub.types import PeerId

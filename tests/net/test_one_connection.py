@@ -34,7 +34,7 @@ from gossiplog.net.hub.client_connection import LOGS_MAX
 from gossiplog.net.hub.exchange import exchange
 from gossiplog.net.hub.server import Hub, listen
 from gossiplog.net.service import push_stream
-from gossiplog.net.transport.muxed import MuxedConnection
+from gossiplog.net.transport.muxed import Connection
 from gossiplog.web import make_http
 
 ROOMS = [f"room-{number}.example.com" for number in range(50)]
@@ -61,7 +61,7 @@ async def clients_of(hub: Hub, *topics: str) -> AsyncIterator[tuple[list[gossipl
         yield logs, links
 
 
-def raw(hub: Hub, topic: str) -> AbstractAsyncContextManager[MuxedConnection]:
+def raw(hub: Hub, topic: str) -> AbstractAsyncContextManager[Connection]:
     return muxed(f"ws://127.0.0.1:{hub.port}/{topic}")
 
 

@@ -29,7 +29,7 @@ from gossiplog.net.hub.client_connection import LOGS_MAX
 from gossiplog.net.hub.proving import prove_on
 from gossiplog.net.hub.server import Hub, listen
 from gossiplog.net.service.refusals import STREAMS_A_LOG
-from gossiplog.net.transport.muxed import MuxedConnection
+from gossiplog.net.transport.muxed import Connection
 from gossiplog.web import make_http
 
 ALICE, BOB, NOBODY = signer(2), signer(3), signer(4)
@@ -60,7 +60,7 @@ async def clients_of(hub: Hub, *wanted: tuple[str, Ed25519Signer]) -> AsyncItera
 
 
 @asynccontextmanager
-async def raw(hub: Hub, topic: str, identity: Ed25519Signer) -> AsyncIterator[MuxedConnection]:
+async def raw(hub: Hub, topic: str, identity: Ed25519Signer) -> AsyncIterator[Connection]:
     """A connection for a log by somebody's proof, of a client that does nothing by itself."""
     url = at_topic(f"ws://127.0.0.1:{hub.port}", topic)
     token = await fetch_token(parse_url(url, identity=identity))
@@ -72,7 +72,7 @@ def host_of(hub: Hub) -> str:
     return f"127.0.0.1:{hub.port}"
 
 
-async def challenge_on(connection: MuxedConnection, topic: str) -> tuple[Any, str]:
+async def challenge_on(connection: Connection, topic: str) -> tuple[Any, str]:
     """Open a stream to prove a did, and return it with its challenge."""
     stream = await connection.open_stream([proof_protocol(topic)])
     (said,) = FrameDecoder().take(await stream.receive_some())

@@ -34,7 +34,7 @@ from gossiplog.errors import DecodeError
 from gossiplog.ethereum import Eip712Signer, Wallet, is_session_authorised
 from gossiplog.ethereum.eip712 import verify_action, verify_session_message
 from gossiplog.kit import is_yjs_text
-from gossiplog.net import MuxedConnection, Stream, open_muxed
+from gossiplog.net import Connection, Stream, open_muxed
 from gossiplog.net.transport.tcp import TcpStream
 from gossiplog.net.transport.websocket import WebSocketStream
 from gossiplog.pubsub.types import PeerId
@@ -189,7 +189,7 @@ PIECES = [0, 1, *(bound + beyond for bound in (65_519, 65_535, 2**20) for beyond
 @pytest.mark.parametrize("layer", ["tcp", "websocket", "muxed"])
 @pytest.mark.parametrize("state", ["open", "reset there", "closed here"])
 async def test_what_sends_at_once_sends_or_says_that_it_cannot(layer: str, state: str) -> None:
-    async def keep(connection: MuxedConnection, stream: Stream) -> None:
+    async def keep(connection: Connection, stream: Stream) -> None:
         while await stream.receive_some():
             pass
 

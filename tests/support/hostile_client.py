@@ -10,7 +10,7 @@ from network_support import PATIENCE_S, TOPIC
 
 from gossiplog.codec.framing import encode_frame
 from gossiplog.entry import Entry
-from gossiplog.net import MuxedConnection, MuxedStream, open_muxed
+from gossiplog.net import Connection, Stream, open_muxed
 from gossiplog.net.hub.client import open_websocket, parse_url
 from gossiplog.net.hub.server import Hub
 from gossiplog.pubsub.types import PeerId
@@ -22,18 +22,18 @@ SYNC = f"/canvas/v1/{TOPIC}/sync"
 
 
 @asynccontextmanager
-async def muxed(hub: Hub | str) -> AsyncIterator[MuxedConnection]:
+async def muxed(hub: Hub | str) -> AsyncIterator[Connection]:
     """Connect with a hub, or a URL, as a client that does nothing by itself."""
     websocket = await open_websocket(parse_url(hub if isinstance(hub, str) else hub.urls[0]))
     async with open_muxed(websocket, is_client=True, peer=PeerId("hub")) as connection:
         yield connection
 
 
-async def push_stream(connection: MuxedConnection) -> MuxedStream:
+async def push_stream(connection: Connection) -> Stream:
     return await connection.open_stream([PUSH])
 
 
-async def push(stream: MuxedStream, entries: Iterable[Entry]) -> None:
+async def push(stream: Stream, entries: Iterable[Entry]) -> None:
     for entry in entries:
         await stream.send_all(encode_frame(encode_event(Insert(entry.key, entry.value))))
 

@@ -14,7 +14,7 @@ from gossiplog import Ed25519Signer, GossipLog
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.libp2p import Address, Host, Peering, PeerKey
 from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh
-from gossiplog.net.transport.stream import Handler
+from gossiplog.net.transport.muxed import Handler
 
 __all__ = ["BOTH", "TCP", "TOPIC", "WS", "a_host", "a_peer", "eventually", "free_place", "until_ended"]
 

@@ -9,7 +9,7 @@ import trio
 from trio.testing import memory_stream_pair
 
 from gossiplog.errors import ClosedError
-from gossiplog.net import Handler, MuxedConnection, open_muxed
+from gossiplog.net import Connection, Handler, open_muxed
 from gossiplog.pubsub.types import PeerId
 
 __all__ = ["Bytes", "echo", "muxed_pair", "tcp_pair"]
@@ -58,7 +58,7 @@ async def muxed_pair(
     server_handlers: Mapping[str, Handler] | None = None,
     *,
     pair: tuple[trio.abc.Stream, trio.abc.Stream] | None = None,
-) -> AsyncIterator[tuple[MuxedConnection, MuxedConnection]]:
+) -> AsyncIterator[tuple[Connection, Connection]]:
     """Open two connections with each other, in memory unless a pair of streams is given."""
     left, right = pair or memory_stream_pair()
     async with (

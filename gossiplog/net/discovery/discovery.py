@@ -34,7 +34,7 @@ from ..libp2p.host import OURSELVES, Host, Peering
 from ..libp2p.identify import measure_ping
 from ..libp2p.records import open_record
 from ..service.pubsub_host import PubsubHost
-from ..transport.stream import Handler
+from ..transport.muxed import Handler
 from .book import KNOWN_MAX, AddressBook, load_known, save_known
 from .kademlia import answer_closer, ask_closer
 from .table import BUCKET_SIZE, RoutingTable, Walk

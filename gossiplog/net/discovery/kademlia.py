@@ -18,7 +18,7 @@ from ...limits import TokenBucket, keep_newest
 from ...pubsub.types import PeerId, peer_id_bytes, peer_id_text
 from ..libp2p.addresses import Address
 from ..libp2p.records import read_addresses
-from ..transport.stream import Connection, Stream, opened_stream
+from ..transport.muxed import Connection, Stream, opened_stream
 from .table import BUCKET_SIZE
 
 _FIND_NODE, _PING = 4, 5

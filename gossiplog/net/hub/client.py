@@ -34,8 +34,7 @@ from ..service.refusals import STREAMS_A_LOG, read_refusals
 from ..service.service import Service, open_service
 from ..transport.http_head import take_token
 from ..transport.http_request import HttpAnswer, request
-from ..transport.muxed import MuxedConnection, open_muxed
-from ..transport.stream import Handler, Stream
+from ..transport.muxed import Connection, Handler, Stream, open_muxed
 from ..transport.tcp import TcpStream, dial_tcp
 from ..transport.websocket import WebSocketStream, connect_websocket
 from .client_connection import LOGS_MAX
@@ -242,7 +241,7 @@ class _HubConnection:
         is_for_one: The hub allows one log on a connection.
     """
 
-    muxed: MuxedConnection
+    muxed: Connection
     handlers: dict[str, Handler]
     users: int = 1
     asking: trio.Semaphore = field(default_factory=lambda: trio.Semaphore(ASKED_AT_ONCE))
@@ -275,7 +274,7 @@ class PlaceAtHub:
         stream: The stream of refusals, whose end gives up the log; None if the hub has none, or it is not open yet.
     """
 
-    muxed: MuxedConnection
+    muxed: Connection
     topic: str
     stream: Stream | None = None
 

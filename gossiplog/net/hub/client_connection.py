@@ -30,8 +30,8 @@ from ..service.refusals import STREAMS_A_LOG
 from ..service.service import Service
 from ..transport.flushes import Flushes
 from ..transport.http_names import Names
-from ..transport.muxed import MuxedConnection, open_muxed
-from ..transport.stream import ByteStream, Connection, Handler, PromptHandler, Stream
+from ..transport.muxed import Connection, Handler, PromptHandler, Stream, open_muxed
+from ..transport.stream import ByteStream
 from .proving import take_proof
 
 LOGS_MAX = 256
@@ -78,7 +78,7 @@ class ClientConnection(Mapping[str, Handler]):
         # The rights by proofs that were not used yet, by topic.
         self._proven: dict[str, Caller] = {}
         self._host: PubsubHost
-        self._muxed: MuxedConnection
+        self._muxed: Connection
         self._nursery: trio.Nursery
 
     def __getitem__(self, protocol: str) -> Handler:

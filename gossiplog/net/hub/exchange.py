@@ -44,8 +44,7 @@ from ...tree.node import Node
 from ..ground.protocol_ids import is_in_parts, is_of_another, push_protocol, sync_protocols
 from ..service.peers import new_bucket
 from ..service.sessions import ServeSession, Turns, close_in_peace, run_pull
-from ..transport.muxed import MuxedConnection
-from ..transport.stream import Connection, Stream
+from ..transport.muxed import Connection, Stream
 from .client import HubConnections, HubUrl, PlaceAtHub, open_hub_connections
 
 QUIET_S = 10.0
@@ -165,7 +164,7 @@ class _Session:
         self._hub = hub
         self._on_progress = on_progress
         self._on_pause = on_pause
-        self._connection: MuxedConnection
+        self._connection: Connection
         self._place: PlaceAtHub
         self._nursery: trio.Nursery
         self._push_protocol = push_protocol(log.topic)

@@ -18,7 +18,7 @@ from ...errors import DecodeError, RemoteProtocolError, StreamReset
 from ..ground.proof import CHALLENGE_S, PROOF_BYTES_MAX, DidProof, Refusal, flaw, is_own_name, make_proof, read_proof
 from ..ground.protocol_ids import proof_protocol
 from ..transport.http_request import HttpAnswer
-from ..transport.stream import Connection, Stream, opened_stream
+from ..transport.muxed import Connection, Stream, opened_stream
 
 _ANSWER_BYTES_MAX = 16 * 1024
 _CHALLENGE_CHARS_MAX = 1_024

@@ -29,8 +29,7 @@ from ..ground.protocol_ids import IDENTIFY_PROTOCOLS, IDENTIFY_PUSH_PROTOCOLS, P
 from ..transport.flushes import Flushes
 from ..transport.http_head import Head, refuse
 from ..transport.http_names import Names
-from ..transport.muxed import MuxedConnection, open_muxed
-from ..transport.stream import Connection, Handler, Stream, opened_stream
+from ..transport.muxed import Connection, Handler, Stream, open_muxed, opened_stream
 from ..transport.tcp import TcpStream, accept_all
 from .addresses import Address
 from .dials import DialGuard, check_reach
@@ -56,7 +55,7 @@ class Peering:
         told: The number of our last change of handlers that the peer knows; None before it asked.
     """
 
-    connection: MuxedConnection
+    connection: Connection
     place: Address
     dialled: Address | None
     is_counted: bool
@@ -83,7 +82,7 @@ class _Dial:
     """A dial that is under way, and then its outcome."""
 
     done: trio.Event = field(default_factory=trio.Event)
-    connection: MuxedConnection | None = None
+    connection: Connection | None = None
     error: CannotConnect | None = None
 
 
@@ -164,12 +163,12 @@ class Host:
         """The connected peers, in the order in which they connected."""
         return list(self._ready)
 
-    def connection_with(self, peer: PeerId) -> MuxedConnection | None:
+    def connection_with(self, peer: PeerId) -> Connection | None:
         """Return the oldest connection with a peer; None if there is none."""
         peerings = self._ready.get(peer)
         return peerings[0].connection if peerings else None
 
-    async def connect(self, peer: PeerId | None, addresses: Sequence[Address]) -> MuxedConnection:
+    async def connect(self, peer: PeerId | None, addresses: Sequence[Address]) -> Connection:
         """Return a connection with a peer. If there is none, dial the addresses one after the other.
 
         Callers that ask while the peer is being dialled share the outcome. A cancelled call ends the dial if it started it.
@@ -323,14 +322,14 @@ class Host:
             raise RemoteProtocolError(refusal[1])
         return begun
 
-    async def _dial_any(self, peer: PeerId | None, addresses: Sequence[Address]) -> MuxedConnection:
+    async def _dial_any(self, peer: PeerId | None, addresses: Sequence[Address]) -> Connection:
         assert self._nursery is not None
         reasons = []
         for address in addresses:
             try:
                 self.dials.begin(address, trio.current_time())
                 with trio.move_on_after(DIAL_S):
-                    connection: MuxedConnection = await self._nursery.start(self._run_dialled, peer, address)
+                    connection: Connection = await self._nursery.start(self._run_dialled, peer, address)
                     self.dials.reached(address)
                     return connection
                 raise CannotConnect(f"no answer within {DIAL_S:.0f} s")
@@ -339,12 +338,12 @@ class Host:
         raise CannotConnect("; ".join(reasons) or f"no address of {peer} is known")
 
     async def _run_dialled(
-        self, peer: PeerId | None, address: Address, task_status: trio.TaskStatus[MuxedConnection] = trio.TASK_STATUS_IGNORED
+        self, peer: PeerId | None, address: Address, task_status: trio.TaskStatus[Connection] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Dial one address and serve the connection. Raises only while its caller waits."""
-        ready: list[MuxedConnection] = []
+        ready: list[Connection] = []
 
-        def on_ready(connection: MuxedConnection) -> None:
+        def on_ready(connection: Connection) -> None:
             ready.append(connection)
             task_status.started(connection)
 
@@ -372,9 +371,7 @@ class Host:
         finally:
             self._outbound -= 1
 
-    async def _run(
-        self, secured: NoiseStream, place: Address, dialled: Address | None, on_ready: Callable[[MuxedConnection], None]
-    ) -> None:
+    async def _run(self, secured: NoiseStream, place: Address, dialled: Address | None, on_ready: Callable[[Connection], None]) -> None:
         """Serve one connection that is past its handshake until it ends, and close it."""
         peer, is_client, handlers, flushes = secured.peer, dialled is not None, self._handlers, self._flushes
         muxing = open_muxed(secured, is_client=is_client, peer=peer, address=place.host, handlers=handlers, flushes=flushes)
@@ -389,7 +386,7 @@ class Host:
             finally:
                 del self._open[connection]
 
-    async def _introduce(self, connection: MuxedConnection) -> Identity | None:
+    async def _introduce(self, connection: Connection) -> Identity | None:
         """Ask a new peer for its identity; None if it does not answer."""
         try:
             with trio.move_on_after(INTRODUCTION_S):
@@ -400,7 +397,7 @@ class Host:
         note("a peer did not introduce itself", level=logging.DEBUG, peer=connection.peer, address=connection.address, reason=reason)
         return None
 
-    async def _keep(self, peering: Peering, on_ready: Callable[[MuxedConnection], None]) -> None:
+    async def _keep(self, peering: Peering, on_ready: Callable[[Connection], None]) -> None:
         """Serve a connection whose peer has introduced itself until it ends."""
         connection, address = peering.connection, str(peering.dialled or peering.connection.address)
         peer = connection.peer
@@ -433,7 +430,7 @@ class Host:
             await peering.connection.wait_ended()
             nursery.cancel_scope.cancel()
 
-    async def _check(self, connection: MuxedConnection) -> None:
+    async def _check(self, connection: Connection) -> None:
         """Close an older connection with a peer that has connected again, unless it answers: TCP does not notice if the peer crashed."""
         try:
             await measure_ping(connection)

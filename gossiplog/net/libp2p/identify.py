@@ -18,7 +18,7 @@ from ...errors import DecodeError, RemoteProtocolError
 from ...pubsub.types import PeerId
 from ...version import VERSION
 from ..ground.protocol_ids import IDENTIFY_PROTOCOLS, PING_PROTOCOLS
-from ..transport.stream import Connection, Stream, opened_stream
+from ..transport.muxed import Connection, Stream, opened_stream
 from .addresses import Address
 from .identity import PeerKey, peer_of
 from .records import open_record, read_addresses

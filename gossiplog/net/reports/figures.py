@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from ...entry.validation import Verdict
 from ...tasks.timings import Timings
 from ..ground.protocol_ids import is_of_another
-from ..transport.stream import Connection, Traffic
+from ..transport.muxed import Connection, Traffic
 
 
 class Figures:

@@ -19,7 +19,7 @@ from ...replica.log import Replica
 from ..ground.journal import note
 from ..reports.figures import Figures
 from ..reports.observer import Observer
-from ..transport.stream import Stream
+from ..transport.muxed import Stream
 from .peers import Attached, PeerConnection, ServedPeer
 
 OPEN_S = 10.0

@@ -23,7 +23,7 @@ from ...sync.limits import ServerLimits
 from ..ground.access import ALL, Rights
 from ..ground.admission import Worth
 from ..ground.journal import note
-from ..transport.stream import Connection, Handler, Stream
+from ..transport.muxed import Connection, Handler, Stream
 from .push_stream import PushStream
 from .refusals import RefusalBox
 

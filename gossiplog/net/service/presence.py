@@ -19,7 +19,7 @@ from ...presence.room import FrameReceived, PeerBlocked, PeerEntered, PeerGone
 from ...pubsub.types import PeerId
 from ..ground.journal import note
 from ..ground.protocol_ids import presence_protocol
-from ..transport.stream import Handler, Stream
+from ..transport.muxed import Handler, Stream
 from .driver import LogDriver
 from .peers import PeerConnection, ServedPeer
 from .push_stream import PushStream

@@ -42,7 +42,7 @@ from ..ground.admission import Admission
 from ..ground.journal import note
 from ..reports.failed_dials import FailedDials
 from ..reports.observer import Observer
-from ..transport.stream import Connection, Handler, Stream
+from ..transport.muxed import Connection, Handler, Stream
 from .driver import OPEN_S, LogDriver
 from .peers import Attached, ServedPeer
 from .pubsub_stream import RpcSender, read_rpcs

@@ -13,7 +13,7 @@ from ...pubsub.rpc import Rpc
 from ...pubsub.wire.rpc_codec import Decoded, Wire
 from ...pubsub.wire.shared_frames import Copies, Encoder
 from ..transport.framed import read_frames
-from ..transport.stream import Stream
+from ..transport.muxed import Stream
 
 _WRITE_BYTES = 64 * 1024
 _FRAMES_A_TURN = 8

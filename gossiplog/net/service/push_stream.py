@@ -11,7 +11,7 @@ from ...codec.framing import FRAME_BYTES_MAX, FrameDecoder
 from ...errors import ClosedError, StreamReset
 from ...tasks.nursery import open_service_nursery
 from ..transport.framed import read_frames
-from ..transport.stream import Stream
+from ..transport.muxed import Stream
 
 QUEUE_BYTES_MAX = 4 * 2**20
 """Bytes that may wait to be written. Source: docs/spec/limits.md, "slow reader"."""

@@ -20,7 +20,7 @@ from ...errors import ClosedError, StreamReset
 from ...limits import keep_newest
 from ...sync.refusals import REFUSAL_BYTES_MAX, TEXT_CHARS_MAX, Refused, decode_refusal, encode_refusal
 from ...tasks.nursery import open_service_nursery
-from ..transport.stream import Stream
+from ..transport.muxed import Stream
 
 STREAMS_A_LOG = 4
 """Streams that either side may open for each log beyond the connection's first: refusals, push, presence and a sync."""

@@ -50,7 +50,7 @@ from ..ground.journal import note
 from ..ground.protocol_ids import push_protocol, refusals_protocol
 from ..reports.health import Health
 from ..reports.observer import Observer
-from ..transport.stream import Connection, Handler, PromptHandler, Stream, Traffic
+from ..transport.muxed import Connection, Handler, PromptHandler, Stream, Traffic
 from .allowances import Allowances
 from .driver import LogDriver, read_patiently
 from .intake import IntakeWork

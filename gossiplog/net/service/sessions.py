@@ -28,7 +28,7 @@ from ...sync.schedule import SessionSlots
 from ...sync.server import SyncServer
 from ...tasks.nursery import open_service_nursery
 from ..ground.protocol_ids import reconcile_protocol, sync_protocols
-from ..transport.stream import Connection, Stream
+from ..transport.muxed import Connection, Stream
 
 Insert: TypeAlias = Callable[[Sequence[tuple[bytes, bytes]]], Awaitable[list[Verdict]]]
 """Validates and inserts the `(key, VALUE)` of a sync. If the store fails, the verdicts name the rule `storage`."""

@@ -23,7 +23,7 @@ from ...tasks.spans import span
 from ...tree.node import ReadRoot
 from ..ground.journal import note
 from ..ground.protocol_ids import is_in_parts, reconcile_protocol, sync_protocols
-from ..transport.stream import Handler, PromptHandler, Stream
+from ..transport.muxed import Handler, PromptHandler, Stream
 from .driver import LogDriver
 from .intake import IntakeWork
 from .peers import PeerConnection, ServedPeer

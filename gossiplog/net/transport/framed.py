@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from ...codec.framing import FrameDecoder
-from .stream import Stream
+from .muxed import Stream
 
 
 async def read_frames(

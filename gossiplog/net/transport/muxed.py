@@ -13,9 +13,11 @@ second to end after it.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from math import ceil, inf
+from typing import TypeAlias
 
 import trio
 
@@ -26,7 +28,7 @@ from ...tasks.sleeper import Sleeper
 from ..ground.journal import note
 from .flushes import Flushes
 from .multistream import Offer, Proposal
-from .stream import ByteStream, Handler, PromptHandler, PromptStream, Traffic
+from .stream import ByteStream, PromptStream
 from .yamux.frames import GO_AWAY_NORMAL
 from .yamux.machine import GoneAway, MuxerEvent, Opened, StreamChanged, StreamState, Yamux
 
@@ -52,6 +54,35 @@ _PIECE_BYTES_MAX = 65_536
 _AT_ONCE_BYTES_MAX = 65_536
 """Bytes that may be queued on the whole connection before `send_at_once` refuses: about what goes out in one piece."""
 
+Handler: TypeAlias = "Callable[[Connection, Stream], Awaitable[None]]"
+"""Serves one stream that the peer opened, in a task of its own. When it returns the stream ends; an exception resets only the stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptHandler:
+    """A `Handler` that answers at once to bytes that came with the proposal of the protocol.
+
+    The agreement on the protocol then goes out with that answer, which saves 16 bytes. If no bytes came, it goes out by itself.
+
+    Attributes:
+        is_deliberate: The agreement always waits for the handler's first bytes; if the handler raises before, the stream is reset instead.
+    """
+
+    handle: Handler
+    is_deliberate: bool = False
+
+    async def __call__(self, connection: Connection, stream: Stream) -> None:
+        """Serve a stream."""
+        await self.handle(connection, stream)
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Bytes that the streams of one protocol carried."""
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+
 
 @asynccontextmanager
 async def open_muxed(
@@ -62,7 +93,7 @@ async def open_muxed(
     address: str | None = None,
     handlers: Mapping[str, Handler] | None = None,
     flushes: Flushes | None = None,
-) -> AsyncIterator[MuxedConnection]:
+) -> AsyncIterator[Connection]:
     """Speak yamux on a byte stream, which belongs to the connection from now on.
 
     Args:
@@ -70,7 +101,7 @@ async def open_muxed(
         handlers: Serve the streams that the peer opens, by protocol; looked up for each stream.
         flushes: Run by the caller; writes what can be sent without waiting. By default the connection's own task writes everything.
     """
-    connection = MuxedConnection(byte_stream, is_client, peer, address, handlers or {}, flushes)
+    connection = Connection(byte_stream, is_client, peer, address, handlers or {}, flushes)
     async with open_service_nursery() as nursery:
         nursery.start_soon(connection.serve)
         try:
@@ -79,10 +110,11 @@ async def open_muxed(
             await connection.aclose()
 
 
-class MuxedConnection:
-    """A `Connection`; made by `open_muxed`.
+class Connection:
+    """A connection with one peer, carrying many streams; made by `open_muxed`.
 
     Attributes:
+        is_outbound: Whether we dialled.
         address: The remote IP address, without port; None if there is none.
         received_at: When bytes arrived last, in seconds.
         end: Why it ended, for logs and people; None while it lives.
@@ -112,7 +144,7 @@ class MuxedConnection:
         self.address = address
         self._warned: set[str | None] = set()
         self._handlers = handlers
-        self._streams: dict[StreamState, MuxedStream] = {}
+        self._streams: dict[StreamState, Stream] = {}
         self._writer = Sleeper()
         self._room = trio.lowlevel.ParkingLot()
         self._is_room_wanted = False
@@ -129,7 +161,7 @@ class MuxedConnection:
         return self.end is not None
 
     @property
-    def streams(self) -> list[MuxedStream]:
+    def streams(self) -> list[Stream]:
         """The streams that are not over."""
         return list(self._streams.values())
 
@@ -139,18 +171,27 @@ class MuxedConnection:
         assert self.end is not None
         return self.end
 
-    async def open_stream(self, protocols: Sequence[str], *, is_lazy: bool = False) -> MuxedStream:
-        """See `Connection`. A call that is cancelled, or raises, leaves no stream behind.
+    async def open_stream(self, protocols: Sequence[str], *, is_lazy: bool = False) -> Stream:
+        """Open a stream and agree on the first of these protocols that the peer speaks.
+
+        A call that is cancelled, or raises, leaves no stream behind.
+
+        Args:
+            is_lazy: Do not wait for the peer's answer, which saves a round trip: the first bytes go out with the proposal, and
+                `receive_some` raises what this call would. Ignored unless there is exactly one protocol. Use it only for a protocol that
+                the peer will hardly refuse: the reference takes the bytes after a refused protocol for another proposal.
 
         Raises:
-            StreamReset: Also if the peer does not answer within 20 s, or 128 streams of ours are open.
+            ProtocolNotSupported: The peer speaks none of them.
+            StreamReset: The stream or the connection ended, the peer did not answer within 20 s, or 128 streams of ours are open.
+            RemoteProtocolError: The peer broke the negotiation.
             LocalProtocolError: No protocol was given, or one of them cannot be a name.
         """
         proposal = Proposal(protocols)
         is_lazy = is_lazy and len(protocols) == 1
         state = self.muxer.open(trio.current_time(), is_lazy=is_lazy)
         self.streams_opened += 1
-        stream = self._streams[state] = MuxedStream(self, state)
+        stream = self._streams[state] = Stream(self, state)
         try:
             await stream.propose(proposal, trio.current_time() + NEGOTIATION_S, is_lazy=is_lazy)
         except BaseException:
@@ -306,7 +347,7 @@ class MuxedConnection:
                         known.wake()
                 case Opened(state):
                     self.streams_accepted += 1
-                    stream = self._streams[state] = MuxedStream(self, state)
+                    stream = self._streams[state] = Stream(self, state)
                     handlers.start_soon(self._serve_stream, stream)
                 case GoneAway(code):
                     self.finish("the peer closed it" if code == 0 else f"the peer closed it with code {code}")
@@ -332,7 +373,7 @@ class MuxedConnection:
             # All connections check at the same moments, so that an idle process is seldom woken up.
             await trio.sleep_until(KEEP_ALIVE_S * ceil((now + KEEP_ALIVE_S - _LATE_S) / KEEP_ALIVE_S))
 
-    async def _serve_stream(self, stream: MuxedStream) -> None:
+    async def _serve_stream(self, stream: Stream) -> None:
         is_done = False
         try:
             protocol = await stream.answer(self._handlers, trio.current_time() + NEGOTIATION_S)
@@ -360,7 +401,7 @@ class MuxedConnection:
             note("connection broke", level=logging.ERROR, error=error, peer=self.peer, reason=str(error))
         self.finish(str(error), is_lost=True)
 
-    def _on_failed(self, stream: MuxedStream, error: Exception) -> None:
+    def _on_failed(self, stream: Stream, error: Exception) -> None:
         if isinstance(error, StreamReset):
             level = logging.DEBUG
         elif isinstance(error, GossipLogError):
@@ -374,21 +415,22 @@ class MuxedConnection:
         note("stream failed", level=level, error=fault, peer=self.peer, protocol=stream.protocol or None, reason=str(error))
 
 
-class MuxedStream:
-    """A `Stream`; made by `MuxedConnection.open_stream` or for a handler. One task may read while another writes.
+class Stream:
+    """One stream of a connection; made by `Connection.open_stream` or for a handler. One task may read while another writes.
+
+    Each side closes its half. Cancelling a call harms neither the stream nor the connection.
 
     Attributes:
         protocol: The protocol that was negotiated, or proposed lazily; empty before.
     """
 
-    def __init__(self, connection: MuxedConnection, state: StreamState) -> None:
+    def __init__(self, connection: Connection, state: StreamState) -> None:
         self._connection = connection
         self._muxer = connection.muxer
         self._state = state
         self._changed = trio.lowlevel.ParkingLot()
         self._proposal: Proposal | None = None
         self._deadline = 0.0
-        self._early = b""
         self._held = b""  # a message of the negotiation; it goes out with the next bytes, or before we wait for the peer
         self._take: Callable[[bytes], bool] | None = None
         self._taken: Exception | bool | None = None
@@ -398,9 +440,11 @@ class MuxedStream:
         self._traffic = connection.counted("")
 
     async def send_all(self, data: bytes) -> None:
-        """See `Stream`.
+        """Send all of it, waiting for the peer's window. A cancelled call may have sent a part.
 
         Raises:
+            ClosedError: We closed our side.
+            StreamReset: The peer reset the stream, or the connection is gone.
             LocalProtocolError: Another task is sending.
         """
         if self._is_sending:
@@ -424,7 +468,7 @@ class MuxedStream:
             self._is_sending = False
 
     def send_at_once(self, data: bytes) -> bool:
-        """See `Stream`."""
+        """Send all of it if little is queued and nothing has to be waited for; otherwise send nothing and return False."""
         muxer = self._muxer
         has_room = not (self._is_sending or self._held) and muxer.queued_bytes + len(data) <= _AT_ONCE_BYTES_MAX
         if not has_room or not muxer.write_whole(self._state, data):
@@ -434,9 +478,10 @@ class MuxedStream:
         return True
 
     async def receive_some(self, bytes_max: int = _PIECE_BYTES_MAX) -> bytes:
-        """See `Stream`.
+        """Receive 1 to `bytes_max` bytes; `b""` once the peer closed its side and everything was read.
 
         Raises:
+            StreamReset: As `send_all`, once the bytes before the reset were received.
             ProtocolNotSupported, RemoteProtocolError: As `open_stream`, where it was lazy.
             LocalProtocolError: Another task is receiving.
         """
@@ -444,7 +489,7 @@ class MuxedStream:
         try:
             if self._proposal is not None:
                 await self._conclude(self._proposal)
-            if self._early or self._state.buffer or self._state.is_over or self._state.is_finished_receiving:
+            if self._state.buffer or self._state.is_over or self._state.is_finished_receiving:
                 # There is nothing to wait for, but other tasks get their turn.
                 await trio.lowlevel.checkpoint()
             return await self._receive(bytes_max)
@@ -452,7 +497,16 @@ class MuxedStream:
             self._is_receiving = False
 
     async def hand_on(self, take: Callable[[bytes], bool]) -> bool:
-        """See `Stream`; raises as `receive_some`. Waking a task for each small piece would take more CPU than most pieces do."""
+        """Hand bytes to a function in the step in which they arrive, until it wants no more or the stream ends.
+
+        Waking a task for each small piece would take more CPU than most pieces do.
+
+        Args:
+            take: Takes 1 to 65,536 bytes without waiting, and returns whether it wants more. Its exceptions are raised here.
+
+        Returns:
+            Whether more may come; False once the peer closed its side and everything was taken. Raises as `receive_some`.
+        """
         self._begin_receiving()
         try:
             if self._proposal is not None:
@@ -478,14 +532,14 @@ class MuxedStream:
             self._is_receiving = False
 
     def close_sending(self) -> None:
-        """See `Stream`."""
+        """Close our side after everything that was sent; the peer reads the end. Closing twice does nothing."""
         self._say_held()
         self._muxer.close(self._state)
         self._touched()
 
     def reset(self) -> None:
-        """See `Stream`."""
-        self._early = self._held = b""
+        """End both directions at once; the peer's calls raise. Does nothing to a stream that is over."""
+        self._held = b""
         self._muxer.reset(self._state)
         self._touched()
         self.wake()
@@ -517,7 +571,6 @@ class MuxedStream:
     def release(self) -> None:
         """Note that the stream's handler has ended."""
         self._say_held()
-        self._early = b""
         self._muxer.release(self._state)
         self._touched()
 
@@ -586,10 +639,9 @@ class MuxedStream:
     def _agree(self, protocol: str, early: bytes = b"") -> None:
         """Note the protocol, and the bytes that came after the agreement in the same piece."""
         self.protocol = protocol
-        self._early = early
+        self._muxer.put_back(self._state, early)
         self._traffic.bytes_in -= len(early)
         self._traffic = self._connection.counted(protocol)
-        self._traffic.bytes_in += len(early)
 
     async def _receive(self, bytes_max: int) -> bytes:
         while not (data := self._read(bytes_max)) and not self._state.is_finished_receiving:
@@ -598,9 +650,6 @@ class MuxedStream:
         return data
 
     def _read(self, bytes_max: int, now: float | None = None) -> bytes:
-        if self._early:
-            data, self._early = self._early[:bytes_max], self._early[bytes_max:]
-            return data
         data = self._muxer.read(self._state, bytes_max, trio.current_time() if now is None else now)
         if data:
             self._traffic.bytes_in += len(data)
@@ -628,3 +677,19 @@ class MuxedStream:
         self._connection.wake_writer()
         if self._state.is_over:
             self._connection.forget(self._state)
+
+
+@asynccontextmanager
+async def opened_stream(connection: Connection, protocols: Sequence[str]) -> AsyncIterator[Stream]:
+    """Open a stream for the length of a block. The end of the block closes our side; a block that raises or is cancelled resets it.
+
+    Raises:
+        GossipLogError: As `Connection.open_stream`.
+    """
+    stream = await connection.open_stream(protocols)
+    try:
+        yield stream
+    except BaseException:
+        stream.reset()
+        raise
+    stream.close_sending()

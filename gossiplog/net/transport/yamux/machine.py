@@ -238,6 +238,12 @@ class Yamux:
             self._grant(stream, now)
         return data
 
+    def put_back(self, stream: StreamState, data: bytes) -> None:
+        """Take back bytes that were read last, to be read again next."""
+        stream.buffer[:0] = data
+        if stream.is_inbound:
+            self._unread += len(data)
+
     def close(self, stream: StreamState) -> None:
         """Close our side, after everything that was written."""
         if not stream.is_finished_sending and not stream.is_reset and not self._is_ended:

@@ -16,8 +16,7 @@ from gossiplog.broadcast.offences import BROKEN_STREAMS_MAX
 from gossiplog.errors import LocalProtocolError
 from gossiplog.net.service.pubsub_host import PubsubHost
 from gossiplog.net.service.service import Service, open_service
-from gossiplog.net.transport.muxed import MuxedConnection
-from gossiplog.net.transport.stream import Handler
+from gossiplog.net.transport.muxed import Connection, Handler
 from gossiplog.pubsub.types import PeerId
 
 TOPICS = ("one.example.com", "two.example.com", "three.example.com")
@@ -54,7 +53,7 @@ async def process(number: int, topics: tuple[str, ...] = TOPICS) -> AsyncIterato
 
 
 @asynccontextmanager
-async def meshed(left: Process, right: Process) -> AsyncIterator[MuxedConnection]:
+async def meshed(left: Process, right: Process) -> AsyncIterator[Connection]:
     """Connect two processes, the right one dialling; every log of either uses the one connection."""
     async with muxed_pair(right.handlers, left.handlers) as (dialled, accepted), AsyncExitStack() as stack:
         accepted.peer, dialled.peer = right.host.me, left.host.me

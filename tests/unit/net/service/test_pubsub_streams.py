@@ -20,7 +20,7 @@ from gossiplog.net import Connection, Stream
 from gossiplog.net.service import pubsub_host
 from gossiplog.net.service.pubsub_host import ANEW_FIRST_S, REOPEN_S_MAX, STREAMS_MAX
 from gossiplog.net.service.service import Service, open_service
-from gossiplog.net.transport.stream import Handler
+from gossiplog.net.transport.muxed import Handler
 from gossiplog.pubsub.actions import SendRpc
 from gossiplog.pubsub.rpc import Message, Rpc, Subscription
 from gossiplog.pubsub.types import PeerId, Topic

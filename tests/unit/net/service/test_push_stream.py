@@ -12,14 +12,14 @@ from muxer_support import muxed_pair
 
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.errors import DecodeError
-from gossiplog.net import MuxedStream
+from gossiplog.net import Stream
 from gossiplog.net.service.push_stream import QUEUE_BYTES_MAX, STALLED_S, PushStream
 from gossiplog.net.service.timers import Timers
 from gossiplog.pubsub.types import TimerToken
 
 
 @asynccontextmanager
-async def pushing(received: list[bytes]) -> AsyncIterator[tuple[PushStream, MuxedStream]]:
+async def pushing(received: list[bytes]) -> AsyncIterator[tuple[PushStream, Stream]]:
     """A push stream that runs, and the other end of it."""
     opened: list[PushStream] = []
     ended = trio.Event()
@@ -27,7 +27,7 @@ async def pushing(received: list[bytes]) -> AsyncIterator[tuple[PushStream, Muxe
     async def take(message: bytes) -> None:
         received.append(message)
 
-    async def serve(connection: object, stream: MuxedStream) -> None:
+    async def serve(connection: object, stream: Stream) -> None:
         opened.append(PushStream(stream, take))
         try:
             await opened[0].run()
@@ -125,7 +125,7 @@ async def test_messages_keep_their_order_whether_they_are_taken_at_once_or_have_
         taken.append(message)
         return True
 
-    async def serve(connection: object, stream: MuxedStream) -> None:
+    async def serve(connection: object, stream: Stream) -> None:
         await PushStream(stream, take, take_now).run()
         done.set()
 
@@ -149,7 +149,7 @@ async def test_what_is_no_frame_raises() -> None:
 
     raised: list[BaseException] = []
 
-    async def serve(connection: object, stream: MuxedStream) -> None:
+    async def serve(connection: object, stream: Stream) -> None:
         with pytest.raises(DecodeError) as caught:
             await PushStream(stream, take).run()
         raised.append(caught.value)
@@ -190,7 +190,7 @@ async def test_thousands_of_small_messages_in_one_piece_do_not_take_one_turn() -
     async def take(message: bytes) -> None:
         take_now(message)
 
-    async def serve(connection: object, stream: MuxedStream) -> None:
+    async def serve(connection: object, stream: Stream) -> None:
         await PushStream(stream, take, take_now).run()
 
     async with muxed_pair({}, {"/push": serve}) as (client, _):  # type: ignore[dict-item]

@@ -21,11 +21,11 @@ from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.entry.validation import Verdict
 from gossiplog.errors import LocalProtocolError, StorageFull, StreamReset
 from gossiplog.log.requests import ReadHeads
-from gossiplog.net import Connection, MuxedConnection, MuxedStream, Stream
+from gossiplog.net import Connection, Stream
 from gossiplog.net.service.pubsub_host import PUBLISHED_INSERTING_MAX, PubsubHost
 from gossiplog.net.service.push_stream import STALLED_S
 from gossiplog.net.service.service import Service, open_service
-from gossiplog.net.transport.stream import Handler
+from gossiplog.net.transport.muxed import Handler
 from gossiplog.plan import ask
 from gossiplog.pubsub.rpc import Message, Rpc
 from gossiplog.pubsub.types import PeerId, Topic
@@ -51,7 +51,7 @@ async def open_peer(log: GossipLog) -> AsyncIterator[Service]:
 @asynccontextmanager
 async def joined(
     left: Service, right: Service, left_kind: PeerKind = PeerKind.CLIENT, right_kind: PeerKind = PeerKind.HUB
-) -> AsyncIterator[tuple[MuxedConnection, MuxedConnection]]:
+) -> AsyncIterator[tuple[Connection, Connection]]:
     """Connect two services; each is told what the other is to it. The right one dials."""
     pubsub = left.host.protocols[0] if PeerKind.MESH in (left_kind, right_kind) else None
     async with muxed_pair(handlers_of(right), handlers_of(left)) as (dialled, accepted):
@@ -64,13 +64,13 @@ async def joined(
 
 
 @asynccontextmanager
-async def stranger(service: Service, kind: PeerKind = PeerKind.CLIENT) -> AsyncIterator[MuxedConnection]:
+async def stranger(service: Service, kind: PeerKind = PeerKind.CLIENT) -> AsyncIterator[Connection]:
     """A peer of which the test does everything."""
     async with muxed_pair({}, service.handlers) as (theirs, ours), service.attached(ours, kind):
         yield theirs
 
 
-async def pushed(stream: MuxedStream, count: int) -> list[Insert | Update]:
+async def pushed(stream: Stream, count: int) -> list[Insert | Update]:
     """Read so many messages from a push stream."""
     frames, events = FrameDecoder(), list[Insert | Update]()
     with trio.fail_after(60):

@@ -10,8 +10,7 @@ from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 from gossiplog.errors import ClosedError, LocalProtocolError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from gossiplog.net import open_muxed
 from gossiplog.net.transport.multistream import MULTISTREAM, Proposal, encode_line
-from gossiplog.net.transport.muxed import KEEP_ALIVE_S, NEGOTIATION_S, OUTPUT_BYTES_MAX, SEND_S
-from gossiplog.net.transport.stream import PromptHandler
+from gossiplog.net.transport.muxed import KEEP_ALIVE_S, NEGOTIATION_S, OUTPUT_BYTES_MAX, SEND_S, PromptHandler
 from gossiplog.net.transport.yamux.frames import Flags, FrameKind, encode_header
 from gossiplog.net.transport.yamux.machine import QUEUE_BYTES, STREAMS_MAX, WINDOW_BYTES, Yamux
 from gossiplog.pubsub.types import PeerId

@@ -469,6 +469,18 @@ def test_streams_that_nobody_reads_hold_no_more_together_than_allowed():
     assert not any(event.stream.is_reset for event in events), "what was read or thrown away makes room"
 
 
+def test_what_is_put_back_is_read_next_and_counts_as_unread():
+    server = Yamux(is_client=False)
+    streams = []
+    for number in range(1, 2 * (UNREAD_BYTES_MAX // WINDOW_BYTES), 2):
+        streams.append(server.receive(body(number, b"line" + bytes(WINDOW_BYTES - 4), SYN), 0.0)[0].stream)
+        server.put_back(streams[-1], server.read(streams[-1], 4, 0.0))
+        assert server.take() == b"", "no credit is given for it"
+    opened, *_ = server.receive(body(1001, b"x", SYN), 0.0)
+    assert opened.stream.is_reset, "there is room for no more"
+    assert server.read(streams[0], 6, 0.0) == b"line\0\0"
+
+
 def test_stream_may_be_opened_with_data_and_with_its_end():
     server = Yamux(is_client=False)
     opened, *_ = server.receive(body(1, b"all", SYN | FIN), 0.0)
