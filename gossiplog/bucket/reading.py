@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from ..errors import BucketError, DamagedBucket, DecodeError
 from ..tasks.ordered import map_ordered
+from ..tlog.growth import BUNDLED_BYTES, leaves_in
 from ..tlog.merkle import HASH_BYTES, leaf_hash, root_of
 from ..tlog.note import CHECKPOINT_BYTES_MAX, Checkpoint, Origin, is_publisher, parse_checkpoint
 from ..tlog.segment import INDEX_BYTES_MAX, SEGMENT_WIDTH, Frame, parse_index, segment_path
@@ -22,8 +23,7 @@ T = TypeVar("T")
 
 FAULTS_IN_A_ROW = 64
 """After so many objects in a row of which nothing could be read, the rest is left: a checkpoint may claim any size."""
-_BUNDLED_BYTES = 2 + 52
-"""A leaf in a bundle: its length, key and SHA-256."""
+_BUNDLE_BYTES = TILE_WIDTH * BUNDLED_BYTES
 _AT_ONCE = 16
 _PUBLISHERS_MAX = 10_000
 _WHOLE_BYTES = 8 * 1024 * 1024
@@ -107,6 +107,15 @@ class PublishedTree:
         if data is None:
             raise MissingObject(f"{self.url}/{tile.path} is missing")
         return data[: tile.width * HASH_BYTES] if len(data) == TILE_WIDTH * HASH_BYTES else data
+
+    async def read_bundle(self, number: int) -> bytes:
+        """Read a bundle's bytes, not proved yet. Raises MissingObject if there is no such bundle."""
+        width = min(TILE_WIDTH, self.size - number * TILE_WIDTH)
+        path = tile_path("entries", number, width)
+        data = await self._read_either(path, tile_path("entries", number, TILE_WIDTH), _BUNDLE_BYTES)
+        if data is None:
+            raise MissingObject(f"{self.url}/{path} is missing")
+        return data[: width * BUNDLED_BYTES] if len(data) == _BUNDLE_BYTES else data
 
     async def check_extends(self, seen: Checkpoint) -> None:
         """Raise `Discontinuity` unless this tree begins with that of an earlier checkpoint of the same origin, which is not larger."""
@@ -195,20 +204,20 @@ class PublishedTree:
         return None
 
     async def _read_bundle(self, number: int) -> tuple[list[bytes], BucketError | None]:
-        width, bytes_max = min(TILE_WIDTH, self.size - number * TILE_WIDTH), TILE_WIDTH * _BUNDLED_BYTES
-        full = tile_path("entries", number, TILE_WIDTH)
+        """Return the leaves of a bundle, or of a shorter one, and why there are none."""
+        width = min(TILE_WIDTH, self.size - number * TILE_WIDTH)
         try:
-            data = await self._read_either(tile_path("entries", number, width), full, bytes_max)
-            if data is None:
-                names: list[str] = []
+            try:
+                return leaves_in(await self.read_bundle(number))[:width], None
+            except MissingObject:
+                partials, names = f"{self.path}/{tile_path('entries', number, TILE_WIDTH)}.p", list[str]()
                 with suppress(BucketError):
-                    names = (await self.storage.list(f"{self.path}/{full}.p"))[1]
+                    names = (await self.storage.list(partials))[1]
                 shorter = max((name for name in names if name.isdecimal()), key=int, default=None)
-                data = await read_whole(self.storage, f"{self.path}/{full}.p/{shorter}", bytes_max) if shorter is not None else b""
+                data = None if shorter is None else await read_whole(self.storage, f"{partials}/{shorter}", _BUNDLE_BYTES)
+                return leaves_in(data or b"")[:width], None
         except BucketError as error:
             return [], error
-        data = data or b""
-        return [data[at : at + _BUNDLED_BYTES - 2] for at in range(2, min(len(data), width * _BUNDLED_BYTES), _BUNDLED_BYTES)], None
 
     async def _has(self, base: int, leaves: Sequence[bytes]) -> bool:
         self.tiles.forget()

@@ -13,6 +13,18 @@ from .segment import SEGMENT_WIDTH, SegmentWriter, segment_path
 from .tiles import TILE_WIDTH, Tile, edge_root, edge_tiles, tile_path
 
 _LEAF_LENGTH = struct.pack(">H", 52)
+BUNDLED_BYTES = 2 + 52
+"""A leaf in a bundle: its length, key and SHA-256."""
+
+
+def leaves_in(bundle: bytes) -> list[bytes]:
+    """Return a bundle's leaves, 52 bytes each, up to the first that is malformed."""
+    leaves = []
+    for at in range(0, len(bundle) - BUNDLED_BYTES + 1, BUNDLED_BYTES):
+        if not bundle.startswith(_LEAF_LENGTH, at):
+            break
+        leaves.append(bundle[at + 2 : at + BUNDLED_BYTES])
+    return leaves
 
 
 def leaf_of(value: bytes) -> bytes:

@@ -164,7 +164,7 @@ class Tiles:
 
     def edge(self) -> list[tuple[int, list[bytes]]]:
         """Return the hashes of the partial tiles with their levels, after `open`."""
-        return [(level, _split(data)) for (level, _), data in sorted(self._edge.items())]
+        return [(level, hashes_in(data)) for (level, _), data in sorted(self._edge.items())]
 
     def _has(self, place: tuple[int, int]) -> bool:
         if place in self._full or place in self._edge:
@@ -197,8 +197,9 @@ def _tile_of(height: int, index: int) -> tuple[int, int]:
 def _hashes(tile: Tile, data: bytes) -> list[bytes]:
     if len(data) != tile.width * HASH_BYTES:
         raise DecodeError(f"{tile.path}: {len(data):,} bytes, expected {tile.width * HASH_BYTES:,}")
-    return _split(data)
+    return hashes_in(data)
 
 
-def _split(data: bytes) -> list[bytes]:
+def hashes_in(data: bytes) -> list[bytes]:
+    """Return the hashes that a tile's bytes consist of."""
     return [data[at : at + HASH_BYTES] for at in range(0, len(data), HASH_BYTES)]

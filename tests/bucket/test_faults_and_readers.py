@@ -36,6 +36,7 @@ from gossiplog.tlog.witness import WitnessRefusal
 OURS, THEIRS = (publisher_of(signer) for signer in SIGNERS[:2])
 READER, WITNESS = SIGNERS[2], Ed25519Signer.from_seed(b"w" * 32)
 TAIL, EDGE, ABOVE, INNER, BUNDLE = "values/000.p/600", "tile/0/002.p/88", "tile/1/000.p/2", "tile/0/001", "tile/entries/001"
+LAST_BUNDLE = "tile/entries/002.p/88"
 PROVED = 450
 
 
@@ -332,6 +333,10 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
+def longer(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b".")
+
+
 GONE = "nothing is published"
 FAULTS = {
     "nothing": Fault(lambda world: None, "", set()),
@@ -381,10 +386,27 @@ FAULTS = {
     "edge-empty": at(EDGE, lambda path: path.write_bytes(b""), OF_TREE, "{}: 0 bytes"),
     "edge-is-a-folder": at(EDGE, folder_instead, OF_TREE, "{} is no plain file"),
     "above-flip": at(ABOVE, lambda path: flip(path, 40), OF_TREE, "{}.*not of the root"),
-    "inner-missing": at(INNER, Path.unlink, WHO_REMEMBER | {"prove"}, "{} is missing"),
-    "inner-flip": at(INNER, lambda path: flip(path, 40), WHO_REMEMBER | {"prove"}, "{}: not of the root"),
-    "bundle-missing": at(BUNDLE, Path.unlink, {"prove"}, "leaves 256 to 511 are missing"),
-    "bundle-flip": at(BUNDLE, lambda path: flip(path, 54 * (PROVED - 256) + 20), {"prove"}, "leaves 256 to 511 are missing or wrong"),
+    "inner-missing": at(INNER, Path.unlink, WHO_REMEMBER | {"prove", "verify"}, "{} is missing"),
+    "inner-flip": at(INNER, lambda path: flip(path, 40), WHO_REMEMBER | {"prove", "verify"}, "{}: not of the root"),
+    "inner-longer": at(INNER, longer, WHO_REMEMBER | {"prove", "verify"}, "{} has 8,193 bytes"),
+    "bundle-missing": at(BUNDLE, Path.unlink, {"prove", "verify"}, "leaves 256 to 511 are missing", verify=f"{BUNDLE} is missing"),
+    "bundle-flip": at(
+        BUNDLE,
+        lambda path: flip(path, 54 * (PROVED - 256) + 20),
+        {"prove", "verify"},
+        "leaves 256 to 511 are missing or wrong",
+        verify=f"{BUNDLE}: not of the root",
+    ),
+    "bundle-length-flip": at(BUNDLE, lambda path: flip(path, 54 * 255 + 1), {"verify"}, "{}: not of the root"),
+    "last-bundle-longer": at(LAST_BUNDLE, longer, {"verify"}, "{}: not of the root"),
+    # checkpoint
+    "checkpoint-missing": at("checkpoint", Path.unlink, {"verify"}, "1/checkpoint is missing"),
+    "checkpoint-flip": at("checkpoint", lambda path: flip(path, 200), {"verify"}, "1/checkpoint: "),
+    "checkpoint-of-another": Fault(
+        lambda world: shutil.copyfile(world.folder / "theirs" / THEIRS / "head", world.tree / "checkpoint"),
+        "1/checkpoint: not of the tree in head",
+        {"verify"},
+    ),
     # segments
     "tail-missing": at(TAIL, Path.unlink, OF_TAIL, "{} is missing"),
     "tail-flip": at(TAIL, lambda path: flip(path, path.stat().st_size - 4_000), OF_TAIL, "{}: "),
@@ -529,6 +551,26 @@ def test_verify_names_every_object_that_cannot_be_read_and_goes_on(tmp_path: Pat
     for record, name in zip(failed, (f"{OURS}/head", f"{THEIRS}/1/values/000", f"{THEIRS}/1/values/001.p/610"), strict=True):
         assert f"{name} is no plain file" in record["reason"]
     assert result.exit_code == 5
+
+
+def test_verify_checks_each_of_two_trees_with_the_same_entries(tmp_path: Path) -> None:
+    async def make() -> None:
+        async with gossiplog.open(tmp_path / "log.db", topic=TOPIC, signer=SIGNERS[0], durability="off") as log:
+            await log.append_many([{"n": n} for n in range(600)])
+            for each in SIGNERS[:2]:
+                await log.publish(tmp_path / "bucket", signer=each)
+
+    trio.run(make)
+    for publisher in (OURS, THEIRS):
+        path = tmp_path / "bucket" / publisher / "1" / TAIL
+        before = path.read_bytes()
+        path.unlink()
+        result = CliRunner().invoke(root, ["verify", str(tmp_path / "bucket"), "--json", "--jobs", "1"])
+        assert f"{path} is missing" in result.stdout
+        assert result.exit_code == 5
+        path.write_bytes(before)
+    result = CliRunner().invoke(root, ["verify", str(tmp_path / "bucket"), "--json", "--jobs", "1"])
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 600)
 
 
 def test_what_one_publisher_lacks_and_another_has_is_told_and_nothing_is_incomplete(tmp_path: Path) -> None:

@@ -95,10 +95,10 @@ async def verify(
 
     Checks canonical bytes, shape, topic, clock, id and signature, and that the parents are there.
 
-    The argument is a log, a bucket (a folder or s3://…), or a file of `gossiplog export` (.jsonl, .car, either with .gz). Every byte of a
-    bucket is also compared with its checkpoints. A file must hold all parents of its entries, in any order, as for an import; `--partial`
-    is for files of `export --range`. JSON lines are {"id", "accepted", "rule", "reason"}, one per entry; a table names only the entries
-    that fail. The exit code is 3 if one does, and 5 if the only fault is that objects of a bucket are missing or cannot be read.
+    The argument is a log, a bucket (a folder or s3://…), or a file of `gossiplog export` (.jsonl, .car, either with .gz). Every object of a
+    bucket is also compared with the newest checkpoints. A file must hold all parents of its entries, in any order, as for an import;
+    `--partial` is for files of `export --range`. JSON lines are {"id", "accepted", "rule", "reason"}, one per entry; a table names only the
+    entries that fail. The exit code is 3 if one does, and 5 if the only fault is that objects of a bucket are missing or cannot be read.
 
     \b
     Examples
@@ -192,22 +192,30 @@ async def _chunks_of_log(log: GossipLog, moment: Moment | None) -> AsyncGenerato
 
 async def _chunks_of_bucket(place: str, topic: str | None) -> AsyncGenerator[list[Item], None]:
     from ...bucket import open_storage
-    from ...bucket.reading import kind_of
-    from ...bucket.scan import BucketPlace, extent_leaves, extents, look
+    from ...bucket.audit import audit
+    from ...bucket.reading import PublishedTree, kind_of
+    from ...bucket.scan import BucketPlace, Extent, extent_leaves, extents, look
 
     storage = open_storage(place)
     end = await look(storage, topic)
     for name, fault in end.faults.items():
         kind, _, reason = fault.partition(": ")
         yield [Item(None, None, f"did:key:{name}", reason, kind=kind)]
-    for extent in extents(BucketPlace(), end):
+    needed = extents(BucketPlace(), end)
+    # Of a tree with the same entries as another one, only the proofs are checked.
+    same = [Extent(name, *tree[1:3], 0, tree.read) for name, tree in end.trees.items() if name not in {extent.tree for extent in needed}]
+    for extent in (*needed, *same):
         async with aclosing(extent_leaves(storage, extent, proves=True)) as found:
             async for leaves in found:
                 places = [f"{extent.tree} seq {number + 1}" for number in leaves.numbers]
                 if leaves.fault is not None:
                     yield [Item(None, None, where, str(leaves.fault), kind=kind_of(leaves.fault)) for where in places]
-                else:
+                elif extent in needed:
                     yield list(map(Item, leaves.values, leaves.keys, places))
+    for name, tree in end.trees.items():
+        async with aclosing(audit(PublishedTree(storage, name, tree.size, tree.root))) as faults:
+            async for error in faults:
+                yield [Item(None, None, name, str(error), kind=kind_of(error))]
 
 
 async def _chunks_of_file(source: ArchiveSource) -> AsyncGenerator[list[Item], None]:
