@@ -53,6 +53,19 @@ def test_filter_does_not_stick_to_a_table(spark: Any, whole: Log) -> None:
     assert "pushFilters" not in vars(type(GossipLogSource({"path": whole.path}).reader(schema_of(["id"]))))
 
 
+@pytest.mark.parametrize("number", ["²", "0", "10001", "9" * 5_000])
+def test_a_number_that_is_none_is_refused_in_our_words(whole: Log, number: str) -> None:
+    source = GossipLogSource({"path": whole.path, "partitions": number})
+    with pytest.raises(LocalProtocolError, match=r"option partitions: .*, expected a number from 1 to 10000"):
+        source.reader(schema_of(["id"])).partitions()
+    if number != "0":  # In a stream it stands for the number that we choose.
+        with pytest.raises(LocalProtocolError, match=r"option partitions: .*, expected a number from 0 to 10000"):
+            source.streamReader(schema_of(["id"]))
+    if not number.isascii() or len(number) > 20:
+        with pytest.raises(LocalProtocolError, match=r"option minSeq: .*, expected a number from 1 to 2.53"):
+            GossipLogSource({"path": whole.path, "minSeq": number}).reader(schema_of(["id"])).partitions()
+
+
 @pytest.mark.parametrize(
     ("option", "near"),
     [

@@ -22,6 +22,7 @@ import trio
 
 from ...access import has_policy
 from ...broadcast.allowance import Allowance
+from ...codec.digits import read_digits
 from ...entry.rules import TOPIC_CHARS_MAX, is_topic
 from ...errors import CannotListen, ClosedError, GossipLogError, LocalProtocolError, LogNotFound, RemoteProtocolError, ShelfFull
 from ...limits import TokenBucket
@@ -454,7 +455,8 @@ def parse_address(address: str) -> tuple[str | None, int]:
     Raises:
         LocalProtocolError: The address is malformed.
     """
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX or (":" in host and not host.startswith("[")):
+    host, colon, digits = address.rpartition(":")
+    port = read_digits(digits, 0, _PORT_MAX)
+    if not colon or port is None or (":" in host and not host.startswith("[")):
         raise LocalProtocolError(f"{address!r} is no address to listen on", hint="HOST:PORT, like 127.0.0.1:8080; :8080 for all addresses")
-    return host.removeprefix("[").removesuffix("]") or None, int(port)
+    return host.removeprefix("[").removesuffix("]") or None, port

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
+from ...codec.digits import read_digits
 from ...codec.framing import encode_frame
 from ...codec.varint import decode_varint, encode_varint
 from ...errors import DecodeError
@@ -232,9 +233,10 @@ def _host(whole: str, family: str, host: str) -> str:
 
 
 def _port(whole: str, port: str) -> int:
-    if not (port.isascii() and port.isdigit()) or int(port) > _PORT_MAX:
+    number = read_digits(port, 0, _PORT_MAX)
+    if number is None:
         raise DecodeError(f"{whole!r} is not a multiaddr: {port!r} is no port, 0 to {_PORT_MAX}")
-    return int(port)
+    return number
 
 
 def _peer(whole: str, text: str) -> PeerId:

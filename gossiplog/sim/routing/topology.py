@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import TypeAlias
 
+from ...codec.digits import read_digits
 from ...errors import LocalProtocolError
 from ..scenario import Scenario, ScenarioError
 
@@ -108,11 +109,7 @@ def read_links(path: Path, nodes: int) -> Links:
             words = line.partition("#")[0].split()
             if not words:
                 continue
-            if (
-                len(words) != 2
-                or not all(word.isascii() and word.isdigit() and int(word) < nodes for word in words)
-                or words[0] == words[1]
-            ):
+            if len(words) != 2 or any(read_digits(word, 0, nodes - 1) is None for word in words) or words[0] == words[1]:
                 raise LocalProtocolError(f"{path}:{number}: {line.strip()!r}, expected two different node numbers below {nodes}")
             a, b = int(words[0]), int(words[1])
             pair = (min(a, b), max(a, b))

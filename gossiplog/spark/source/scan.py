@@ -14,6 +14,7 @@ from pyspark.sql.datasource import InputPartition
 
 from ...arrow.columns import Page, SourceRow, paged
 from ...codec.clock import CLOCK_MAX, encode_clock
+from ...codec.digits import read_digits
 from ...entry.message_id import decode_id
 from ...errors import DecodeError, LocalProtocolError
 
@@ -187,9 +188,11 @@ def _key(options: Mapping[str, str], name: str) -> bytes:
         raise LocalProtocolError(f"option {name}: {error}") from error
 
 
-def number_of(options: Mapping[str, str], name: str, least: int) -> int:
+def number_of(options: Mapping[str, str], name: str, least: int, most: int = CLOCK_MAX) -> int:
     """Return an option's number, or the least that it may be if it is not given; raise LocalProtocolError if it is invalid."""
     text = options.get(name, str(least))
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= CLOCK_MAX:
-        raise LocalProtocolError(f"option {name}: {text!r}, expected a number from {least} to 2^53 − 1")
-    return int(text)
+    number = read_digits(text, least, most)
+    if number is None:
+        end = "2^53 − 1" if most == CLOCK_MAX else most
+        raise LocalProtocolError(f"option {name}: {text!r}, expected a number from {least} to {end}")
+    return number

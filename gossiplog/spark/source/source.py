@@ -15,7 +15,7 @@ from ...errors import LocalProtocolError
 from ..tables.columns import COLUMNS, schema_of
 from .locations import is_remote
 from .places import follower_of, scan_of
-from .scan import LOAD_OPTIONS, PARTS_MAX, STREAM_OPTIONS, WRITE_OPTIONS, Scan, ScanPart, check_options
+from .scan import LOAD_OPTIONS, PARTS_MAX, STREAM_OPTIONS, WRITE_OPTIONS, Scan, ScanPart, check_options, number_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,10 +133,8 @@ class _BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Cut the place that the options name into parts."""
-        count = self._options.get("partitions")
-        if count is not None and (not count.isdigit() or not 1 <= int(count) <= PARTS_MAX):
-            raise LocalProtocolError(f"option partitions: {count!r}, expected 1 to {PARTS_MAX}")
-        return list(self._scan().parts(None if count is None else int(count)))
+        count = number_of(self._options, "partitions", 1, PARTS_MAX) if "partitions" in self._options else None
+        return list(self._scan().parts(count))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a part's rows as record batches."""

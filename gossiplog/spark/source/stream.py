@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from ...arrow.columns import to_batches
 from .places import place_of, resumed
-from .scan import Follower, ScanPart, number_of
+from .scan import PARTS_MAX, Follower, ScanPart, number_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._names = list(names)
         self._start = number_of(options, "startSeq", 1)
         self._rows_max = number_of(options, "maxRowsPerBatch", 0)
-        self._parts = number_of(options, "partitions", 0)
+        self._parts = number_of(options, "partitions", 0, PARTS_MAX)
         self._target: Any = None
         self._latest: Any = None
 

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ...codec import dag_json, plain_json
+from ...codec.digits import read_digits
 from ...entry.message import Entry
 from ...entry.message_id import ID_CHARS, decode_id
 from ...errors import DecodeError
@@ -70,8 +71,8 @@ class _Wanted:
         for step in self.path:
             if isinstance(payload, dict):
                 payload = payload.get(step, _ABSENT)
-            elif isinstance(payload, list) and step.isascii() and step.isdigit() and int(step) < len(payload):
-                payload = payload[int(step)]
+            elif isinstance(payload, list) and (place := read_digits(step, 0, len(payload) - 1)) is not None:
+                payload = payload[place]
             else:
                 return False
         if payload is _ABSENT:

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...codec.digits import read_digits
 from ...entry.message_id import ID_CHARS, decode_id, is_id
 from ...errors import DecodeError, RemoteProtocolError
 from ...tree.node import key_before
@@ -87,9 +88,10 @@ def read_range(request: Request) -> Range:
 def read_number(request: Request, name: str, default: int, least: int = 0, most: int = _NUMBER_MAX) -> int:
     """Read a parameter that is a number."""
     text = request.query_params.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_NUMBER_MAX)) and least <= int(text) <= most):
+    number = read_digits(text, least, most)
+    if number is None:
         raise HTTPException(400, f"{name} is a number from {least} to {most}, not {shown(text)}")
-    return int(text)
+    return number
 
 
 def read_id(request: Request, name: str) -> str:
