@@ -236,9 +236,11 @@ async def test_another_token_and_another_log_of_the_same_topic_have_a_connection
         await until_has(client, "again", id)
 
 
-async def test_a_colon_in_a_topic_may_be_escaped_or_not(client: Reference) -> None:
-    async with hub_of("a:1", "b:2") as (hub, logs):
-        for topic, path in (("a:1", "a:1"), ("b:2", "b%3A2")):
+async def test_a_colon_in_a_topic_may_be_escaped_or_not_and_a_hash_is(client: Reference) -> None:
+    async with hub_of("a:1", "b:2", "c#3") as (hub, logs):
+        await open_log(client, "c#3", "in vain")
+        assert "no URL of a hub" in await client.ask_in_vain("connect", name="in vain", url=at(hub, "c#3"))
+        for topic, path in (("a:1", "a:1"), ("b:2", "b%3A2"), ("c#3", "c%233")):
             await open_log(client, topic)
             await client.ask("connect", name=topic, url=at(hub, path))
             await settle(client, topic)

@@ -86,6 +86,16 @@ async def test_fifty_logs_of_a_shelf_have_one_connection_and_each_gets_what_it_l
         await eventually(lambda: not hub.admission.open and not hub.links())
 
 
+async def test_a_colon_in_a_topic_may_be_escaped_or_not_and_a_hash_is() -> None:
+    paths = {"a:1": "a:1", "b:2": "b%3A2", "c#3": "c%233"}
+    async with hub_of(*paths) as (hub, _), open_hub_connections() as connections, AsyncExitStack() as stack:
+        for topic, path in paths.items():
+            log = await stack.enter_async_context(memory_log(2, topic))
+            link = await stack.enter_async_context(connect(log, f"ws://127.0.0.1:{hub.port}/{path}", connections=connections))
+            await link.wait_connected()
+        assert hub.admission.open == 1
+
+
 async def test_what_a_hub_says_of_one_log_is_not_told_of_others_that_dial_at_the_same_time() -> None:
     async with hub_of("there", "other") as (hub, _), open_hub_connections() as connections, AsyncExitStack() as stack:
         links = {}

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import trio
 
@@ -105,11 +105,11 @@ class HubUrl:
     def server_of(self, topic: str) -> HubUrl | None:
         """Return the URL without the topic at the end of its path, and without the identity; None if it does not end with the topic."""
         path, mark, query = self.target.partition("?")
-        shown, _, _ = self.url.partition("?")
-        end = f"/{quote(topic)}"
-        if not path.endswith(end):
+        server, _, name = path.rpartition("/")
+        if unquote(name) != topic:
             return None
-        return replace(self, url=shown.removesuffix(end), target=path.removesuffix(end) + mark + query, identity=None)
+        shown = self.url.partition("?")[0].rpartition("/")[0]
+        return replace(self, url=shown, target=server + mark + query, identity=None)
 
 
 def parse_url(

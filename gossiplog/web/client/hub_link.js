@@ -385,7 +385,7 @@ export class HubLink {
 /** Put the token into the URL, because browsers send no headers of ours with a WebSocket. @param {string} url @param {string | undefined} token */
 function withToken(url, token) {
 	const target = URL.canParse(url) ? new URL(url) : null
-	if (target === null || !["ws:", "wss:"].includes(target.protocol)) throw new GossipLogError("no URL of a hub: ws://HOST:PORT, or wss://… with TLS")
+	if (target === null || target.hash || !["ws:", "wss:"].includes(target.protocol)) throw new GossipLogError("no URL of a hub: ws://HOST:PORT, or wss://… with TLS")
 	if (token !== undefined) target.searchParams.set("token", token)
 	return target.href
 }

@@ -215,7 +215,7 @@ export class Place {
 /** Return a log's URL without its topic, which is the same for all logs of the server; null if its path does not end with the topic. @param {string} target @param {string} topic */
 function serverOf(target, topic) {
 	const url = new URL(target)
-	const path = url.pathname.replace(/%3a/gi, ":")
+	const path = url.pathname.replace(/%3a|%23/gi, decodeURIComponent)
 	if (!path.endsWith(`/${topic}`)) return null
 	url.pathname = path.slice(0, -topic.length)
 	return url.href
