@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import os
 import re
 import ssl
@@ -92,6 +93,15 @@ class ParsedType(click.ParamType):  # type: ignore[type-arg]  # only the newest 
 
     def _parse(self, value: Any) -> Any:
         raise NotImplementedError
+
+
+class NumberRange(click.FloatRange):
+    """A number between bounds, which `nan` is for click."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Check the number."""
+        number = float(super().convert(value, param, ctx))
+        return self.fail(f"{value!r} is not a number.", param, ctx) if math.isnan(number) else number
 
 
 class PlaceType(ParsedType):

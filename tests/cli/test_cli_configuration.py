@@ -160,6 +160,24 @@ def test_a_path_with_a_nul_in_a_file_of_options_is_wrong_usage(tmp_path: Path, f
         assert "it has a NUL" in result.stderr, name
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["serve", "one.db", "--publish-every"],
+        ["publish", "one.db", "new", "--every"],
+        ["testnet", "--loss"],
+        ["testnet", "--latency-ms", "1"],
+    ],
+)
+def test_nan_is_no_number(folder: Path, arguments: list[str]) -> None:
+    result = CliRunner().invoke(root, [*arguments, "nan"], prog_name="gossiplog")
+    assert (result.exit_code, "'nan' is not a number" in result.stderr) == (2, True)
+    file = folder / "serve.toml"
+    file.write_text("publish-every = nan\n")
+    result = CliRunner().invoke(root, ["serve", "one.db", "--config", str(file), "--check"], prog_name="gossiplog")
+    assert (result.exit_code, "not a number" in result.stderr) == (2, True)
+
+
 def test_check_says_what_would_run_and_what_is_wrong(folder: Path) -> None:
     file = folder / "serve.toml"
     file.write_text('logs = ["one.db", "two.db"]\nlisten = ["127.0.0.1:0"]\nper-address = 3\n')

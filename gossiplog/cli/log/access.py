@@ -19,6 +19,7 @@ from ..entries import ID_CHARACTERS
 from ..exits import ExitCode
 from ..options import (
     LOG,
+    NumberRange,
     choose_signer,
     client_tls,
     id_argument,
@@ -181,7 +182,7 @@ async def grant(log: GossipLog, did: str, role: str, device: bool, under: str | 
 @takes(at=_Place)
 @_role_option
 @_device_option
-@click.option("--minutes", type=click.FloatRange(0, 1_440), metavar="N", default=10.0, help="How long the code is good for.")
+@click.option("--minutes", type=NumberRange(0, 1_440), metavar="N", default=10.0, help="How long the code is good for.")
 @_under_option
 @key_option
 @qr_option

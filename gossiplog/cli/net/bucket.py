@@ -22,6 +22,7 @@ from ..options import (
     OUTPUT,
     PUBLISHER,
     Location,
+    NumberRange,
     bucket_topic_option,
     choose_signer,
     durability_option,
@@ -49,7 +50,7 @@ _publisher_option = click.option("--publisher", metavar="DID", type=PUBLISHER, h
 @log_argument
 @_place_argument
 @key_option
-@click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Publish new entries at this interval, until Ctrl-C.")
+@click.option("--every", type=NumberRange(min=0.1), metavar="SECONDS", help="Publish new entries at this interval, until Ctrl-C.")
 @click.option("--again", is_flag=True, help="Write everything once more, to replace lost or damaged files.")
 @witness_option
 @output_options()

@@ -14,7 +14,7 @@ import click
 from ...errors import LocalProtocolError
 from ...pubsub.params import MESH_PARAMS
 from ..exits import ExitCode, Failure, misused
-from ..options import ADDRESS, BUCKET, FILE, PLACE, Location, choose_signer, complete_key, option, shared, witness_option
+from ..options import ADDRESS, BUCKET, FILE, PLACE, Location, NumberRange, choose_signer, complete_key, option, shared, witness_option
 
 if TYPE_CHECKING:
     from ...entry.signing import Signer
@@ -264,7 +264,7 @@ class BucketOptions:
         help="Publish in this bucket, signed by --key, and fetch what others publish there; repeatable.",
     )
     every_s: float = option(
-        "--publish-every", type=click.FloatRange(min=0.1), default=5.0, metavar="SECONDS", help="The interval of exchanges with buckets."
+        "--publish-every", type=NumberRange(min=0.1), default=5.0, metavar="SECONDS", help="The interval of exchanges with buckets."
     )
     witnesses: tuple[str, ...] = shared(witness_option)
     signer: Signer | None = None

@@ -12,7 +12,7 @@ import click
 
 from ...pubsub.params import MESH_PARAMS
 from ..exits import ExitCode
-from ..options import ADDRESS, PLACE, PathType, option, output_options, takes
+from ..options import ADDRESS, PLACE, NumberRange, PathType, option, output_options, takes
 from ..output import Output, record_of
 from ..progress import Progress
 from ..session import in_trio, make_empty, wait_for_signal, working_folder
@@ -44,11 +44,11 @@ class _Network:
     )
     router: str | None = option("--router", type=click.Choice(tuple(MESH_PARAMS)), help="How entries spread.  [default: gossipsub]")
     loss: float | None = option(
-        "--loss", type=click.FloatRange(0, 0.9), metavar="P", help="Lose this share of the segments, which TCP turns into delays."
+        "--loss", type=NumberRange(0, 0.9), metavar="P", help="Lose this share of the segments, which TCP turns into delays."
     )
     latency_ms: tuple[float, float] | None = option(
         "--latency-ms",
-        type=(click.FloatRange(0.1), click.FloatRange(0.1)),
+        type=(NumberRange(0.1), NumberRange(0.1)),
         metavar="LOW HIGH",
         help="One way, drawn for each pair.  [default: 10 50]",
     )
