@@ -60,7 +60,7 @@ class NoiseStream:
         self._unsent = b""
         self.peer = peer
         self.muxers = muxers
-        self.beginning = b"".join(map(self._open_one, reader.cut(b"")))  # messages that came with the end of the handshake
+        self.beginning = b"".join(map(self._open_one, reader.whole))  # messages that came with the end of the handshake
 
     async def send_all(self, data: bytes) -> None:
         """Encrypt and send all of it, in messages of at most 65,535 bytes that go out together."""
@@ -99,10 +99,7 @@ class NoiseStream:
                 if self._cutter.is_within:
                     raise ClosedError("the stream ended within a noise message")
                 return b""
-            if self._cutter.is_whole(data):
-                plain = self._open_one(data[_PREFIX_BYTES:])
-            else:
-                plain = b"".join(map(self._open_one, self._cutter.cut(data)))
+            plain = b"".join(map(self._open_one, self._cutter.cut(data)))
         return plain
 
     def _open_one(self, sealed: bytes) -> bytes:
@@ -150,23 +147,12 @@ async def secure(
 class _Reader:
     """Cuts the bytes of a stream into messages, each of which follows its length in two bytes."""
 
-    __slots__ = ("_buffer", "stream")
+    __slots__ = ("_rest", "stream", "whole")
 
     def __init__(self, stream: ByteStream, begun: bytes = b"") -> None:
         self.stream = stream
-        self._buffer = bytearray(begun)
-
-    def whole_message(self) -> bytes | None:
-        """Take the next message if it has arrived completely; else return None."""
-        buffer = self._buffer
-        if len(buffer) < _PREFIX_BYTES:
-            return None
-        end = _PREFIX_BYTES + int.from_bytes(buffer[:_PREFIX_BYTES], "big")
-        if len(buffer) < end:
-            return None
-        message = bytes(memoryview(buffer)[_PREFIX_BYTES:end])
-        del buffer[:end]
-        return message
+        self._rest = b""  # of the bytes that arrived: less than a message
+        self.whole = self.cut(begun)  # the messages that are complete, during the handshake
 
     async def message(self) -> bytes:
         """Wait for the next message of the handshake.
@@ -175,28 +161,30 @@ class _Reader:
             RemoteProtocolError: The message is too long.
             ClosedError: The stream ended.
         """
-        while (message := self.whole_message()) is None:
+        while not self.whole:
             data = await self.stream.receive_some()
             if not data:
                 raise ClosedError("the stream ended during the noise handshake")
-            self._buffer += data
+            self.whole = self.cut(data)
+        message = self.whole.pop(0)
         if len(message) > _HANDSHAKE_BYTES_MAX:
             raise RemoteProtocolError(f"a handshake of {len(message)} bytes, at most {_HANDSHAKE_BYTES_MAX} are allowed")
         return message
 
-    def is_whole(self, data: bytes) -> bool:
-        """Whether the bytes that arrived are exactly one message, as they nearly always are."""
-        return not self._buffer and len(data) - _PREFIX_BYTES == int.from_bytes(data[:_PREFIX_BYTES], "big")
-
     def cut(self, data: bytes) -> list[bytes]:
         """Take bytes that arrived, and return the messages that are complete now."""
-        self._buffer += data
-        return list(iter(self.whole_message, None))
+        messages: list[bytes] = []
+        data, start = self._rest + data, 0
+        while (end := start + _PREFIX_BYTES + int.from_bytes(data[start : start + _PREFIX_BYTES], "big")) <= len(data):
+            messages.append(data[start + _PREFIX_BYTES : end])
+            start = end
+        self._rest = data[start:]
+        return messages
 
     @property
     def is_within(self) -> bool:
         """Whether a part of a message has arrived."""
-        return bool(self._buffer)
+        return bool(self._rest)
 
 
 async def _send(stream: ByteStream, message: bytes) -> None:

@@ -21,7 +21,6 @@ GO_AWAY_VIOLATION = 1
 
 _VERSION = 0
 _HEADER = struct.Struct(">BBHII")
-_PEEKED = struct.Struct(">III")
 _KINDS_MAX = 3
 
 
@@ -58,8 +57,6 @@ class Header(NamedTuple):
 
 encode_header: Callable[[int, int, int, int], bytes] = partial(_HEADER.pack, _VERSION)
 """Encode a header from its kind, flags, stream and length; the last two are 0 … 2^32 − 1."""
-peek_header: Callable[[bytes], tuple[int, int, int]] = _PEEKED.unpack_from
-"""Read 12 bytes as three numbers: version, kind and flags together, 0 for plain data only; the stream; and the length."""
 
 
 def decode_header(data: bytes, start: int = 0) -> Header:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ....errors import ClosedError, DecodeError, RemoteProtocolError, StreamReset
-from .frames import BODY_BYTES_MAX, GO_AWAY_VIOLATION, HEADER_BYTES, Flags, FrameKind, Header, decode_header, encode_header, peek_header
+from .frames import BODY_BYTES_MAX, GO_AWAY_VIOLATION, HEADER_BYTES, Flags, FrameKind, Header, decode_header, encode_header
 
 STREAMS_MAX = 128
 """How many streams each side may have open."""
@@ -331,8 +331,6 @@ class Yamux:
             RemoteProtocolError: The peer broke the protocol. Send the queue, which tells the peer, and close the connection. Frames before
                 the violation have taken effect, but their events are lost.
         """
-        if not (self._partial or self._body_left) and (stream := self._take_usual(data)) is not None:
-            return [StreamChanged(stream)]
         events: list[MuxerEvent] = []
         if self._partial:
             data, self._partial = self._partial + data, b""
@@ -355,21 +353,6 @@ class Yamux:
                 start += HEADER_BYTES
                 self._on_header(header, events, now)
         return events
-
-    def _take_usual(self, data: bytes) -> StreamState | None:
-        """Take the usual case, one whole data frame without flags, and return its stream; None in any other case."""
-        size = len(data) - HEADER_BYTES
-        if not 0 < size <= UNREAD_BYTES_MAX - self._unread:
-            return None
-        kind_and_flags, id, length = peek_header(data)
-        stream = None if kind_and_flags or length != size else self._streams.get(id)
-        if stream is None or size > stream.credit or stream.is_finished_receiving or stream.is_reset or stream.is_released:
-            return None
-        stream.credit -= size
-        stream.buffer += memoryview(data)[HEADER_BYTES:]
-        if stream.is_inbound:
-            self._unread += size
-        return stream
 
     def _on_header(self, header: Header, events: list[MuxerEvent], now: float) -> None:
         if header.kind == FrameKind.PING:
