@@ -1,9 +1,9 @@
-"""When syncs run: ours with others (`SyncSchedule`), and theirs with us (`SessionSlots`). No I/O, no clock."""
+"""When our syncs with others run. No I/O, no clock."""
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from random import Random
-from typing import Generic, NamedTuple, TypeAlias, TypeVar, assert_never
+from typing import NamedTuple, TypeAlias, assert_never
 
 from ..limits import Backoff, keep_newest
 from .result import Ending, SyncResult
@@ -29,7 +29,6 @@ _NARROWING_GROWTH = 1.25
 minute."""
 
 Peer: TypeAlias = str
-T = TypeVar("T")
 
 
 class SyncWanted(NamedTuple):
@@ -275,44 +274,3 @@ class SyncSchedule:
         keep_newest(self._turns, record.group, self._starts, PEERS_MAX)
         is_crowded = 2 * self._active > ACTIVE_MAX
         return BeginSession(peer, record.source, CROWDED_ANSWER_S * 2 ** min(record.silences, 8) if is_crowded else None)
-
-
-class SessionSlots(Generic[T]):
-    """Which peers are served: one session per peer, 32 at a time, the others in turn.
-
-    Args:
-        active_max: Sessions served at a time.
-        waiting_max: Sessions that wait; more are refused.
-
-    Source: docs/spec/sync.md, "The sync session".
-    """
-
-    def __init__(self, *, active_max: int = 32, waiting_max: int = 256) -> None:
-        self._active_max = active_max
-        self._waiting_max = waiting_max
-        self._peers: dict[T, bool] = {}
-        self._waiting: deque[T] = deque()
-
-    def enter(self, peer: T) -> bool | None:
-        """Ask for a session: True to serve it now, False to hold it until `leave` returns the peer, None to refuse it."""
-        if peer in self._peers:
-            return None
-        if len(self._peers) - len(self._waiting) < self._active_max:
-            self._peers[peer] = True
-            return True
-        if len(self._waiting) >= self._waiting_max:
-            return None
-        self._peers[peer] = False
-        self._waiting.append(peer)
-        return False
-
-    def leave(self, peer: T) -> T | None:
-        """End a session, waiting or served, and return the peer whose turn it is now, if any. O(waiting)."""
-        is_served = self._peers.pop(peer, None)
-        if is_served is False:
-            self._waiting.remove(peer)
-        if not is_served or not self._waiting:
-            return None
-        chosen = self._waiting.popleft()
-        self._peers[chosen] = True
-        return chosen

@@ -36,7 +36,6 @@ from gossiplog.reconcile import client as client_module
 from gossiplog.reconcile import server as server_module
 from gossiplog.sketch import Sketch
 from gossiplog.sync import schedule as schedule_module
-from gossiplog.sync.schedule import SessionSlots
 
 # Those that were passed over
 
@@ -272,7 +271,6 @@ LATER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(0, "one peer is told heads", "of all that are to be told", around(Pushes, "heads", tell_the_first)),
     PlantedBug(1, "pushes count for ever", "and after 64 each is synced for", around(Spreading, "_on_decided", count_pushed_for_ever)),
     PlantedBug(0, "orphans leave their bytes", "and the room for them gets smaller", instead(Orphans, "on_retried", leave_bytes_behind)),
-    PlantedBug(0, "slots are kept", "a client is served once", instead(SessionSlots, "leave", nothing)),
     PlantedBug(
         18,
         "broken syncs are not taken up",

@@ -17,14 +17,12 @@ import trio
 
 from ...entry.validation import Verdict
 from ...errors import ClosedError, GossipLogError, RemoteProtocolError, SnapshotExpired, StoreError, StreamReset
-from ...pubsub.types import PeerId
 from ...pull.machine import AwaitServed, ForgetSketch, OpenStream, Pull, PullAnswer, Pulled, Rest, RunSession, ViewSketch, Way
 from ...reconcile import Reconciliation, Served
 from ...replica.log import Replica
 from ...replica.sketching import SketchView
 from ...store.base import Reader
 from ...sync import events
-from ...sync.schedule import SessionSlots
 from ...sync.server import SyncServer
 from ...tasks.nursery import open_service_nursery
 from ..ground.protocol_ids import reconcile_protocol, sync_protocols
@@ -37,6 +35,8 @@ CATCH_UP_S = 2.0
 """How long a session waits for the sketch. The entries added to the sketch by then stay added."""
 SEND_S = 60.0
 """How long writing a message may take when the session waits for it."""
+SERVED_MAX, WAITING_MAX = 32, 256
+"""How many sessions are served at a time, and how many wait for their turn."""
 TURN_S = 2.0
 """How long a session may take while others wait, as in the reference."""
 SESSION_S = 60.0
@@ -260,45 +260,35 @@ class PullSession:
 
 
 class Turns:
-    """Turns of the sessions that we serve: one a peer, a few at a time. Each is cut short after `TURN_S` if others wait."""
+    """Turns of the sessions that we serve, a few at a time. Each is cut short after `TURN_S` if others wait."""
 
     def __init__(self) -> None:
-        self._slots = SessionSlots[PeerId]()
-        self._waiting: dict[PeerId, trio.Event] = {}
+        self._places = trio.Semaphore(SERVED_MAX)
         # Scopes of sessions that wait for their peer, with the time at which each one's turn is over.
         self._scopes: dict[trio.CancelScope, float] = {}
 
+    @property
+    def _waiting(self) -> int:
+        return self._places.statistics().tasks_waiting
+
     @asynccontextmanager
-    async def taken(self, peer: PeerId) -> AsyncIterator[None]:
-        """Wait for a peer's turn and hold it for the length of a block.
+    async def taken(self) -> AsyncIterator[None]:
+        """Wait for a turn, in the order in which sessions came, and hold it for the length of a block.
 
         Raises:
             StreamReset: Too many sessions wait.
         """
-        is_served = self._slots.enter(peer)
-        if is_served is None:
+        if self._waiting >= WAITING_MAX:
             raise StreamReset("too many sessions wait")
-        try:
-            if not is_served:
-                await self._wait(peer)
+        if not self._places.value:
+            for scope, ends_at in self._scopes.items():
+                scope.deadline = min(scope.deadline, ends_at)
+        async with self._places:
             yield
-        finally:
-            chosen = self._slots.leave(peer)
-            if chosen is not None:
-                self._waiting[chosen].set()
-
-    async def _wait(self, peer: PeerId) -> None:
-        self._waiting[peer] = turn = trio.Event()
-        for scope, ends_at in self._scopes.items():
-            scope.deadline = min(scope.deadline, ends_at)
-        try:
-            await turn.wait()
-        finally:
-            del self._waiting[peer]
 
     def is_over(self, started: float) -> bool:
         """Whether a session that began at this time has to make room for others."""
-        return bool(self._waiting) and trio.current_time() >= started + TURN_S
+        return self._waiting > 0 and trio.current_time() >= started + TURN_S
 
     @contextmanager
     def limit(self, started: float, deadline: float) -> Iterator[trio.CancelScope]:

@@ -66,7 +66,7 @@ class SyncStreams:
         peer.dealings.begun += 1
         async with peer.serving:
             try:
-                async with self._turns.taken(peer.id):
+                async with self._turns.taken():
                     is_cut_short = await serve(link, stream)
             except SnapshotExpired as error:
                 # The store had to tidy up, which is nobody's fault. The peer resumes on a later snapshot.

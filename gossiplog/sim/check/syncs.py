@@ -23,7 +23,6 @@ from ...sketch import Sketch
 from ...sync.events import Session
 from ...sync.limits import ServerLimits
 from ...sync.result import Ending, SyncResult
-from ...sync.schedule import SessionSlots
 from ...sync.server import SyncServer
 from .observer import NO_TOKEN, ReplicaObserver, Reporter, Stream
 from .plan import ReplicaSpec
@@ -85,7 +84,6 @@ class Syncs:
         self._early: dict[Stream, list[bytes | None]] = {}
         # For each peer the work that has its turn, then the work that waits: sessions to serve, and pulls that wait for them.
         self._turns: dict[PeerId, deque[Callable[[], None]]] = {}
-        self._slots = SessionSlots[PeerId]()
         self._buckets: dict[PeerId, TokenBucket] = {}
         self._speaks: dict[PeerId, tuple[SimWire, machine.Speaks, Dealings]] = {}
         # Streams on which the client does not know yet that its session was cut short, and what to do once it knows.
@@ -271,9 +269,6 @@ class Syncs:
         if is_gone or (stream[0] == RECONCILE and self._is_crossing(wire, peer, stream)):
             self._leave_turn(peer)
             return
-        # A replica here never has 32 clients, so a slot is always free.
-        is_served = self._slots.enter(peer)
-        assert is_served, "one session of a peer at a time"
         if stream[0] == RECONCILE:
             self._owner.report(ReplicaObserver.on_serving, peer)
             server = self._reconciliation(wire, peer, stream)
@@ -378,5 +373,4 @@ class Syncs:
         found = self._servers.pop(stream, None)
         self._over.add(stream)
         if found is not None:
-            self._slots.leave(found[0])
             self._leave_turn(found[0])

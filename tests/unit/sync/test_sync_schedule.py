@@ -10,7 +10,6 @@ from gossiplog.sync.schedule import (
     QUOTA_S,
     BeginSession,
     Left,
-    SessionSlots,
     SyncEnded,
     SyncSchedule,
     SyncWanted,
@@ -263,16 +262,3 @@ def test_keys_remembered_of_peers_that_left_have_a_maximum_and_the_latest_are_ke
 def test_left_of_an_unknown_peer_does_nothing():
     assert SyncSchedule(Random(1)).handle(Left("nobody"), 0.0) == []
     assert SyncSchedule(Random(1)).handle(SyncEnded("nobody", DONE), 0.0) == []
-
-
-def test_thirty_two_sessions_are_served_and_the_others_in_turn():
-    slots: SessionSlots[int] = SessionSlots()
-    assert [slots.enter(peer) for peer in range(32)] == [True] * 32
-    assert slots.enter(5) is None
-    assert [slots.enter(peer) for peer in range(32, 288)] == [False] * 256
-    assert slots.enter(288) is None
-    assert slots.leave(7) == 32
-    assert slots.leave(33) is None
-    assert slots.leave(8) == 34
-    assert slots.leave(999) is None
-    assert slots.enter(7) is False

@@ -9,15 +9,14 @@ import pytest
 import trio
 
 from gossiplog.cli.journal import write_journal
-from gossiplog.errors import LocalProtocolError
+from gossiplog.errors import LocalProtocolError, StreamReset
 from gossiplog.net.ground.journal import note
 from gossiplog.net.hub.client import HubUrl, parse_url
 from gossiplog.net.hub.server import parse_address
 from gossiplog.net.service.sessions import TURN_S, Turns
-from gossiplog.pubsub.types import PeerId
 
-SERVED_MAX = 32
-"""Sessions that are served at a time."""
+SERVED_MAX, WAITING_MAX = 32, 256
+"""Sessions that are served at a time, and that wait."""
 
 
 @pytest.mark.parametrize(
@@ -67,8 +66,8 @@ async def test_session_is_cut_short_only_while_others_wait(autojump_clock: trio.
     assert trio.current_time() == pytest.approx(10)
     started = trio.current_time()
     async with contextlib.AsyncExitStack() as served, trio.open_nursery() as nursery:
-        for number in range(SERVED_MAX):
-            await served.enter_async_context(turns.taken(PeerId(f"peer {number}")))
+        for _ in range(SERVED_MAX):
+            await served.enter_async_context(turns.taken())
         nursery.start_soon(_come_later, turns)
         with turns.limit(started, started + 10) as scope:
             await trio.sleep_forever()
@@ -78,9 +77,30 @@ async def test_session_is_cut_short_only_while_others_wait(autojump_clock: trio.
     assert not turns.is_over(started)
 
 
+async def test_sessions_have_their_turns_in_the_order_in_which_they_came_and_more_than_256_do_not_wait(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    turns, served = Turns(), list[int]()
+
+    async def serve(number: int) -> None:
+        async with turns.taken():
+            served.append(number)
+            await trio.sleep(1)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(SERVED_MAX + WAITING_MAX):
+            nursery.start_soon(serve, number)
+            await trio.testing.wait_all_tasks_blocked()
+        assert served == [*range(SERVED_MAX)]
+        with pytest.raises(StreamReset, match="too many sessions wait"):
+            await serve(-1)
+    for first in range(0, SERVED_MAX + WAITING_MAX, SERVED_MAX):
+        assert sorted(served[first : first + SERVED_MAX]) == [*range(first, first + SERVED_MAX)]
+
+
 async def _come_later(turns: Turns) -> None:
     await trio.sleep(1)
-    async with turns.taken(PeerId("one more")):
+    async with turns.taken():
         pass
 
 
