@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, TypeAlias
 
@@ -13,7 +14,7 @@ from ..plan import Plan, ask
 from ..pubsub.actions import SetTimer
 from ..pubsub.types import PeerId, TimerToken
 from ..sync.result import Ending, SyncResult
-from ..sync.schedule import ACTIVE_MAX, PEERS_MAX, BeginSession, Left, ScheduleEvent, SyncEnded, SyncSchedule, SyncWanted, Tick, WakeAt
+from ..sync.schedule import ACTIVE_MAX, PEERS_MAX, BeginSession, SyncSchedule
 from .actions import SpreadingAction, StartSync
 
 SYNC_TIMER = TimerToken("broadcast.sync")
@@ -88,7 +89,6 @@ class WantedSyncs:
         self._emit = emit
         self._needs: dict[PeerId, _Need] = {}
         self._groups: dict[PeerId, str] = {}
-        self._schedule_wake: float | None = None
         self._sessions = 0
         self.now = 0.0
         self._timer: float | None = None
@@ -98,8 +98,8 @@ class WantedSyncs:
         """Set the timer for the next time at which `on_timer` has something to do. O(peers)."""
         self.has_changed = False
         times = [need.deferred_until for need in self._needs.values() if need.deferred_until is not None]
-        if self._schedule_wake is not None:
-            times.append(self._schedule_wake)
+        if self._schedule.wakes_at is not None:
+            times.append(self._schedule.wakes_at)
         at = min(times, default=None)
         if at is not None and at != self._timer:
             self._timer = at
@@ -127,7 +127,7 @@ class WantedSyncs:
             self._defer(need)
         else:
             need.deferred_until = None
-            self._tell(SyncWanted(peer, self._groups.get(peer)))
+            self._begin(self._schedule.want(peer, self._groups.get(peer), self.now))
 
     def want_orphaned(self, peers: Iterable[PeerId], keys: Sequence[bytes]) -> None:
         """Ask these peers for keys whose source has left, after `DEFER_S`, unless the keys have come by then. A peer may lack them."""
@@ -159,7 +159,7 @@ class WantedSyncs:
         need = self._needs.pop(peer, None)
         if need is None:
             return []
-        self._tell(Left(peer))
+        self._begin(self._schedule.on_left(peer, self.now))
         self._undefer()
         return [key for keys in (need.running or {}, need.keys) for key, is_named in keys.items() if is_named]
 
@@ -167,7 +167,7 @@ class WantedSyncs:
         """Start the syncs that are due."""
         self._timer = None
         self._undefer()
-        self._tell(Tick())
+        self._begin(self._schedule.begin_due(self.now))
 
     def _is_covered(self, keys: Iterable[bytes]) -> bool:
         rest = set(keys)
@@ -183,27 +183,20 @@ class WantedSyncs:
             until = need.deferred_until
             if until is not None and (self.now >= until or (need.named and not self._is_covered(need.named))):
                 need.deferred_until = None
-                self._tell(SyncWanted(peer, self._groups.get(peer)))
+                self._begin(self._schedule.want(peer, self._groups.get(peer), self.now))
 
-    def _tell(self, event: ScheduleEvent) -> None:
-        for action in self._schedule.handle(event, self.now):
-            if isinstance(action, WakeAt):
-                self._schedule_wake = action.at
-            else:
-                self._begin(PeerId(action.peer), action)
-        if self._schedule_wake is not None and self._schedule_wake <= self.now:
-            # The schedule names its next wake-up only when that changes, and never a time that has come.
-            self._schedule_wake = None
+    def _begin(self, sessions: Iterable[BeginSession]) -> None:
         self.has_changed = True
-
-    def _begin(self, peer: PeerId, session: BeginSession) -> None:
-        need = self._needs[peer]
-        need.running, need.keys, need.deferred_until = need.keys, {}, None
-        if running := need.running:
-            self._ask(missing(list(running)), lambda absent: self._begin_unless_done(peer, need, session, running, absent), peer)
-        else:
-            # The session resumes one that was cut off, or asks again for entries that were set aside an hour ago.
-            self._start(peer, need, session)
+        for session in sessions:
+            peer = PeerId(session.peer)
+            need = self._needs[peer]
+            need.running, need.keys, need.deferred_until = need.keys, {}, None
+            if need.running:
+                then = partial(self._begin_unless_done, peer, need, session, need.running)
+                self._ask(missing(list(need.running)), then, peer)
+            else:
+                # The session resumes one that was cut off, or asks again for entries that were set aside an hour ago.
+                self._start(peer, need, session)
 
     def _start(self, peer: PeerId, need: _Need, session: BeginSession) -> None:
         self._sessions += 1
@@ -223,5 +216,5 @@ class WantedSyncs:
         if result.ending is not Ending.COMPLETE:
             need.add(absent, is_named=False)
             need.add(named, is_named=True)
-        self._tell(SyncEnded(peer, result, is_still_missing=bool(named)))
+        self._begin(self._schedule.on_ended(peer, result, self.now, is_still_missing=bool(named)))
         self._undefer()

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from random import Random
-from typing import NamedTuple, TypeAlias, assert_never
+from typing import NamedTuple, TypeAlias
 
 from ..limits import Backoff, keep_newest
 from .result import Ending, SyncResult
@@ -31,40 +31,6 @@ minute."""
 Peer: TypeAlias = str
 
 
-class SyncWanted(NamedTuple):
-    """The peer has, or says it has, entries that we lack.
-
-    Attributes:
-        group: Shared by the peers of one address; None: the peer has a group of its own.
-    """
-
-    peer: Peer
-    group: str | None = None
-
-
-class SyncEnded(NamedTuple):
-    """A sync that `BeginSession` began is over.
-
-    Attributes:
-        result: The outcome of its one session. The schedule begins the next one, if one is needed.
-        is_still_missing: We still lack a key that the peer announced. If a key has come in another way, the peer is not blamed.
-    """
-
-    peer: Peer
-    result: SyncResult
-    is_still_missing: bool = True
-
-
-class Left(NamedTuple):
-    """The peer has left. The driver ends a running sync with it; its `SyncEnded` is not needed."""
-
-    peer: Peer
-
-
-class Tick(NamedTuple):
-    """The time of the last `WakeAt` has come. Too early or too late does no harm."""
-
-
 class BeginSession(NamedTuple):
     """Begin a session.
 
@@ -75,16 +41,6 @@ class BeginSession(NamedTuple):
     peer: Peer
     source: Source
     first_answer_s: float | None = None
-
-
-class WakeAt(NamedTuple):
-    """Give `Tick` at this time. Replaces any earlier one."""
-
-    at: float
-
-
-ScheduleEvent: TypeAlias = SyncWanted | SyncEnded | Left | Tick
-ScheduleAction: TypeAlias = BeginSession | WakeAt
 
 
 @dataclass(slots=True)
@@ -119,6 +75,11 @@ class SyncSchedule:
     the address whose last turn is the longest ago; and of the addresses that never had one, the oldest and the newest in turn. So no crowd
     can keep others out, whether it came before, keeps coming or delivers a little.
 
+    Each method returns the sessions to begin, in O(peers remembered).
+
+    Attributes:
+        wakes_at: When `begin_due` is due; None for never. Too early or too late does no harm.
+
     Source: docs/spec/sync.md, "Reliable causal broadcast"; docs/spec/limits.md, "invented heads" and "abort loops".
     """
 
@@ -128,7 +89,7 @@ class SyncSchedule:
         self._starts = 0
         # The number of the start at which each group last had its turn, the least recent first.
         self._turns: OrderedDict[str, int] = OrderedDict()
-        self._woken_at: float | None = None
+        self.wakes_at: float | None = None
         # The peer that has waited longest first.
         self._records: OrderedDict[Peer, _Record] = OrderedDict()
 
@@ -136,23 +97,17 @@ class SyncSchedule:
         """Return how many peers are remembered."""
         return len(self._records)
 
-    def handle(self, event: ScheduleEvent, now: float) -> list[ScheduleAction]:
-        """Handle an event and return the syncs to start. O(peers remembered)."""
-        match event:
-            case SyncWanted():
-                record = self._record(event.peer)
-                if record is not None:
-                    record.group = event.group or event.peer
-                    record.is_present = record.is_wanted = True
-            case SyncEnded():
-                self._on_ended(event, now)
-            case Left():
-                self._on_left(event.peer)
-            case Tick():
-                pass
-            case _:
-                assert_never(event)
-        return self._start_due(now)
+    def want(self, peer: Peer, group: str | None, now: float) -> list[BeginSession]:
+        """Note that a peer has, or says it has, entries that we lack.
+
+        Args:
+            group: Shared by the peers of one address; None: the peer has a group of its own.
+        """
+        record = self._record(peer)
+        if record is not None:
+            record.group = group or peer
+            record.is_present = record.is_wanted = True
+        return self.begin_due(now)
 
     def _record(self, peer: Peer) -> _Record | None:
         record = self._records.get(peer)
@@ -170,29 +125,36 @@ class SyncSchedule:
                 return True
         return False
 
-    def _on_left(self, peer: Peer) -> None:
+    def on_left(self, peer: Peer, now: float) -> list[BeginSession]:
+        """Forget that a peer is here. The caller ends a running session with it, and need not report its result."""
         record = self._records.get(peer)
-        if record is None:
-            return
-        if record.is_active:
-            self._active -= 1
-        # Its waits are kept: coming back must not be cheaper than waiting.
-        record.is_present = record.is_active = record.is_wanted = False
-        held = 0
-        for each in reversed(self._records.values()):
-            if not each.is_present:
-                held += each.source.keys_held
-                if held > ABSENT_KEYS_MAX:
-                    each.source.forget_keys()
+        if record is not None:
+            self._active -= record.is_active
+            # Its waits are kept: coming back must not be cheaper than waiting.
+            record.is_present = record.is_active = record.is_wanted = False
+            held = 0
+            for each in reversed(self._records.values()):
+                if not each.is_present:
+                    held += each.source.keys_held
+                    if held > ABSENT_KEYS_MAX:
+                        each.source.forget_keys()
+        return self.begin_due(now)
 
-    def _on_ended(self, event: SyncEnded, now: float) -> None:
-        record = self._records.get(event.peer)
-        if record is None or not record.is_active:
-            return
-        record.is_active = False
-        self._active -= 1
-        self._records.move_to_end(event.peer)
-        result = event.result
+    def on_ended(self, peer: Peer, result: SyncResult, now: float, *, is_still_missing: bool = True) -> list[BeginSession]:
+        """Handle the result of a session.
+
+        Args:
+            is_still_missing: We still lack a key that the peer announced. If a key has come in another way, the peer is not blamed.
+        """
+        record = self._records.get(peer)
+        if record is not None and record.is_active:
+            record.is_active = False
+            self._active -= 1
+            self._records.move_to_end(peer)
+            self._note_result(record, result, now, is_still_missing=is_still_missing)
+        return self.begin_due(now)
+
+    def _note_result(self, record: _Record, result: SyncResult, now: float, *, is_still_missing: bool) -> None:
         record.has_delivered = result.entries > 0 or (record.has_delivered and result.ending is Ending.COMPLETE)
         record.silences = 0 if result.bytes_received or result.ending is Ending.COMPLETE else record.silences + 1
         if result.ending is Ending.VIOLATION:
@@ -201,12 +163,11 @@ class SyncSchedule:
             return
         if result.ending is not Ending.COMPLETE:
             record.is_wanted = True
-        record.not_before = now + max(self._delay(record, event), result.cooldown_s)
+        record.not_before = now + max(self._delay(record, result, is_still_missing=is_still_missing), result.cooldown_s)
         record.retry_at = record.source.retry_at()
 
-    def _delay(self, record: _Record, event: SyncEnded) -> float:
+    def _delay(self, record: _Record, result: SyncResult, *, is_still_missing: bool) -> float:
         """Return how long a peer that did not break the protocol has to wait."""
-        result = event.result
         if result.ending is Ending.QUOTA:
             return QUOTA_S
         if result.entries:
@@ -218,14 +179,14 @@ class SyncSchedule:
             # Narrowing is worth another try soon, but less and less so, or a peer that fails on everything would keep us busy.
             record.narrowings += 1
             return record.backoff.first_s * min(_NARROWING_GROWTH ** (record.narrowings - 1), record.backoff.most_s)
-        elif event.is_still_missing:
+        elif is_still_missing:
             record.fruitless += 1
             if record.fruitless >= FRUITLESS_MAX:
                 return record.backoff.next()
         return 0.0
 
-    def _start_due(self, now: float) -> list[ScheduleAction]:
-        actions: list[ScheduleAction] = []
+    def begin_due(self, now: float) -> list[BeginSession]:
+        """Begin the sessions whose time has come."""
         ready: list[Peer] = []
         wake: float | None = None
         for peer, record in self._records.items():
@@ -242,12 +203,11 @@ class SyncSchedule:
                 ready.append(peer)
             if due is not None and (wake is None or due < wake):
                 wake = due
+        self.wakes_at = wake
+        begun: list[BeginSession] = []
         while ready and self._active < ACTIVE_MAX:
-            actions.append(self._start(self._choose(ready)))
-        if wake is not None and wake != self._woken_at:
-            actions.append(WakeAt(wake))
-        self._woken_at = wake
-        return actions
+            begun.append(self._start(self._choose(ready)))
+        return begun
 
     def _choose(self, ready: list[Peer]) -> Peer:
         """Remove and return the peer whose turn it is from `ready`, where the one that has waited longest is first."""

@@ -33,7 +33,7 @@ from gossiplog.store.memory.state import MemoryState
 from gossiplog.sync import checked as checked_module
 from gossiplog.sync import schedule as schedule_module
 from gossiplog.sync.rpc import Insert
-from gossiplog.sync.schedule import SyncSchedule, SyncWanted
+from gossiplog.sync.schedule import SyncSchedule
 from gossiplog.sync.wire import encode_event
 from gossiplog.tree.memory import MemoryTree
 
@@ -173,10 +173,10 @@ def open_push_to_everybody(init: Any) -> Any:
     return broken
 
 
-def forget_pending_sync(handle: Any) -> Any:
-    def broken(self: Any, event: Any, now: float) -> Any:
-        record = self._records.get(event.peer) if isinstance(event, SyncWanted) else None
-        return [] if record is not None and record.is_active else handle(self, event, now)
+def forget_pending_sync(want: Any) -> Any:
+    def broken(self: Any, peer: Any, group: Any, now: float) -> Any:
+        record = self._records.get(peer)
+        return [] if record is not None and record.is_active else want(self, peer, group, now)
 
     return broken
 
@@ -232,7 +232,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
         5,
         "pending sync is forgotten",
         "what is announced during a sync is not synced for",
-        around(SyncSchedule, "handle", forget_pending_sync),
+        around(SyncSchedule, "want", forget_pending_sync),
     ),
     PlantedBug(
         2,

@@ -24,7 +24,6 @@ from gossiplog.pubsub.routers.choke import Choke
 from gossiplog.pubsub.routers.meshsub import Meshsub
 from gossiplog.pubsub.rpc import Draft
 from gossiplog.sync.rpc import HEADS_MAX
-from gossiplog.sync.schedule import SyncWanted
 
 
 def never(*_: Any) -> bool:
@@ -46,7 +45,7 @@ def drop_deferred_needs(self: Any) -> None:
             continue
         if self.now >= until:
             need.deferred_until = None
-            self._tell(SyncWanted(peer))
+            self._begin(self._schedule.want(peer, None, self.now))
         elif need.named and not self._is_covered(need.named):
             need.deferred_until, need.keys = None, {}
 
