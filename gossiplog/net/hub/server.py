@@ -25,7 +25,7 @@ from ...broadcast.allowance import Allowance
 from ...codec.digits import read_digits
 from ...entry.rules import TOPIC_CHARS_MAX, is_topic
 from ...errors import CannotListen, ClosedError, GossipLogError, LocalProtocolError, LogNotFound, RemoteProtocolError, ShelfFull
-from ...limits import TokenBucket
+from ...limits import TokenBucket, keep_newest
 from ...replica.log import Replica
 from ...replica.shelving import LogShelf, OpenLogs
 from ...tasks.nursery import open_service_nursery
@@ -92,7 +92,6 @@ class Hub:
         self.closing: dict[str, Service] = {}
         self.on_closed: Callable[[str, Service], None] = lambda topic, service: None
         self.http: ServeHttp | None = None if make_http is None else make_http(self)
-        self._held: dict[str, AsyncExitStack] = {}
         # The rates of clients that created logs lately.
         self._creations: OrderedDict[str, TokenBucket] = OrderedDict()
         self._removed: set[str] = set()
@@ -122,44 +121,37 @@ class Hub:
         """Return a snapshot of the connections of all its logs, including those that other servers and clients opened."""
         return [state for service in self.services.values() for state in service.links()]
 
-    async def add(self, log: Replica) -> None:
-        """Serve an open log until `remove`.
+    @asynccontextmanager
+    async def served(self, log: Replica) -> AsyncIterator[None]:
+        """Serve a log for the length of a block. At its end what waits for its clients goes out within a second, then they are given up.
 
         Raises:
             LocalProtocolError: Its topic is served already.
         """
-        if log.topic in self.services:
-            raise LocalProtocolError(f"a log with topic {log.topic} is served already", hint="serve each topic once")
-        async with AsyncExitStack() as stack:
-            service = await stack.enter_async_context(open_service(log))
-            stack.enter_context(service.host.guarded_by(self.admission))
-            access = self.admission.limits.access
-            await stack.enter_async_context(roles_kept(log, access))
-            allowance = stack.enter_context(service.allowances.kept(access))
-            await service.allowances.wait_counted(access)
-            self.allowances[log.topic] = allowance
-            self.services[log.topic], self._held[log.topic] = service, stack.pop_all()
-            self._removed.discard(log.topic)
-            if self.make_api is not None:
-                self.apis[log.topic] = self.make_api(service)
-
-    async def remove(self, topic: str) -> None:
-        """Stop serving a log: what waits for its clients goes out within a second, then they are given up."""
-        service, held = self.services.pop(topic, None), self._held.pop(topic, None)
-        self.allowances.pop(topic, None)
-        self.apis.pop(topic, None)
-        if service is None or held is None:
-            return
-        if self.logs.shelf is None:
-            self._removed.add(topic)
-        self.closing[topic] = service
-        with trio.CancelScope(shield=True):
-            with trio.move_on_after(_DRAIN_S):
-                await service.drain()
-            with trio.move_on_after(_CLOSE_S):
-                await service.close_clients()
-            await held.aclose()
-        self.on_closed(topic, self.closing.pop(topic))
+        topic, access = log.topic, self.admission.limits.access
+        if topic in self.services:
+            raise LocalProtocolError(f"a log with topic {topic} is served already", hint="serve each topic once")
+        async with open_service(log) as service, roles_kept(log, access):
+            with service.host.guarded_by(self.admission), service.allowances.kept(access) as allowance:
+                await service.allowances.wait_counted(access)
+                self.services[topic], self.allowances[topic] = service, allowance
+                self._removed.discard(topic)
+                if self.make_api is not None:
+                    self.apis[topic] = self.make_api(service)
+                try:
+                    yield
+                finally:
+                    del self.services[topic], self.allowances[topic]
+                    self.apis.pop(topic, None)
+                    if self.logs.shelf is None:
+                        self._removed.add(topic)
+                    self.closing[topic] = service
+                    with trio.CancelScope(shield=True):
+                        with trio.move_on_after(_DRAIN_S):
+                            await service.drain()
+                        with trio.move_on_after(_CLOSE_S):
+                            await service.close_clients()
+                    self.on_closed(topic, self.closing.pop(topic))
 
     @property
     def alone(self) -> str | None:
@@ -260,10 +252,8 @@ class Hub:
         if limits.access.full:
             raise Refused(limits.access.full, status=507)
         most, now = limits.creations_per_minute, trio.current_time()
-        bucket = self._creations.setdefault(creator, TokenBucket(most / 60, most, now))
-        self._creations.move_to_end(creator)
-        if len(self._creations) > _CREATORS_MAX:
-            self._creations.popitem(last=False)
+        bucket = self._creations.get(creator) or TokenBucket(most / 60, most, now)
+        keep_newest(self._creations, creator, bucket, _CREATORS_MAX)
         if not bucket.take(1, now):
             raise Refused(f"you may create {most:,} logs a minute", status=429)
 
@@ -278,15 +268,6 @@ class Hub:
                     access.full = f"the logs here take {size:,} bytes, of {bytes_max:,}" if size > bytes_max else ""
                     note("space", level=logging.WARNING, bytes=size, most=bytes_max)
             await trio.sleep(max(_SPACE_EVERY_S, _SPACE_SHARE * (trio.current_time() - began)))
-
-    @asynccontextmanager
-    async def served(self, log: Replica) -> AsyncIterator[None]:
-        """Serve a log for the length of a block."""
-        await self.add(log)
-        try:
-            yield
-        finally:
-            await self.remove(log.topic)
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve one connection. Raises nothing, whatever the client does."""
