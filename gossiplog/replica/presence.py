@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, assert_never, cast
 from weakref import WeakSet
 
 import trio
@@ -45,16 +45,6 @@ OWN_PER_S, OWN_BURST = 25.0, 50
 """The most statements we make: fewer than any peer forwards of one author."""
 
 
-class PresenceCarrier(Protocol):
-    """Carries frames to peers while the log is on the network."""
-
-    def send(self, peers: Sequence[PeerId], data: bytes) -> None:
-        """Send frames to each of these peers, and report `PeerBlocked` if that has to wait."""
-
-    def on_fault(self, peer: PeerId, reason: str) -> None:
-        """Hold a peer responsible for a frame that it sent."""
-
-
 @dataclass(frozen=True, slots=True)
 class PresenceChange:
     """An author's state under a name has changed. `value` is the new state; None means there is none."""
@@ -72,12 +62,12 @@ class Presence:
 
     Attributes:
         in_use: Set once anybody uses presence, here or through us.
-        carrier: Carries frames to peers; None while the log is not on the network.
+        carry: Carries out what the room wants of peers on the network; does nothing while the log is not there.
     """
 
     def __init__(self, log: LogReader, choose_signer: Callable[[Signer | None], Signer], others: TalkingStore | None = None) -> None:
         self.in_use = trio.Event()
-        self.carrier: PresenceCarrier | None = None
+        self.carry: Callable[[SendFrames | FaultyPeer], None] = lambda action: None
         self._log = log
         self._choose_signer = choose_signer
         self._others = others
@@ -183,15 +173,12 @@ class Presence:
                 case PresenceChanged(did, name):
                     for changes in self._followers:
                         changes.on_changed(did, name)
-                case SendFrames(peers, data):
-                    if _PROCESSES in peers:
-                        self._note(data)
-                    if self.carrier is not None:
-                        self.carrier.send([peer for peer in peers if peer != _PROCESSES], data)
-                case FaultyPeer(peer, reason) if self.carrier is not None and peer != _PROCESSES:
-                    self.carrier.on_fault(peer, reason)
+                case SendFrames() | FaultyPeer():
+                    if isinstance(action, SendFrames) and _PROCESSES in action.peers:
+                        self._note(action.data)
+                    self.carry(action)
                 case _:
-                    pass
+                    assert_never(action)
         if self._sleep.deadline != self._room.next_at:
             self._sleep.deadline = self._room.next_at
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 
 from ...broadcast.events import Misbehaved, PeerKind
 from ...errors import ClosedError, DecodeError, StreamReset
 from ...presence.messages import FRAME_BYTES_MAX
-from ...presence.room import FrameReceived, PeerBlocked, PeerEntered, PeerGone
+from ...presence.room import FaultyPeer, FrameReceived, PeerBlocked, PeerEntered, PeerGone, SendFrames
 from ...pubsub.types import PeerId
 from ..ground.journal import note
 from ..ground.protocol_ids import presence_protocol
@@ -58,7 +57,7 @@ class PresenceStreams:
         peer, push = link.peer, self._made(link.peer, stream)
         streams = self._streams.setdefault(peer.id, [])
         streams.append(push)
-        self._presence.carrier = self
+        self._presence.carry = self._carry
         if len(streams) == 1:
             is_client = peer.kind is PeerKind.CLIENT
             may_speak = not is_client or "push" in peer.rights or self._driver.log.has_members
@@ -68,7 +67,7 @@ class PresenceStreams:
         except (StreamReset, ClosedError):
             pass
         except DecodeError as error:
-            self.on_fault(peer.id, str(error))
+            self._carry(FaultyPeer(peer.id, str(error)))
         finally:
             streams.remove(push)
             stream.reset()
@@ -89,18 +88,18 @@ class PresenceStreams:
 
         return PushStream(stream, take_later, take, FRAME_BYTES_MAX, lambda: self._presence.tell(PeerBlocked(peer.id, is_blocked=False)))
 
-    def send(self, peers: Sequence[PeerId], data: bytes) -> None:
-        """Send frames to each of these peers. If a peer's frames have to wait, it gets no more until they are written."""
-        for id in peers:
-            streams = self._streams.get(id)
-            if streams:
-                streams[0].put(data)
-                if streams[0].queued_bytes:
-                    self._presence.tell(PeerBlocked(id))
-
-    def on_fault(self, peer: PeerId, reason: str) -> None:
-        """End the streams of a peer that sent something forbidden or far too much. The fifth time it is banned."""
-        note("presence ended", level=logging.WARNING, peer=peer, reason=reason)
-        self._driver.tell(Misbehaved(peer, reason, is_grave=True))
-        for push in self._streams.get(peer, []):
-            push.stream.reset()
+    def _carry(self, action: SendFrames | FaultyPeer) -> None:
+        if isinstance(action, SendFrames):
+            for id in action.peers:
+                streams = self._streams.get(id)
+                if streams:
+                    streams[0].put(action.data)
+                    if streams[0].queued_bytes:
+                        # It gets no more until they are written.
+                        self._presence.tell(PeerBlocked(id))
+        elif action.peer in self._streams:
+            # The fifth time it is banned.
+            note("presence ended", level=logging.WARNING, peer=action.peer, reason=action.reason)
+            self._driver.tell(Misbehaved(action.peer, action.reason, is_grave=True))
+            for push in self._streams[action.peer]:
+                push.stream.reset()
