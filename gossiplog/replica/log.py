@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
-from typing import Any, assert_never
+from typing import Any
 
 import trio
 
@@ -26,8 +26,6 @@ from ..log.membership import Membership
 from ..log.page import PAGE_BYTES_MAX
 from ..log.requests import Quarantined, ReadCount, ReadCursor, ReadQuarantine, WriteQuarantine
 from ..plan import Plan, ask
-from ..pull.local import InsertIntoTarget, RunOnSource, RunOnTarget, ViewBoth, Work, sync_steps
-from ..pull.machine import ForgetSketch
 from ..store import Store, TalkingStore
 from ..sync.result import SyncResult
 from ..sync.source import Source
@@ -42,6 +40,7 @@ from .applications import Applications, Rebuilt, logger
 from .copying import CopyReport, copy_store
 from .members import choose_admit, choose_grant, choose_leave, choose_revoke
 from .presence import Presence
+from .pulling import pull_locally
 from .reader import PAGE, LogReader
 from .salvaging import SalvageReport, salvage_store
 from .signatures import verifiers
@@ -411,28 +410,11 @@ class Replica(LogReader):
         self._check_writable()
         sketches = await self._views(other)
         async with other.snapshot() as snapshot:
-            steps, answer = sync_steps(source), None
-            while True:
-                try:
-                    step, answer = steps.send(answer), None
-                except StopIteration as stop:
-                    result: SyncResult = stop.value
-                    return result
-                match step:
-                    case RunOnTarget(plan):
-                        answer = await self.run(plan)
-                    case RunOnSource(plan):
-                        answer = await snapshot.run(plan)
-                    case InsertIntoTarget(entries):
-                        answer = await self.insert_many([value for _, value in entries])
-                    case ViewBoth():
-                        answer = sketches
-                    case ForgetSketch():
-                        await self.forget_sketch()
-                    case Work(call):
-                        answer = await trio.to_thread.run_sync(call)
-                    case _:
-                        assert_never(step)
+
+            async def insert(entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
+                return await self.insert_many([value for _, value in entries])
+
+            return await pull_locally(self.run, insert, snapshot.run, sketches=sketches, forget_sketch=self.forget_sketch, source=source)
 
     async def _views(self, other: Replica) -> tuple[SketchView, SketchView] | None:
         """Return the sketches of both logs; None to compare trees, because a sketch is far behind or would need a damaged row."""

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from random import Random
 from typing import Any
+
+import trio
 
 from gossiplog.codec.clock import decode_clock, encode_clock
 from gossiplog.codec.framing import FrameDecoder
 from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.log.requests import Aside, ReadQuarantined, ReadValues
 from gossiplog.plan import Plan, Request, run_plan
-from gossiplog.pull.local import InsertIntoTarget, RunOnSource, RunOnTarget, ViewBoth, Work, sync_steps
+from gossiplog.replica.pulling import pull_locally
 from gossiplog.sync.client import SyncClient
 from gossiplog.sync.events import Answered, Ask, Closed, Done, EntriesStored, Finish, Pause, Received, Send, SessionAction, StoreEntries
 from gossiplog.sync.limits import ServerLimits
@@ -123,24 +126,14 @@ class SmallLog:
 
 def pull(target: SmallLog, origin: SmallLog, **options: Any) -> SyncResult:
     """Run a whole sync in process."""
-    steps = sync_steps(**options)
-    reply: Any = None
-    while True:
-        try:
-            step = steps.send(reply)
-        except StopIteration as stop:
-            return stop.value
-        match step:
-            case RunOnTarget(plan):
-                reply = target.run(plan)
-            case RunOnSource(plan):
-                reply = origin.run(plan)
-            case InsertIntoTarget(entries):
-                reply = target.insert(entries)
-            case ViewBoth():
-                reply = None
-            case Work(call):
-                reply = call()
+
+    def later(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        async def wait(argument: Any) -> Any:
+            return call(argument)
+
+        return wait
+
+    return trio.run(partial(pull_locally, later(target.run), later(target.insert), later(origin.run), **options))
 
 
 @dataclass

@@ -8,8 +8,8 @@ import pytest
 from log_support import opened
 
 from gossiplog.errors import GossipLogError
-from gossiplog.pull import local
 from gossiplog.replica import log as replica_log
+from gossiplog.replica import pulling
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def no_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any, **options: Any) -> Any:
         raise GossipLogError("trees were compared")
 
-    monkeypatch.setattr(local, "SyncServer", refuse)
+    monkeypatch.setattr(pulling, "SyncServer", refuse)
 
 
 async def differ(one: Any, other: Any) -> None:

@@ -2,7 +2,6 @@ from random import Random
 
 from sync_support import SmallLog, make_history, parents_of, pull
 
-from gossiplog.pull.local import sync_steps
 from gossiplog.sync.limits import ServerLimits
 from gossiplog.sync.result import Ending
 from gossiplog.sync.source import Source
@@ -55,9 +54,3 @@ def test_source_that_fails_on_everything_is_given_up():
     assert result.entries == 0
     assert not result.complete
     assert result.sessions == 200
-
-
-def test_closing_the_steps_half_way_harms_nothing():
-    steps = sync_steps()
-    next(steps)
-    steps.close()
