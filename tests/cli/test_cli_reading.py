@@ -1,7 +1,9 @@
 """log, show, explain, heads, ancestors, graph and stat."""
 
 import json
+import os
 import re
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -163,6 +165,13 @@ def test_graph_says_what_it_left_out(cli: Run, app: str) -> None:
     ran = cli("graph", app, "--limit", "2")
     assert "the newest 2 of 5" in ran.err
     assert ran.out.splitlines()[-1] == "⋮"
+
+
+def test_graph_names_a_file_whose_name_is_no_text(cli: Run, app: str) -> None:
+    name = os.fsdecode(b"caf\xe9.db")
+    shutil.copy(app, name)
+    cli("graph", name, "-o", "g.svg")
+    assert "caf\\udce9.db" in Path("g.svg").read_text("utf-8")
 
 
 def test_graph_formats_are_well_formed(cli: Run, app: str) -> None:

@@ -58,7 +58,7 @@ def graph(log: Location, format_: str | None, limit: int, is_ascii: bool, output
     suffix = Path(output or "").suffix.lower().removeprefix(".")
     format_ = format_ or (suffix if suffix in _FORMATS else "text")
     nodes, count, topic = run(task)
-    title = f"{log.name}: {topic}, {counted(count, 'entry', 'entries')}"
+    title = f"{clean(log.name)}: {topic}, {counted(count, 'entry', 'entries')}"
     pieces: Iterator[str]
     if format_ == "text":
         lines = graph_lines(nodes, out, is_ascii=is_ascii, is_file=output is not None)
