@@ -204,4 +204,4 @@ def _write_private_file(path: Path, data: bytes, *, overwrite: bool) -> None:
     except FileExistsError:
         raise KeyFileError(f"{path} exists", hint="choose another file; a key is overwritten only on request") from None
     except OSError as error:
-        raise KeyFileError(f"cannot write {path}: {error.strerror}") from None
+        raise KeyFileError(f"cannot write {path}: {error.strerror}") from error

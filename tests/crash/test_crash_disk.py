@@ -132,6 +132,7 @@ async def test_a_full_database_during_a_repair_changes_nothing(tmp_path) -> None
 
 SMALL_DISK = """
 import os, subprocess, sys
+from contextlib import suppress
 from pathlib import Path
 from click.testing import CliRunner
 import trio, gossiplog
@@ -187,15 +188,28 @@ appended = trio.run(fill)
 assert len(appended) > 10
 mount("remount", "size=4m")
 trio.run(go_on, appended)
+
+# No room is left for the two files that SQLite makes beside a log to read it.
+log = ("log", str(path), "-q")
+assert run("key", "new", "desktop")
+with suppress(OSError), open(folder / "fill", "wb", buffering=0) as file:
+    while file.write(bytes(4_096)):
+        pass
+assert run("stat", str(path)) and run(*log) and run("copy", str(path), sys.argv[2])
+assert not run("append", str(path), "1") and not run("key", "new", "laptop")
+assert run("stat", str(path)) and run(*log)
+(folder / "fill").unlink()
+trio.run(go_on, appended)
 """
 
 
-def test_where_a_log_or_one_more_entry_does_not_fit_the_file_is_named_and_room_mends_it(tmp_path) -> None:
+def test_where_a_log_or_one_more_entry_does_not_fit_the_file_is_named_and_room_mends_it(tmp_path, tmp_path_factory) -> None:
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     # A mount that nobody else sees, and that ends with the process; who is not root may do that as the root of a namespace of users.
     options = ["--mount"] if os.geteuid() == 0 else ["--user", "--map-root-user", "--mount"]
     if subprocess.run(["unshare", *options, "mount", "-t", "tmpfs", "none", str(tmp_path)], capture_output=True, check=False).returncode:
         pytest.skip("this machine lets nobody mount a small disk, not even in a namespace")
-    command = ["unshare", *options, sys.executable, "-c", SMALL_DISK, str(tmp_path)]
+    environment["GOSSIPLOG_KEY_DIR"] = str(tmp_path / "keys")
+    command = ["unshare", *options, sys.executable, "-c", SMALL_DISK, str(tmp_path), str(tmp_path_factory.mktemp("disk") / "copy.db")]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -24,7 +24,9 @@ _WAL_MAGICS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 _WAL_VERSION = (3_007_000).to_bytes(4)
 _WAL_HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
 _INDEX_VERSIONS = (bytes(4), (3_007_000).to_bytes(4, "little"), (3_007_000).to_bytes(4, "big"))
-"""The first bytes of a write-ahead log's index, in either byte order; zeros after an early crash."""
+"""The first bytes of a write-ahead log's index, in either byte order; zeros, perhaps cut off, after an early crash or a full disk."""
+_INDEX_BYTES = 32_768
+"""What SQLite adds at once to the index of a write-ahead log."""
 _FILE_HEADER_BYTES = 100
 
 
@@ -43,7 +45,7 @@ class Surroundings:
         has_bytes: Whether the file itself is not empty.
         is_unfinished: Whether a journal of the log's waits to be rolled back, which only a writer may do.
         has_wal: Whether there is a readable write-ahead log that is not empty.
-        lacks_index: Whether the `-shm` of the write-ahead log is missing, so that reading would make one.
+        lacks_index: Whether the `-shm` of the write-ahead log is missing, so that reading would make one, or finds no room to make one.
     """
 
     path: Path
@@ -91,7 +93,8 @@ def _look(path: Path) -> Surroundings:
         state = "is empty" if path.exists() else "is not there"
         return Surroundings(path, f"{path} {state}, and {wal.name} beside it has pages of it", has_bytes=False, has_wal=True)
     fault, is_foreign = _wal_fault(path, wal, wal_header, is_wal, header), False
-    if fault is None and read_plain(index := beside(path, "-shm"), 0, 4) not in (b"", *_INDEX_VERSIONS):
+    index = beside(path, "-shm")
+    if fault is None and read_plain(index, 0, 4).ljust(4, b"\0") not in _INDEX_VERSIONS:
         fault, is_foreign = f"{index.name}, beside {path}, is no file of SQLite's", True
     journal = _look_at_journal(path, header)
     if journal.fault is not None:
@@ -100,7 +103,7 @@ def _look(path: Path) -> Surroundings:
         fault = f"the header of {path} is damaged: it tells no size of a page"
     elif fault is None and header:
         fault = _cut_fault(path, header, wal if has_wal else None, journal.is_unfinished)
-    lacks_index = has_wal and _size(beside(path, "-shm")) == 0
+    lacks_index = (has_wal and _size(index) == 0) or (_size(index) < _INDEX_BYTES and _is_full(index.parent))
     return Surroundings(path, fault, is_foreign, bool(header), journal.is_unfinished, has_wal, lacks_index)
 
 
@@ -140,6 +143,12 @@ def _strange(path: Path) -> str | None:
         return None
     kinds = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe"}
     return f"{path} is {kinds.get(stat.S_IFMT(mode), 'no file')}, where SQLite keeps a file of its own"
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether a folder that may be written to has no room for the index of a write-ahead log."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize < _INDEX_BYTES and os.access(folder, os.W_OK)
 
 
 def _size(path: Path) -> int:

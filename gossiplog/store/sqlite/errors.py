@@ -14,7 +14,7 @@ def translate(path: Path, error: sqlite3.Error) -> StoreError:
     """Turn an error of sqlite3's into one that names the file and a remedy. Raise it from the original."""
     # The low byte is the primary code. Python's own errors, such as for a closed connection, have no code.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE:
         return StorageFull(f"no space left for {path}")
     if code == sqlite3.SQLITE_READONLY:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_ROLLBACK:
@@ -45,6 +45,8 @@ def translate(path: Path, error: sqlite3.Error) -> StoreError:
 
 def translate_os(path: Path, error: OSError, verb: str) -> StoreError:
     """Turn an operating system's error about a log's file, or one beside it, into ours."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFull(f"no space left for {path}")
     reason = f"{path} cannot be {verb}: {error.strerror or error}"
     if error.errno in _NO_DESCRIPTORS:
         return StoreUnavailable(reason, hint="close what is open, or raise the limit of open files: `ulimit -n`, LimitNOFILE= of systemd")

@@ -41,9 +41,11 @@ class WriterLock:
         descriptor = os.open(place, _FLAGS, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
             os.close(descriptor)
-            return None
+            if isinstance(error, BlockingIOError):
+                return None
+            raise
         return cls(descriptor)
 
     @classmethod
@@ -53,7 +55,8 @@ class WriterLock:
         Raises:
             LogBusy: Another process is writing.
             ForeignFile: The file at the lock's path is no lock; it is left as it is.
-            ReadOnlyLog: No lock can be created there.
+            ReadOnlyLog: No lock can be created there, or the file system has no locks.
+            StorageFull: There is no room for our number.
         """
         import fcntl
 
@@ -74,14 +77,21 @@ class WriterLock:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(descriptor)
+            if not isinstance(error, BlockingIOError):
+                raise translate_os(path, error, "locked by a file beside it") from error
             holder = holder.strip() or "unknown"
             if holder == str(os.getpid()):
                 hint = "use the log that is open, or open it read-only"
                 raise LogBusy(f"this process has {path} open for writing already", hint=hint) from error
             raise LogBusy(f"process {holder} is writing to {path}", hint=_BUSY_HINT) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        return cls(descriptor)
+        lock = cls(descriptor)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            lock.release()
+            raise translate_os(path, error, "locked by a file beside it") from error
+        return lock
 
     def release(self) -> None:
         """Give the lock up, also on behalf of processes that have inherited it."""

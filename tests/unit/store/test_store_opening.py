@@ -1,6 +1,8 @@
 """Opening a file: each thing that can be wrong with it is an error of its own."""
 
 import contextlib
+import errno
+import fcntl
 import os
 import re
 import shutil
@@ -22,10 +24,12 @@ from gossiplog.errors import (
     LogNotFound,
     NewerVersion,
     ReadOnlyLog,
+    StorageFull,
     StoreError,
     TopicMismatch,
 )
 from gossiplog.store.places import open_place
+from gossiplog.store.sqlite.lock import WriterLock
 from gossiplog.version import VERSION
 
 REPOSITORY = Path(__file__).parents[3]
@@ -312,6 +316,37 @@ async def test_a_reader_beside_a_writer_sees_what_is_committed(path, holder) -> 
         assert log.is_shared
         assert await log.count() == 4
         assert (await log.get((await log.heads())[0])).message.payload == "from the other process"
+        await assert_whole(log)
+
+
+async def test_a_lock_that_finds_no_room_is_given_up(path, monkeypatch) -> None:
+    def no_room(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", no_room)
+        await fails(path, StorageFull, "no space left for .*app.db")
+    async with opened(path) as log:
+        await log.append(4)
+
+
+async def test_a_file_system_without_locks_is_no_other_process(path, monkeypatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    await fails(path, ReadOnlyLog, "cannot be locked by a file beside it: No locks available")
+    with pytest.raises(OSError, match="No locks available"):
+        WriterLock.on(path.with_name("lock"))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_an_index_that_sqlite_had_no_room_to_begin_is_begun_again(path, count) -> None:
+    path.with_name("app.db-shm").write_bytes(bytes(count))
+    async with gossiplog.open(path, read_only=True) as log:
+        assert await log.count() == 3
+    async with opened(path) as log:
+        await log.append(4)
         await assert_whole(log)
 
 
