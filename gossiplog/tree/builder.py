@@ -60,65 +60,58 @@ def build_stream(leaves: Iterable[tuple[bytes, bytes]], fanout: int = FANOUT) ->
 
 
 class StreamBuilder:
-    """`build_stream` for leaves that come in several parts."""
+    """`build_stream` for leaves that come in several parts.
+
+    Attributes:
+        runs: The unfinished run of each level, from the leaves up: the key that it begins at, and its hashes so far.
+        last: The last leaf's key; None before the first.
+        before: For a part of the leaves only: the hashes before the first boundary of each level, which belong to a run of the part before.
+            For all leaves None, as these runs begin with an anchor.
+    """
 
     def __init__(self, fanout: int = FANOUT) -> None:
         self._limit = boundary_limit(fanout)
-        self._upper = _Levels(self._limit)
-        self._key_open: bytes | None = None
-        self._hashes = [ANCHOR_HASH]
-        self._last: bytes | None = None
+        self.runs: list[tuple[bytes | None, list[bytes]]] = [(None, [ANCHOR_HASH])]
+        self.last: bytes | None = None
+        self.before: list[list[bytes]] | None = None
 
     def add(self, leaves: Iterable[tuple[bytes, bytes]]) -> Iterator[Node]:
         """Add leaves and yield the nodes that they complete. Raises as `build_stream`."""
-        limit, last = self._limit, self._last
+        limit, last, hashes = self._limit, self.last, self.runs[0][1]
         for key, digest in leaves:
             if last is not None and key <= last:
                 raise LocalProtocolError(f"leaf {key.hex()} after leaf {last.hex()}, ascending keys expected")
-            self._last = last = key
+            self.last = last = key
             if digest < limit:
-                yield from self._upper.add(1, self._key_open, self._hashes)
-                self._key_open = key
-                self._hashes = []
-            self._hashes.append(digest)
+                hashes = [digest]
+                yield from self.begin(0, key, hashes)
+            else:
+                hashes.append(digest)
 
-    def close(self) -> Iterator[Node]:
-        """Yield the remaining nodes, the root last."""
-        if self._last is None:
-            yield Node(0, None, ANCHOR_HASH)
-            return
-        yield from self._upper.add(1, self._key_open, self._hashes)
-        yield from self._upper.close()
-
-
-class _Levels:
-    """The unfinished run of each level from 1 up: the key it begins at, and its hashes so far."""
-
-    def __init__(self, limit: bytes) -> None:
-        self._limit = limit
-        self._open: list[tuple[bytes | None, list[bytes]]] = []
-
-    def add(self, level: int, key: bytes | None, hashes: list[bytes]) -> Iterator[Node]:
-        """Yield the node of `level` over a finished run, and every node above that this finishes in turn."""
+    def begin(self, level: int, key: bytes | None, hashes: list[bytes]) -> Iterator[Node]:
+        """Begin a run of a level; yield the node over the run before it, and every node above that this finishes in turn."""
         while True:
-            digest = blake3(b"".join(hashes)).digest(HASH_BYTES)
-            yield Node(level, key, digest)
-            if level > len(self._open):
-                # The first node of a level is its anchor, which is never a boundary, whatever its hash.
-                self._open.append((key, [digest]))
+            (ended_key, ended), self.runs[level] = self.runs[level], (key, hashes)
+            if ended_key is None and self.before is not None:
+                self.before.append(ended)
                 return
-            key_open, hashes_open = self._open[level - 1]
-            if not digest < self._limit:
-                hashes_open.append(digest)
-                return
-            self._open[level - 1] = (key, [digest])
-            key, hashes = key_open, hashes_open
+            digest = blake3(b"".join(ended)).digest(HASH_BYTES)
             level += 1
+            yield Node(level, ended_key, digest)
+            if level == len(self.runs):
+                self.runs.append((None, []))
+            # The first node of a level is its anchor, which is never a boundary, whatever its hash.
+            if ended_key is None or not digest < self._limit:
+                self.runs[level][1].append(digest)
+                return
+            key, hashes = ended_key, [digest]
 
     def close(self) -> Iterator[Node]:
-        """Finish the open runs from the bottom up, to the level with one node."""
-        level = 1
+        """Yield the remaining nodes from the bottom up, the root last."""
+        if self.runs == [(None, [ANCHOR_HASH])]:
+            yield Node(0, None, ANCHOR_HASH)
+        level = 0
         # Until a run of a level is finished, the open run is the whole level.
-        while level < len(self._open) or len(self._open[level - 1][1]) > 1:
-            yield from self.add(level + 1, *self._open[level - 1])
+        while level + 1 < len(self.runs) or len(self.runs[level][1]) > 1:
+            yield from self.begin(level, None, [])
             level += 1

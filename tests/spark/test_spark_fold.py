@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tree_support import build_levels
 
-from gossiplog.spark.tables.fold import Segment, fold, stitch
+from gossiplog.spark.tables.fold import Segment, stitch
 from gossiplog.tree import ANCHOR_HASH, Node
 
 # Hashes of which every fourth is a boundary, so that small trees are high.
@@ -22,11 +22,11 @@ def test_segments_make_the_tree_node_for_node_however_it_is_cut(leaves: dict[byt
     bounds = sorted({0, len(ordered), *[cut for cut in cuts if cut < len(ordered)]})
     segments, nodes = [], []
     for low, high in pairwise(bounds):
-        segment = Segment(ordered[low][0], ordered[low][0])
+        segment = Segment()
         for at in range(low, high, batch):
-            nodes += fold(segment, ordered[at : min(high, at + batch)])
+            nodes += segment.fold(ordered[at : min(high, at + batch)])
         assert (segment.first, segment.last, segment.leaves) == (ordered[low][0], ordered[high - 1][0], high - low)
-        segments.append(segment)
+        segments.append(segment.edges)
     stitched = list(stitch(segments))
     levels = build_levels(ordered)
     expected = [node for level in levels[1:] for node in level] or [Node(0, None, ANCHOR_HASH)]
@@ -40,8 +40,8 @@ def test_what_a_segment_leaves_over_does_not_grow_with_it() -> None:
     rng = random.Random(1)
     sizes = []
     for count in (2_000, 50_000):
-        segment = Segment(b"", b"")
-        for _ in fold(segment, ((number.to_bytes(20), rng.randbytes(16)) for number in range(count))):
+        segment = Segment()
+        for _ in segment.fold([(number.to_bytes(20), rng.randbytes(16)) for number in range(count)]):
             pass
         sizes.append(sum(len(edge.before) + len(edge.open) for edge in segment.edges))
     assert max(sizes) < 1_000

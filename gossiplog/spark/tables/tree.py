@@ -16,7 +16,7 @@ import pyarrow as pa
 from ...tree.builder import Root
 from ...tree.node import HASH_BYTES
 from .columns import with_columns
-from .fold import Segment, SegmentEdge, fold, stitch
+from .fold import Segment, SegmentEdge, stitch
 from .staging import materialise
 from .task_function import TaskWork, row_batches
 
@@ -80,7 +80,7 @@ def build_tree(entries: DataFrame, *, folded: DataFrame | None = None, staging: 
         folded = materialise(FOLD.on(ordered), staging, "folded-sorted")
         segments = _segments(folded)
         assert segments is not None
-    stitched = list(stitch(_segment(row) for row in segments))
+    stitched = list(stitch(_edges(row) for row in segments))
     root = stitched[-1]
     # The anchor of level 0 is not above the leaves.
     rows = [(node.level, node.key or b"", node.hash) for node in stitched if node.level > 0]
@@ -108,7 +108,7 @@ class _Folding:
     """
 
     def __init__(self) -> None:
-        self.segment: Segment | None = None
+        self.segment = Segment()
         self.segments = 0
         self.last: tuple[bytes, bytes] = (b"", b"")
         self.rows: list[tuple[Any, ...]] = []
@@ -137,9 +137,9 @@ class _Folding:
 
     def finish(self) -> None:
         """End the open segment."""
-        if self.segment is None:
+        segment, self.segment = self.segment, Segment()
+        if not segment.leaves:
             return
-        segment, self.segment = self.segment, None
         self.segments += 1
         edges = [{"before": b"".join(edge.before), "key": edge.key, "open": b"".join(edge.open)} for edge in segment.edges]
         self.rows.append((-1, segment.first, None, segment.last, segment.leaves, edges, None, None, None))
@@ -150,11 +150,8 @@ class _Folding:
         self.rows = []
 
     def _fold(self, run: list[tuple[bytes, bytes]]) -> None:
-        if not run:
-            return
-        if self.segment is None:
-            self.segment = Segment(run[0][0], run[0][0])
-        self.rows += [(node.level, node.key, node.hash, None, None, None, None, None, None) for node in fold(self.segment, run)]
+        if run:
+            self.rows += [(node.level, node.key, node.hash, None, None, None, None, None, None) for node in self.segment.fold(run)]
 
     def _refuse(self, batch: pa.RecordBatch, at: int, fault: str | None) -> None:
         place, own, source = (batch.column(name)[at].as_py() for name in ("place", "fault", "source"))
@@ -174,16 +171,9 @@ def _fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from folding.take()
 
 
-def _segment(row: Any) -> Segment:
-    return Segment(
-        bytes(row["key"]),
-        bytes(row["last"]),
-        row["leaves"],
-        [
-            SegmentEdge(_hashes(edge["before"]), None if edge["key"] is None else bytes(edge["key"]), _hashes(edge["open"]))
-            for edge in row["edges"]
-        ],
-    )
+def _edges(row: Row) -> Iterator[SegmentEdge]:
+    for edge in row["edges"]:
+        yield SegmentEdge(_hashes(edge["before"]), None if edge["key"] is None else bytes(edge["key"]), _hashes(edge["open"]))
 
 
 def _hashes(joined: Iterable[int]) -> list[bytes]:
