@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from ...arrow.columns import ids_of
+from ...entry.message_id import KEY_BYTES, encode_id
 from ...entry.rules import VALUE_BYTES_LIMIT, Rule
 from ...entry.schemes import accepted_schemes
-from ...entry.validation import Outcome, judge
+from ...entry.validation import Outcome, Verdict, judge
 from .staging import materialise, small
-from .task_function import TaskWork
+from .task_function import TaskWork, row_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -136,10 +136,8 @@ def _judge(
     register_extras(schemes)
     judge = _Judge(topic, value_bytes_max, frozenset(schemes))
     for batch in batches:
-        made = judge.decide(*[batch.column(name).to_pylist() for name in ("key", "value", "fault", "source", "place")])
-        columns = {**made, "id": ids_of(made["key"]), "place": batch.column("place")}
-        arrays = [pa.array(columns[field.name], field.type) for field in _JUDGED]
-        yield pa.RecordBatch.from_arrays(arrays, schema=_JUDGED)
+        rows = zip(*[batch.column(name).to_pylist() for name in INPUT_COLUMNS], strict=True)
+        yield from row_batches([judge.decide(*row) for row in rows], _JUDGED)
 
 
 class _Judge:
@@ -152,46 +150,25 @@ class _Judge:
         self._seen: set[bytes] = set()
         self._order: deque[bytes] = deque()
 
-    def decide(
-        self,
-        keys: list[bytes | None],
-        values: list[bytes | None],
-        faults: list[str | None],
-        sources: list[bytes | None],
-        places: list[str | None],
-    ) -> dict[str, list[Any]]:
-        """Return columns of `_JUDGED`, all but id and place. As nearly every row is accepted, they begin as if all were."""
-        size = len(keys)
-        empty: dict[str, list[Any]] = {name: [None] * size for name in ("rule", "reason", "source", "unseen")}
-        made: dict[str, list[Any]] = {
-            "key": keys, "verdict": [_ACCEPT] * size, "present": [True] * size, "parents": [0] * size, **empty
-        }  # fmt: skip
-
-        def refuse(verdict: str, rule: str | None, reason: str | None, source: bytes | None) -> None:
-            made["verdict"][at], made["rule"][at], made["reason"][at], made["source"][at] = verdict, rule, reason, source
-            is_kept = made["present"][at] = (places[at] or "").startswith(_OF_A_LOG)
-            if is_kept:
-                self._remember(keys[at])
-
-        for at, value in enumerate(values):
-            key = keys[at]
-            if value is None:
-                refuse(_REJECT, "file", faults[at] or "there is no VALUE", sources[at])
-                continue
-            verdict = judge(value, key, topic=self._topic, schemes=self._schemes, value_bytes_max=self._value_bytes_max)
-            entry = verdict.entry
-            if key is None and entry is not None:
-                key = keys[at] = entry.key
-            if entry is None or not verdict.accepted:
-                refuse(verdict.outcome.value, verdict.rule, verdict.reason, value)
-            else:
-                self._remember(key)
-                made["parents"][at] = len(entry.parent_keys)
-                if not self._seen.issuperset(entry.parent_keys):
-                    # An orphan is quarantined with its VALUE, and this may be one.
-                    made["unseen"][at] = [parent for parent in entry.parent_keys if parent not in self._seen]
-                    made["source"][at] = value
-        return made
+    def decide(self, key: bytes | None, value: bytes | None, place: str | None, fault: str | None, source: bytes | None) -> tuple[Any, ...]:
+        """Return a row of `_JUDGED`, given one with the columns that `verify` reads."""
+        if value is None:
+            verdict = Verdict(Outcome.REJECT, "file", fault or "there is no VALUE")
+        else:
+            verdict, source = judge(value, key, topic=self._topic, schemes=self._schemes, value_bytes_max=self._value_bytes_max), value
+        entry, is_good = verdict.entry, verdict.accepted
+        if entry is not None and key is None:
+            key = entry.key
+        is_kept = is_good or (place or "").startswith(_OF_A_LOG)
+        if is_kept:
+            self._remember(key)
+        parents = entry.parent_keys if entry is not None and is_good else ()
+        unseen = [parent for parent in parents if parent not in self._seen] or None
+        if is_good and unseen is None:
+            # An orphan is quarantined with its VALUE, and this cannot be one.
+            source = None
+        id = encode_id(key) if key is not None and len(key) == KEY_BYTES else None
+        return id, key, verdict.outcome.value, verdict.rule, verdict.reason, place, source, is_kept, len(parents), unseen
 
     def _remember(self, key: bytes | None) -> None:
         if key is None or key in self._seen:
@@ -203,6 +180,5 @@ class _Judge:
 
 
 _ACCEPT = Outcome.ACCEPT.value
-_REJECT = Outcome.REJECT.value
 JUDGE = TaskWork("judge", INPUT_COLUMNS, _JUDGED, _judge)
 """Judges each row on its own, given a topic or None, the largest size of VALUE, and the accepted schemes; `settle` checks parents."""
