@@ -41,8 +41,6 @@ class Envelope(NamedTuple):
         signature: Of the length that the scheme gives it.
         clock: At least 1; 0 for a snapshot.
         parent_keys: 20 bytes each, in the entry's order, duplicates included.
-        topic_at: Offset of the topic's item in VALUE; the clock's follows it.
-        parents_at: Offset of the array of parents.
         payload_at: Offset of the payload's item, which reaches to VALUE's end.
     """
 
@@ -52,8 +50,6 @@ class Envelope(NamedTuple):
     topic: str
     clock: int
     parent_keys: tuple[bytes, ...]
-    topic_at: int
-    parents_at: int
     payload_at: int
 
 
@@ -163,20 +159,9 @@ def signed_bytes(codec: str, topic: str, clock: int, parent_keys: Sequence[bytes
 
 
 def signature_and_signed_bytes(value: bytes, envelope: Envelope) -> bytes:
-    """Return the signature followed by the bytes that it signs, sliced out of VALUE where the codec allows it."""
-    codec, _, signature, topic, clock, parent_keys, topic_at, parents_at, payload_at = envelope
-    if codec == "dag-json":
-        return signature + signed_bytes(codec, topic, clock, parent_keys, value[payload_at:])
-    topic_end = topic_at + len(topic) + (1 if len(topic) < 24 else 2)
-    count = len(parent_keys)
-    return b"%b\xa4\x65clock%b\x65topic%b\x67parents%b%b\x67payload%b" % (
-        signature,
-        value[topic_end:parents_at],
-        value[topic_at:topic_end],
-        value[parents_at : payload_at - (KEY_BYTES + 1) * count],
-        _ids_items(parent_keys) if count else b"",
-        value[payload_at:],
-    )
+    """Return the signature followed by the bytes that it signs. Raises as `signed_bytes`."""
+    codec, _, signature, topic, clock, parent_keys, payload_at = envelope
+    return signature + signed_bytes(codec, topic, clock, parent_keys, value[payload_at:])
 
 
 def _parse_usual(value: bytes) -> Envelope | None:
@@ -204,7 +189,6 @@ def _parse_usual(value: bytes) -> Envelope | None:
             if clock < _WIDTH_MIN[width] or clock > rules.CLOCK_MAX:
                 return None
             at += width
-        parents_at = at
         count = value[at] - 0x80
         at += 1
         if not 0 <= count < 24:
@@ -227,7 +211,7 @@ def _parse_usual(value: bytes) -> Envelope | None:
     if clock != highest + 1 or at >= len(value):
         return None
     signature = value[_SIGNATURE_AT:_TOPIC_AT]
-    return Envelope("dag-cbor", did, signature, topic, clock, tuple(parent_keys), _TOPIC_AT, parents_at, at)
+    return Envelope("dag-cbor", did, signature, topic, clock, tuple(parent_keys), at)
 
 
 @lru_cache(maxsize=256)
@@ -272,7 +256,7 @@ def _parse_any(value: bytes) -> Envelope:
         _refuse(rules.Rule.CLOCK, f"clock {clock}, expected {expected}")
     if clock > rules.CLOCK_MAX:
         _refuse(rules.Rule.CLOCK, f"clock {clock} is above 2^53 − 1")
-    return Envelope(codec, did, signature, topic, clock, parent_keys, topic_at, parents_at, payload_at)
+    return Envelope(codec, did, signature, topic, clock, parent_keys, payload_at)
 
 
 def _signature_tuple(item: bytes) -> tuple[str, str, bytes]:
