@@ -56,6 +56,7 @@ class Field:
         optional: Whether a scalar has explicit presence: absent is None, and the default value is written. Messages always have it.
             Set it for the scalar members of a oneof too.
         repeated_max: Items of the longest list that is read.
+        is_cut: Whether reading the message ends where a list grows longer; otherwise such a message is refused.
     """
 
     number: int
@@ -64,6 +65,7 @@ class Field:
     repeated: bool = False
     optional: bool = False
     repeated_max: int = REPEATED_MAX_DEFAULT
+    is_cut: bool = False
 
     @property
     def wire_type(self) -> int:
@@ -85,12 +87,14 @@ class Schema:
     Attributes:
         name: The name in error messages.
         fields: The fields in order of their numbers.
+        is_strict: Whether a second value of a field that is no list is an error; otherwise the last one counts, as in proto3.
     """
 
-    __slots__ = ("_by_number", "_singular", "fields", "name")
+    __slots__ = ("_by_number", "_singular", "fields", "is_strict", "name")
 
-    def __init__(self, name: str, *fields: Field) -> None:
+    def __init__(self, name: str, *fields: Field, is_strict: bool = False) -> None:
         self.name = name
+        self.is_strict = is_strict
         self.fields = tuple(sorted(fields, key=attrgetter("number")))
         self._by_number = {field.number: field for field in fields}
         assert len(self._by_number) == len(fields) == len({field.name for field in fields})
@@ -116,8 +120,10 @@ class Schema:
             if value is None:
                 continue
             tag = encode_varint(field.number << 3 | field.wire_type)
-            if field.repeated and field.kind is Kind.BYTES and isinstance(value, list | tuple) and _are_short(value):
-                out += b"".join([b"%b%c%b" % (tag, len(item), item) for item in value])
+            if field.repeated and field.kind is Kind.BYTES and isinstance(value, list | tuple) and {*map(type, value)} <= {bytes}:
+                out += b"".join(
+                    [b"%b%c%b" % (tag, n, item) if (n := len(item)) < _ONE_BYTE else tag + encode_varint(n) + item for item in value]
+                )
                 continue
             for item in value if field.repeated else (value,):
                 encoded = self._encode_item(field, item)
@@ -130,13 +136,14 @@ class Schema:
         return bytes(out)
 
     def decode(self, data: bytes) -> dict[str, Any]:
-        """Return a message's values, every field by its name. Unknown fields are skipped; of a repeated singular field the last one counts.
+        """Return a message's values, every field by its name. Unknown fields are skipped.
 
         Raises:
             DecodeError: The bytes are cut short or not protobuf, a known field has another wire type or a value out of range, a string
                 is not UTF-8, a list is longer than its maximum, or there are more than 256 other fields.
         """
         values = dict(self._singular)
+        seen = set[int]()
         lists: dict[str, list[Any]] = {field.name: [] for field in self.fields if field.repeated}
         position = others = 0
         while position < len(data):
@@ -163,12 +170,17 @@ class Schema:
             if field.repeated:
                 items = lists[field.name]
                 if len(items) >= field.repeated_max:
-                    raise DecodeError(f"{self.name}.{field.name}: more than {field.repeated_max}")
+                    if field.is_cut:
+                        break
+                    raise DecodeError(f"{self.name}: more than {field.repeated_max} {field.name}")
                 items.append(item)
                 if tag < _ONE_BYTE and field.kind is Kind.BYTES:
                     position = _read_more(data, position, tag, items, field.repeated_max)
+            elif self.is_strict and number in seen:
+                raise DecodeError(f"{self.name}.{field.name} twice")
             else:
                 values[field.name] = item
+                seen.add(number)
         return values | lists
 
     def _encode_item(self, field: Field, item: Any) -> bytes:
@@ -222,24 +234,20 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _read_more(data: bytes, position: int, tag: int, items: list[Any], items_max: int) -> int:
-    """Read consecutive short items of one list, such as the ids of gossip; return the offset after them.
+    """Read consecutive items of one list, such as the ids of gossip; return the offset after them.
 
-    Items of another form, and items beyond the maximum, are left to the caller.
+    Items beyond the maximum, and one that is cut short, are left to the caller.
     """
-    size = len(data)
-    while position + 1 < size and data[position] == tag and len(items) < items_max:
-        start = position + 2
-        end = start + data[position + 1]
-        if end - start >= _ONE_BYTE or end > size:
+    end = len(data) - 1
+    while position < end and data[position] == tag and len(items) < items_max:
+        size, start = data[position + 1], position + 2
+        if size >= _ONE_BYTE:
+            size, start = read_varint(data, position + 1)
+        if start + size > len(data):
             break
-        items.append(data[start:end])
-        position = end
+        position = start + size
+        items.append(data[start:position])
     return position
-
-
-def _are_short(items: Any) -> bool:
-    """Whether all items are bytes whose length takes one byte."""
-    return all(type(item) is bytes and len(item) < _ONE_BYTE for item in items)
 
 
 def extent(data: bytes, position: int, wire_type: int) -> tuple[int, int]:
