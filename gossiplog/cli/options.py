@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib
 import math
+import operator
 import os
 import re
 import ssl
@@ -80,9 +82,16 @@ _HALF_A_URL = re.compile(r"(wss?|https?|postgres|postgresql):/?(?!/)")
 
 
 class ParsedType(click.ParamType):  # type: ignore[type-arg]  # only the newest click has a parameter
-    """A text that a parser of the library checks."""
+    """A text that a parser of the library checks.
+
+    Args:
+        parser: `MODULE:FUNCTION` below this package, imported when there is a text.
+    """
 
     name = "text"
+
+    def __init__(self, parser: str) -> None:
+        self._parser = parser
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Check the text, from the command line or from a file of options."""
@@ -92,7 +101,9 @@ class ParsedType(click.ParamType):  # type: ignore[type-arg]  # only the newest 
             self.fail(f"{error}; {error.hint}" if error.hint else str(error), param, ctx)
 
     def _parse(self, value: Any) -> Any:
-        raise NotImplementedError
+        module, _, function = self._parser.partition(":")
+        operator.attrgetter(function)(importlib.import_module(f"gossiplog.{module}"))(value)
+        return value
 
 
 class NumberRange(click.FloatRange):
@@ -108,55 +119,16 @@ class PlaceType(ParsedType):
     """A path or a URL. Empty text is refused: it comes from an unset variable of a script, and would name the current folder."""
 
     name = "place"
+    _parser = "store.open:path_text"
 
-    def _parse(self, value: Any) -> Any:
-        # Imported here, as below: not every command names a place.
-        from ..store.open import path_text
-
-        return path_text(value)
-
-
-class AddressType(ParsedType):
-    """An address to listen on: `HOST:PORT`, or `:PORT` for all addresses of the machine."""
-
-    def _parse(self, value: Any) -> Any:
-        from ..net.hub.server import parse_address
-
-        parse_address(value)
-        return value
-
-
-class BucketType(PlaceType):
-    """A bucket, perhaps with `{topic}` in its path."""
-
-    def _parse(self, value: Any) -> Any:
-        from ..bucket.storage import open_storage
-
-        open_storage(value)
-        return value
-
-
-class WitnessType(ParsedType):
-    """A witness: `URL#VKEY`."""
-
-    def _parse(self, value: Any) -> Any:
-        from ..bucket.cosigning import WitnessPlace
-
-        WitnessPlace.parse(value)
-        return value
-
-
-class PublisherType(ParsedType):
-    """A publisher's did; its `did:key:` may be left out."""
-
-    def _parse(self, value: Any) -> Any:
-        from ..tlog.note import check_publisher
-
-        return f"did:key:{check_publisher(value)}"
+    def __init__(self, parser: str = _parser) -> None:
+        super().__init__(parser)
 
 
 class PathType(PlaceType, click.Path):
     """A path of the kind that `click.Path` asks for."""
+
+    __init__ = click.Path.__init__
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Check the text like `PlaceType`, then the path like `click.Path`."""
@@ -181,7 +153,15 @@ class OutputType(PathType):
 _KEPT = {b"SQLite format 3\0": "a log, or another database", b"-----BEGIN ": "a key or a certificate"}
 """The first bytes of files that are not overwritten, and what they are."""
 
-PLACE, ADDRESS, BUCKET, WITNESS, PUBLISHER = PlaceType(), AddressType(), BucketType(), WitnessType(), PublisherType()
+PLACE = PlaceType()
+ADDRESS = ParsedType("net.hub.server:parse_address")
+"""An address to listen on: `HOST:PORT`, or `:PORT` for all addresses of the machine."""
+BUCKET = PlaceType("bucket.storage:open_storage")
+"""A bucket, perhaps with `{topic}` in its path."""
+WITNESS = ParsedType("bucket.cosigning:WitnessPlace.parse")
+"""A witness: `URL#VKEY`."""
+PUBLISHER = ParsedType("tlog.note:check_publisher")
+"""A publisher's did; its `did:key:` may be left out."""
 FILE, FOLDER = PathType(dir_okay=False), PathType(file_okay=False)
 FILE_OR_DASH = PathType(dir_okay=False, allow_dash=True)
 """A file, or '-' for stdin or stdout."""

@@ -260,7 +260,7 @@ def check(proof: str, policy: str | None, publisher: str | None, out: Output) ->
     except DecodeError as error:
         raise Failure(f"{proof}: {error}", code=ExitCode.INTEGRITY, kind="proof") from error
     found, entry = evidence.checkpoint, evidence.entry
-    if publisher not in (None, f"did:key:{found.origin.publisher}"):
+    if publisher is not None and publisher.removeprefix("did:key:") != found.origin.publisher:
         raise Failure(f"{proof}: published by did:key:{found.origin.publisher}", code=ExitCode.INTEGRITY, kind="proof")
     seen = {name: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) for name, at in evidence.witnesses.items()}
     record = {
