@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 
@@ -29,7 +29,7 @@ from .glass.log_api import log_routes
 from .glass.page_files import page_routes, show_client, show_page, wants_page
 from .http.asgi import serve_app
 from .http.doors import RETRY_S, Door, Guard, refusal_answer
-from .http.requests import without_parameters
+from .http.requests import BOUNDS
 from .metrics import MetricsPage
 from .own_api import OwnApi
 from .proving import ProvingApi
@@ -91,8 +91,9 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
                 raise HTTPException(error.status, str(error), headers=headers) from None
 
     listing, metrics = _TopicListing(hub), MetricsPage(hub)
-    # Of a server with a shelf, and nothing open, the rules for logs without their own count.
-    figures = Door(hub.services if hub.logs.shelf is None else _Watched(hub), "/metrics", metrics.show, GET="watch")
+    # Of a server with a shelf, whose logs need not be open, the rules for logs without their own count as well.
+    others = [] if hub.logs.shelf is None else [""]
+    figures = Door(lambda: [*others, *hub.services], "/metrics", metrics.show, None, GET="watch")
     watch = [figures, Route("/livez", show_alive), Route("/readyz", partial(show_ready, hub))]
     routes: list[BaseRoute] = [Route("/", index), Route("/client.js", show_client), *(page_routes() if glass.has_page else []), *watch]
     app = Starlette(routes=routes, middleware=_cors(hub.admission.limits.origins), exception_handlers={405: _methods})
@@ -131,47 +132,37 @@ class _TopicListing:
         return self._found
 
 
-class _Watched(Iterable[str]):
-    """The topics whose rules decide who sees the figures of a server with a shelf: those of open logs, and the empty one for all others."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(["", *self._hub.services])
-
-
 def _proving(topic: str, hub: Hub) -> Sequence[BaseRoute]:
     proving = ProvingApi(topic, hub)
     return [
-        Door([topic], "/challenge", without_parameters(proving.challenge), GET=None),
-        Door([topic], "/token", proving.token, POST=None),
+        Door(lambda: [topic], "/challenge", proving.challenge, GET=None),
+        Door(lambda: [topic], "/token", proving.token, POST=None),
     ]
 
 
 def _api(service: Service, hub: Hub, glass: GlassSettings) -> Sequence[BaseRoute]:
-    door = partial(Door, [service.topic])
+    door = partial(Door, lambda: [service.topic])
     messages, watch = ReferenceApi(service, hub.allowances[service.topic], hub.admission), OwnApi(service)
     gathered, diagnosis = GatherApi(service, glass.gather), DiagnosisApi(service)
     return [
-        door("/clock", without_parameters(messages.clock), GET="pull"),
-        door("/messages", messages.messages, GET="pull", POST="post"),
-        door("/messages/count", messages.count, GET="pull"),
-        door("/messages/{id}", without_parameters(messages.get), GET="pull"),
-        door("/ancestors/{id}", without_parameters(messages.ancestors), GET="pull"),
+        door("/clock", messages.clock, GET="pull"),
+        door("/messages", messages.messages, None, GET="pull", POST="post"),
+        door("/messages/count", messages.count, BOUNDS, GET="pull"),
+        door("/messages/{id}", messages.get, GET="pull"),
+        door("/ancestors/{id}", messages.ancestors, GET="pull"),
         *_proving(service.topic, hub),
-        door("/connections", without_parameters(watch.connections), GET="watch"),
-        door("/heads", without_parameters(watch.heads), GET="pull"),
-        door("/root", without_parameters(watch.root), GET="pull"),
-        door("/events", without_parameters(watch.events), GET="pull"),
-        door("/facts", partial(follow_facts, service), GET="watch"),
-        door("/peers", without_parameters(partial(show_peers, service)), GET="watch"),
-        door("/glass/facts", gathered.facts, GET="watch"),
+        door("/connections", watch.connections, GET="watch"),
+        door("/heads", watch.heads, GET="pull"),
+        door("/root", watch.root, GET="pull"),
+        door("/events", watch.events, GET="pull"),
+        door("/facts", partial(follow_facts, service), None, GET="watch"),
+        door("/peers", partial(show_peers, service), GET="watch"),
+        door("/glass/facts", gathered.facts, None, GET="watch"),
         door("/glass/nodes", gathered.nodes, GET="watch"),
         door("/glass/links", gathered.links, GET="watch"),
         *log_routes(service, glass, door),
-        door("/why", diagnosis.why, GET="watch"),
-        door("/doctor", without_parameters(diagnosis.doctor), GET="watch"),
+        door("/why", diagnosis.why, ("entry", "peer"), GET="watch"),
+        door("/doctor", diagnosis.doctor, GET="watch"),
     ]
 
 

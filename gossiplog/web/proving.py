@@ -19,7 +19,7 @@ from ..errors import DecodeError
 from ..net.ground.journal import note
 from ..net.ground.proof import CHALLENGE_S, PROOF_BYTES_MAX, TOKEN_S, Refusal, read_proof
 from ..net.hub.server import Hub
-from .http.requests import check_parameters, reading
+from .http.requests import reading
 
 _UNSTORED = {"Cache-Control": "no-store"}
 
@@ -40,7 +40,6 @@ class ProvingApi:
 
     async def token(self, request: Request) -> Response:
         """POST token."""
-        check_parameters(request)
         self._check()
         async with reading(request, PROOF_BYTES_MAX) as body:
             try:

@@ -27,7 +27,7 @@ from ...pubsub.types import Topic
 from ...replica.vitals import read_disk, read_files, read_log, read_misplaced
 from ...tree.node import key_before
 from ...version import VERSION
-from ..http.requests import check_parameters, read_id
+from ..http.requests import read_id
 from .peers import scene_of
 
 _SET_ASIDE_MAX = 16
@@ -46,7 +46,6 @@ class DiagnosisApi:
 
     async def why(self, request: Request) -> Response:
         """GET why?entry=ID[&peer=ID]."""
-        check_parameters(request, "entry", "peer")
         id, peer = read_id(request, "entry"), request.query_params.get("peer")
         service = self._service
         holding = await self._look(id)

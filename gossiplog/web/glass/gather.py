@@ -21,7 +21,6 @@ from ...glass import Fact, Peerings
 from ...net.reports.observer import Board, Observer
 from ...net.service.service import Service
 from ...tasks.nursery import open_service_nursery
-from ..http.requests import check_parameters
 from .facts import hello_of, observer_of, stream
 from .following import FollowedServer, follow
 
@@ -107,7 +106,6 @@ class GatherApi:
 
     async def nodes(self, request: Request) -> Response:
         """GET glass/nodes."""
-        check_parameters(request)
         service = self._service
         root, count = await service.log.root(), await service.log.count()
         us = {"node": service.me, "name": "here", "url": "", "kind": "us", "alive": True, "root": root.hash.hex(), "entries": count}
@@ -116,7 +114,6 @@ class GatherApi:
 
     async def links(self, request: Request) -> Response:
         """GET glass/links."""
-        check_parameters(request)
         if self._gather is None:
             return JSONResponse([])
         # A followed server may send facts about tens of thousands of nodes.

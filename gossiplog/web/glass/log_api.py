@@ -32,7 +32,7 @@ from ...replica.log import Replica
 from ...tree.node import ReadRoot
 from ...version import VERSION
 from ..http.doors import MakeDoor, check_own_page
-from ..http.requests import check_parameters, read_id, reading, without_parameters
+from ..http.requests import read_id, reading
 from .gather import FactGatherer
 from .log_graph import LogGraph
 from .search import Search
@@ -43,13 +43,13 @@ def log_routes(service: Service, settings: GlassSettings, door: MakeDoor) -> lis
     if not settings.has_page:
         return []
     return [
-        door("/overview", without_parameters(Overview(service, can_append=settings.may_append).show), GET="watch"),
-        door("/graph", LogGraph(service.log).show, GET="pull"),
-        door("/aside", without_parameters(partial(show_aside, service.log)), GET="pull"),
-        door("/members", without_parameters(partial(show_members, service.log)), GET="pull"),
-        door("/standing", partial(show_standing, service.log), GET="pull"),
-        door("/search", Search(service.log).show, GET="pull"),
-        door("/append", partial(append, service.log, settings.may_append), POST="post"),
+        door("/overview", Overview(service, can_append=settings.may_append).show, GET="watch"),
+        door("/graph", LogGraph(service.log).show, ("after", "until", "limit", "text"), GET="pull"),
+        door("/aside", partial(show_aside, service.log), GET="pull"),
+        door("/members", partial(show_members, service.log), GET="pull"),
+        door("/standing", partial(show_standing, service.log), ("entry",), GET="pull"),
+        door("/search", Search(service.log).show, ("text", "author", "id", "path", "value", "before", "limit"), GET="pull"),
+        door("/append", partial(append, service.log, settings.may_append), None, POST="post"),
     ]
 
 
@@ -150,7 +150,6 @@ async def show_members(log: Replica, request: Request) -> Response:
 
 async def show_standing(log: Replica, request: Request) -> Response:
     """GET standing?entry=ID: what the members' rules say of an entry."""
-    check_parameters(request, "entry")
     if not log.has_members:
         return JSONResponse(None)
     try:

@@ -24,7 +24,7 @@ from ...errors import DecodeError
 from ...log.requests import Leaf, ReadCount, ReadLeaves, ReadTail
 from ...plan import Plan, ask
 from ...replica.log import Replica
-from ..http.requests import check_parameters, read_number
+from ..http.requests import read_number
 
 LIMIT_MAX = 2_048
 _HOP = 256
@@ -80,7 +80,6 @@ class LogGraph:
 
     async def show(self, request: Request) -> Response:
         """GET graph."""
-        check_parameters(request, "after", "until", "limit", "text")
         after = read_number(request, "after", 0)
         limit = min(LIMIT_MAX, read_number(request, "limit", LIMIT_MAX, 1))
         _, last = await self._log.run(ask(ReadCount(counted=False)))

@@ -28,7 +28,7 @@ from ...log.requests import ReadLeaves, ReadPage
 from ...plan import ask
 from ...replica.log import Replica
 from ...tree.node import key_before
-from ..http.requests import check_parameters, read_id, read_number, shown
+from ..http.requests import read_id, read_number, shown
 from .log_graph import excerpt
 
 LIMIT_MAX = 200
@@ -89,7 +89,6 @@ class Search:
 
     async def show(self, request: Request) -> Response:
         """GET search."""
-        check_parameters(request, "text", "author", "id", "path", "value", "before", "limit")
         query = request.query_params
         for name, term in query.items():
             if len(term) > _TERM_CHARACTERS_MAX:

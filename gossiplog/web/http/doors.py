@@ -10,7 +10,7 @@ Source: docs/operations.md, "Access".
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import trio
 from starlette.exceptions import HTTPException
@@ -26,36 +26,44 @@ from ...net.ground.journal import note
 from ...net.ground.proof import Refusal
 from ...net.reports.health import Away, Health
 from ...tasks.nursery import open_service_nursery
+from .requests import check_parameters
 
 
 class Door(Route):
     """A route, and the right that each of its methods requires.
 
     Args:
-        topics: The logs for all of which the caller needs the right.
+        topics: Returns the logs for all of which the caller needs the right.
+        query: The parameters that the endpoint takes; others are refused. None if it looks at them itself.
         rights: The right by method; None for a method that requires none. Other methods are refused.
     """
 
     def __init__(
         self,
-        topics: Iterable[str],
+        topics: Callable[[], Iterable[str]],
         path: str,
         endpoint: Callable[[Request], Awaitable[Response]],
+        query: Sequence[str] | None = (),
         **rights: str | None,
     ) -> None:
+        async def checked(request: Request) -> Response:
+            if query is not None:
+                check_parameters(request, *query)
+            return await endpoint(request)
+
         self.rights = rights
         keeper = Middleware(_Doorkeeper, topics=topics, rights=rights)
-        super().__init__(path, endpoint, methods=list(rights), middleware=[keeper])
+        super().__init__(path, checked, methods=list(rights), middleware=[keeper])
 
 
 MakeDoor = Callable[..., Door]
-"""`Door` with its topics given: takes path, endpoint and rights."""
+"""`Door` with its topics given: takes path, endpoint, parameters and rights."""
 
 
 class _Doorkeeper:
     """Middleware in front of one endpoint."""
 
-    def __init__(self, app: ASGIApp, topics: Iterable[str], rights: Mapping[str, str | None]) -> None:
+    def __init__(self, app: ASGIApp, topics: Callable[[], Iterable[str]], rights: Mapping[str, str | None]) -> None:
         self._app = app
         self._topics = topics
         self._rights = {"HEAD": rights.get("GET"), **rights}
@@ -65,7 +73,7 @@ class _Doorkeeper:
         right = self._rights[scope["method"]]
         if right is not None:
             caller: Caller = scope["state"]["caller"]
-            refusals = (caller.refusal(topic, right) for topic in self._topics)
+            refusals = (caller.refusal(topic, right) for topic in self._topics())
             refusal = next((one for one in refusals if one is not None), None)
             if refusal is not None:
                 await refusal_answer(refusal)(scope, receive, send)
@@ -74,7 +82,7 @@ class _Doorkeeper:
                 # An answer may be endless, and must end with the caller's right.
                 async with open_service_nursery() as nursery:
                     with trio.CancelScope() as answering:
-                        for topic in self._topics:
+                        for topic in self._topics():
                             nursery.start_soon(_end_without, caller, topic, right, answering)
                         await self._app(scope, receive, send)
                     nursery.cancel_scope.cancel()

@@ -7,22 +7,19 @@ memory that all clients may hold together.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import trio
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
 
 from ...codec.digits import read_digits
 from ...entry.message_id import ID_CHARS, decode_id, is_id
 from ...errors import DecodeError, RemoteProtocolError
 from ...tree.node import key_before
 from .client_memory import GaveWay, Holder, Memory
-
-Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 BOUNDS = ("gt", "gte", "lt", "lte")
 PAGE_MAX = 64
@@ -48,16 +45,6 @@ def check_parameters(request: Request, *known: str) -> None:
         if name not in known:
             those = f"; there are {', '.join(known)}" if known else ""
             raise HTTPException(400, f"there is no parameter {shown(name)} here{those}")
-
-
-def without_parameters(endpoint: Endpoint) -> Endpoint:
-    """Refuse any parameter of an endpoint that takes none."""
-
-    async def checked(request: Request) -> Response:
-        check_parameters(request)
-        return await endpoint(request)
-
-    return checked
 
 
 def read_range(request: Request) -> Range:
