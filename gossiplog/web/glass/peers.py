@@ -24,31 +24,19 @@ from ...version import VERSION
 async def show_peers(service: Service, request: Request) -> Response:
     """GET peers, of one log."""
     root, heads, count = await service.log.root(), await service.log.heads(), await service.log.count()
-    contents = {"entries": count, "heads": heads, "root": {"level": root.level, "hash": root.hash.hex()}}
-    return JSONResponse(peers_record(service, contents))
-
-
-def peers_record(service: Service, contents: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Show a service's peers as `GET peers` answers."""
     router = service.state().router
     known = {peer.peer: peer for peer in router.peers}
-    return {
+    record = {
         "me": service.me,
         "topic": service.topic,
         "router": router.router,
         "protocols": list(service.host.protocols),
         "version": VERSION,
         "now": time.time(),
-        **(contents or {}),
-        "peers": [
-            {
-                **_peer_record(service, peer, known.get(peer.id), router),
-                "heeded": service.host.shared.router.is_heeded(peer.id),
-                "pushing": peer.push is not None,
-                "rights": sorted(peer.rights),
-            }
-            for peer in service.peers.values()
-        ],
+        "entries": count,
+        "heads": heads,
+        "root": {"level": root.level, "hash": root.hash.hex()},
+        "peers": [_peer_record(service, peer, known.get(peer.id), router) for peer in service.peers.values()],
         "dials": [asdict(dial) for dial in service.failed_dials.standing()],
         "bans": _bans(service),
         "refused": [
@@ -57,6 +45,7 @@ def peers_record(service: Service, contents: Mapping[str, Any] | None = None) ->
             for reason in sorted(peer.refusals)
         ],
     }
+    return JSONResponse(record)
 
 
 def scene_of(service: Service, trouble: str | None = None) -> Scene:
@@ -138,6 +127,9 @@ def _peer_record(service: Service, peer: ServedPeer, state: PeerState | None, ro
         "traffic": traffic,
         "syncing": peer.is_syncing,
         "counts": dict(peer.counts),
+        "heeded": service.host.shared.router.is_heeded(peer.id),
+        "pushing": peer.push is not None,
+        "rights": sorted(peer.rights),
     }
 
 
