@@ -64,9 +64,9 @@ def doctor(as_env: bool, start: bool, out: Output) -> int:
     if any(check.is_needed for check in bad):
         return ExitCode.FAILED
     if start:
-        from .session import opened_session
+        from .session import SparkOptions, opened_session
 
-        with opened_session("local[1]", None, None, ()) as session:
+        with opened_session(SparkOptions(master="local[1]", remote=None, memory=None, settings=())) as session:
             count = session.range(1000).selectExpr("sum(id)").collect()[0][0]
         assert count == 499_500, count
         out.note("a session starts, and works")

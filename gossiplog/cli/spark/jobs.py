@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ...entry import VALUE_BYTES_LIMIT
 from ...errors import LocalProtocolError
 from ..exits import ExitCode
-from ..options import DURABILITIES, PLACE, PathType, output_options
+from ..options import DURABILITIES, PLACE, PathType, output_options, takes
 from ..output import Output, counted
-from .session import RunJob, Start, job_options, out_option, runs_job, source_options, spark_options
-
-if TYPE_CHECKING:
-    from ...spark.jobs.jobs import Job
-    from ...spark.jobs.results import JobReport
+from .session import SparkOptions, check_places, job_options, out_option, runs_job, source_options
 
 
 @click.command()
@@ -34,10 +30,8 @@ if TYPE_CHECKING:
 )
 @click.option("--known", metavar="WHERE", type=PLACE, help="Another place whose entries count as present, for a part of a log.")
 @source_options
-@spark_options
-@output_options()
 @runs_job
-def verify(location: str, topic: str | None, value_bytes_max: int, known: str | None, run_job: RunJob) -> int:
+def verify(**given: Any) -> dict[str, Any]:
     """Verify every entry, and that its parents are there.
 
     Gives a verdict and a reason for each row; failing rows go to the table `quarantine` with their raw bytes. The exit code is 3 if any
@@ -48,13 +42,13 @@ def verify(location: str, topic: str | None, value_bytes_max: int, known: str | 
       gossiplog spark verify app.db -o checked
       gossiplog spark verify 'backups/*.jsonl' -o checked --known app.db
     """
-    return run_job(lambda jobs, job: jobs.verify_job(job, location, topic=topic, value_bytes_max=value_bytes_max, known=known))
+    return given
 
 
 @click.command()
 @click.argument("location", metavar="WHERE", type=PLACE)
 @job_options
-def tree(location: str, run_job: RunJob) -> int:
+def tree(**given: Any) -> dict[str, Any]:
     """Rebuild the tree, and compare its root with the log's.
 
     \b
@@ -62,14 +56,14 @@ def tree(location: str, run_job: RunJob) -> int:
       gossiplog spark tree app.db
       gossiplog spark tree exported -o nodes
     """
-    return run_job(lambda jobs, job: jobs.tree_job(job, location))
+    return given
 
 
 @click.command()
 @click.argument("a", metavar="A", type=PLACE)
 @click.argument("b", metavar="B", type=PLACE)
 @job_options
-def diff(a: str, b: str, run_job: RunJob) -> int:
+def diff(**given: Any) -> dict[str, Any]:
     """List entries that one of two places has and the other lacks.
 
     \b
@@ -77,7 +71,7 @@ def diff(a: str, b: str, run_job: RunJob) -> int:
       gossiplog spark diff app.db other.db
       gossiplog spark diff app.db exported -o differences
     """
-    return run_job(lambda jobs, job: jobs.diff_job(job, a, b))
+    return given
 
 
 _FIGURES = ("p50_s", "p99_s", "max_s", "last_hop", "rmr", "missed", "control_per_delivery", "payload_bytes", "control_bytes")
@@ -88,13 +82,13 @@ _AXIS = f"One axis of the Pareto plot, on which less is better: {', '.join(_FIGU
 @click.argument("location", metavar="WHERE", type=PLACE)
 @click.argument("where", metavar="OUT", type=PLACE)
 @click.option("--columns", metavar="NAMES", help="Only these columns, separated by commas; `value` alone is enough to import again.")
-@click.option("--clocks", type=click.IntRange(1), metavar="N", help="How many clocks a folder spans; by default 1,000,000.")
+@click.option(
+    "--clocks", "clocks_a_folder", type=click.IntRange(1), metavar="N", help="How many clocks a folder spans; by default 1,000,000."
+)
 @click.option("--schema", metavar="FIELDS", help="Add a column `fields` of these fields of payloads; `infer` finds them in a sample.")
 @source_options
-@spark_options
-@output_options()
 @runs_job
-def export(location: str, columns: str | None, clocks: int | None, schema: str | None, run_job: RunJob) -> int:
+def export(columns: str | None, **given: Any) -> dict[str, Any]:
     """Write entries as Parquet tables; run it again to add new ones.
 
     OUT is a folder, or the URL of one (s3a://bucket/exported, hdfs://…). OUT/entries has a folder for each run, and below it one
@@ -113,7 +107,7 @@ def export(location: str, columns: str | None, clocks: int | None, schema: str |
         from ...spark.tables.columns import schema_of
 
         schema_of(names or ())
-    return run_job(lambda jobs, job: jobs.export_job(job, location, columns=names, clocks_a_folder=clocks, schema=schema))
+    return {**given, "columns": names}
 
 
 @click.command("import")
@@ -123,10 +117,8 @@ def export(location: str, columns: str | None, clocks: int | None, schema: str |
 @click.option("--topic", metavar="T", help="Create the log if there is none, with this topic.")
 @click.option("--durability", type=click.Choice(DURABILITIES), default="normal", show_default=True, help="What an entry survives.")
 @source_options
-@spark_options
-@output_options()
 @runs_job
-def import_(location: str, log: str, topic: str | None, durability: str, run_job: RunJob) -> int:
+def import_(**given: Any) -> dict[str, Any]:
     """Insert entries into a log, verified and parents first.
 
     Tasks sort the entries; one process inserts them, because a log has one writer. Entries that cannot be inserted are listed, and the
@@ -137,7 +129,7 @@ def import_(location: str, log: str, topic: str | None, durability: str, run_job
       gossiplog spark import exported copy.db --topic app.example.com
       gossiplog spark import 'backups/*.jsonl' app.db -o imported
     """
-    return run_job(lambda jobs, job: jobs.import_job(job, location, log, topic=topic, durability=durability))
+    return given
 
 
 @click.command()
@@ -147,7 +139,7 @@ def import_(location: str, log: str, topic: str | None, durability: str, run_job
     "--head", "heads", metavar="ID", multiple=True, help="As of this entry and its ancestors; repeatable. By default as of all entries."
 )
 @job_options
-def state(location: str, key: str, heads: tuple[str, ...], run_job: RunJob) -> int:
+def state(key: str, heads: tuple[str, ...], **given: Any) -> dict[str, Any]:
     """Find the last writer of every key of the payloads.
 
     \b
@@ -159,13 +151,13 @@ def state(location: str, key: str, heads: tuple[str, ...], run_job: RunJob) -> i
         from ...spark.jobs.jobs import check_key
 
         check_key(key)
-    return run_job(lambda jobs, job: jobs.state_job(job, location, key, heads=list(heads) or None))
+    return {**given, "key": key, "heads": list(heads) or None}
 
 
 @click.command()
 @click.argument("location", metavar="WHERE", type=PLACE)
 @job_options
-def stats(location: str, run_job: RunJob) -> int:
+def stats(**given: Any) -> dict[str, Any]:
     """Sum up authors' activity and the history's shape.
 
     Shows activity by author, heads and width over clock, branching, forks, authors who fork their own history, and orphans.
@@ -175,7 +167,7 @@ def stats(location: str, run_job: RunJob) -> int:
       gossiplog spark stats app.db
       gossiplog spark stats 'backups/*.jsonl' -o shape
     """
-    return run_job(lambda jobs, job: jobs.stats_job(job, location))
+    return given
 
 
 @click.command()
@@ -184,9 +176,9 @@ def stats(location: str, run_job: RunJob) -> int:
 @click.option("--once", is_flag=True, help="Copy the present entries, and exit.")
 @click.option("--every", metavar="TIME", default="5 seconds", help="How often to look for new entries.")
 @click.option("--rows", "rows_max", type=click.IntRange(1), metavar="N", help="The most entries in a batch.")
-@spark_options
+@takes(spark=SparkOptions)
 @output_options()
-def follow(log: str, follow_to: str, once: bool, every: str, rows_max: int | None, start: Start, out: Output) -> int:
+def follow(log: str, follow_to: str, once: bool, every: str, rows_max: int | None, spark: SparkOptions, out: Output) -> int:
     """Copy a log to Parquet, and keep copying new entries.
 
     Started again, it resumes: each entry is in OUT/entries once. A batch that Ctrl-C interrupts is repeated.
@@ -197,11 +189,13 @@ def follow(log: str, follow_to: str, once: bool, every: str, rows_max: int | Non
       gossiplog spark follow app.db live --once --rows 100000
     """
     from ...spark.jobs.follow import follow as start_following
+    from .session import opened_session
 
+    check_places({"log": log, "follow_to": follow_to}, is_remote=spark.remote is not None)
     total = 0
     seen = -1
-    with start() as spark:
-        query = start_following(spark, log, follow_to, every=None if once else every, rows_max=rows_max)
+    with opened_session(spark) as session:
+        query = start_following(session, log, follow_to, every=None if once else every, rows_max=rows_max)
         try:
             while True:
                 is_over = query.awaitTermination(1)
@@ -228,10 +222,8 @@ def follow(log: str, follow_to: str, once: bool, every: str, rows_max: int | Non
 @click.command()
 @click.argument("location", metavar="TRACES")
 @out_option
-@spark_options
-@output_options()
 @runs_job
-def traces(location: str, run_job: RunJob) -> int:
+def traces(**given: Any) -> dict[str, Any]:
     """Sum up traces: latency, redundancy and reach.
 
     TRACES is what `gossiplog sim run --trace` or `gossiplog serve --facts` wrote: .jsonl or .parquet, a file, a folder, a pattern,
@@ -241,13 +233,7 @@ def traces(location: str, run_job: RunJob) -> int:
     Examples
       gossiplog spark traces 'runs/*.parquet' -o summed
     """
-
-    def work(_: Any, job: Job) -> JobReport:
-        from ...spark.jobs.sim_jobs import traces_job
-
-        return traces_job(job, location)
-
-    return run_job(work)
+    return given
 
 
 @click.command()
@@ -256,10 +242,8 @@ def traces(location: str, run_job: RunJob) -> int:
 @click.option("--x", type=click.Choice(_FIGURES), metavar="FIGURE", default="p99_s", help=_AXIS)
 @click.option("--y", type=click.Choice(_FIGURES), metavar="FIGURE", default="rmr", help="The other axis.")
 @click.option("--tasks", type=click.IntRange(1, 10_000), metavar="N", help="How many tasks; by default one for each run.")
-@spark_options
-@output_options()
 @runs_job
-def sweep(grid: str, x: str, y: str, tasks: int | None, run_job: RunJob) -> int:
+def sweep(grid: str, **given: Any) -> dict[str, Any]:
     """Run a grid of simulations, each in its own task.
 
     GRID is a TOML file as for `gossiplog sim sweep`.
@@ -273,10 +257,4 @@ def sweep(grid: str, x: str, y: str, tasks: int | None, run_job: RunJob) -> int:
 
     # Only checked here, before Spark starts.
     load_sweep(Path(grid))
-
-    def work(_: Any, job: Job) -> JobReport:
-        from ...spark.jobs.sim_jobs import sweep_job
-
-        return sweep_job(job, grid, x=x, y=y, tasks=tasks)
-
-    return run_job(work)
+    return {**given, "grid": grid}

@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,18 +16,15 @@ import click
 
 from ...errors import GossipLogError, LogNotFound
 from ..exits import ExitCode, Failure
-from ..options import PLACE, output_options
+from ..options import PLACE, option, output_options, takes
 from ..output import Output, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ...spark.jobs.jobs import Job
     from ...spark.jobs.results import JobReport
 
 R = TypeVar("R")
-Start = Callable[[], AbstractContextManager[Any]]
-RunJob = Callable[[Callable[[Any, "Job"], "JobReport"]], int]
 
 PLAIN = {
     "verify": (300_000, "gossiplog verify {}"),
@@ -51,15 +48,29 @@ out_option = click.option(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """The options of the Spark session."""
+
+    master: str | None = option(
+        "--master", metavar="URL", help="local[2], spark://host:7077 and so on; by default all cores of this machine."
+    )
+    remote: str | None = option("--remote", metavar="URL", help="A Spark Connect server, sc://host:15002, instead of a master.")
+    memory: str | None = option(
+        "--memory", metavar="SIZE", help="The driver's memory; without a cluster the driver does all the work. By default 2g."
+    )
+    settings: tuple[str, ...] = option("--conf", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; repeatable.")
+
+
 @contextlib.contextmanager
-def opened_session(master: str | None, remote: str | None, memory: str | None, settings: tuple[str, ...]) -> Iterator[SparkSession]:
+def opened_session(options: SparkOptions) -> Iterator[SparkSession]:
     """Start a session, or connect to one, and stop it at the end; a session that this process already has is used and kept.
 
     Raises:
         Failure: PySpark is not installed, or a setting is not of the form KEY=VALUE.
         GossipLogError: Spark did not start, or a job failed; see `translated`.
     """
-    config = _pairs(settings, "--conf")
+    config = _pairs(options.settings, "--conf")
     if sys.stderr.isatty():
         config.setdefault("spark.ui.showConsoleProgress", "true")
     if not os.environ.get("GOSSIPLOG_DEBUG"):
@@ -77,7 +88,7 @@ def opened_session(master: str | None, remote: str | None, memory: str | None, s
 
     is_ours = not is_active()
     with translated():
-        spark = session(master, remote=remote, memory=memory, config=config)
+        spark = session(options.master, remote=options.remote, memory=options.memory, config=config)
         try:
             yield spark
         finally:
@@ -85,27 +96,8 @@ def opened_session(master: str | None, remote: str | None, memory: str | None, s
                 spark.stop()
 
 
-def spark_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options of the Spark session; the command gets a function named `start`, which opens one."""
-
-    @functools.wraps(command)
-    def run(*args: Any, master: str | None, remote: str | None, memory: str | None, settings: tuple[str, ...], **options: Any) -> R:
-        # Before Spark starts, which takes 10 seconds.
-        _check_places(options, is_remote=remote is not None)
-        return command(*args, start=lambda: opened_session(master, remote, memory, settings), **options)
-
-    decorated = click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; repeatable.")(run)
-    decorated = click.option(
-        "--memory", metavar="SIZE", help="The driver's memory; without a cluster the driver does all the work. By default 2g."
-    )(decorated)
-    decorated = click.option("--remote", metavar="URL", help="A Spark Connect server, sc://host:15002, instead of a master.")(decorated)
-    return click.option("--master", metavar="URL", help="local[2], spark://host:7077 and so on; by default all cores of this machine.")(
-        decorated
-    )
-
-
-def _check_places(options: Mapping[str, Any], *, is_remote: bool) -> None:
-    """Check the places that a command names as far as possible without Spark."""
+def check_places(options: Mapping[str, Any], *, is_remote: bool) -> None:
+    """Check the places that a command names as far as possible before Spark starts, which takes 10 seconds."""
     from ...bucket import is_published
     from ...spark.source import locations
 
@@ -182,25 +174,28 @@ def source_options(command: Callable[..., R]) -> Callable[..., R]:
     return click.option("--partitions", type=click.IntRange(1, 10_000), metavar="N", help=about)(decorated)
 
 
-def job_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of every job over entries: the place for its tables, its data source, and Spark; the command gets `run_job`."""
-    return out_option(source_options(spark_options(output_options()(runs_job(command)))))
+def job_options(prepare: Callable[..., dict[str, Any]]) -> Callable[..., int]:
+    """Add the options of every job over entries: the place for its tables, its data source, and those of `runs_job`."""
+    return out_option(source_options(runs_job(prepare)))
 
 
-def runs_job(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command `run_job`, which takes a function of the module `jobs` and of a `Job`, and prints the report that it returns."""
+def runs_job(prepare: Callable[..., dict[str, Any]]) -> Callable[..., int]:
+    """Make a command, with the options of Spark, of a function that checks a job's own options and returns the job's arguments."""
 
-    @functools.wraps(command)
-    def run(*args: Any, where: str | None, start: Start, out: Output, options: dict[str, str] | None = None, **rest: Any) -> int:
-        def run_job(work: Callable[[Any, Job], JobReport]) -> int:
-            _check_out(click.get_current_context().command.name, where)
-            _note_plain(click.get_current_context().command.name, rest.get("location"), out)
-            with start() as spark:
-                from ...spark.jobs import jobs
+    @takes(spark=SparkOptions)
+    @output_options()
+    @functools.wraps(prepare)
+    def run(where: str | None, spark: SparkOptions, out: Output, options: dict[str, str] | None = None, **given: Any) -> int:
+        name = str(click.get_current_context().command.name)
+        check_places({**given, "options": options}, is_remote=spark.remote is not None)
+        wanted = prepare(**given)
+        _check_out(name, where)
+        _note_plain(name, given.get("location"), out)
+        with opened_session(spark) as session:
+            from ...spark.jobs import jobs, sim_jobs
 
-                return print_report(work(jobs, jobs.Job(spark, where, options, out.note)), where, out)
-
-        return command(*args, run_job=run_job, **rest)
+            work = getattr(sim_jobs if hasattr(sim_jobs, f"{name}_job") else jobs, f"{name}_job")
+            return print_report(work(jobs.Job(session, where, options, out.note), **wanted), where, out)
 
     return run
 
