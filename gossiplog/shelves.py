@@ -72,7 +72,6 @@ async def shelf(
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_S):
                 await made.logs.close()
-            tasks.cancel_scope.cancel()
 
 
 _CLOSE_S = 3.0

@@ -192,7 +192,6 @@ async def keep_exchanging(
         async with open_service_nursery() as nursery:
             nursery.start_soon(peer._run)
             yield peer
-            nursery.cancel_scope.cancel()
     finally:
         peers.remove(peer)
         # Also if the block was cancelled, as it is when a server ends.

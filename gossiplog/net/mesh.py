@@ -214,7 +214,6 @@ class Mesh:
                 if peering.identity.record is not None:
                     self.pubsub.tell(PeerRecordLearned(connection.peer, peering.identity.record))
                 await connection.wait_ended()
-                nursery.cancel_scope.cancel()
         finally:
             self._served.pop(connection, None)
             self.discovery.on_closed(peering)
@@ -346,8 +345,5 @@ async def open_mesh_host(pubsub: PubsubHost, key: PeerKey, config: MeshConfig) -
     host.worth = mesh.worth_of
     async with pubsub.running(), host.listening(config.listen), open_service_nursery() as nursery:
         nursery.start_soon(discovery.run, host)
-        try:
-            with pubsub.guarded_by(host.admission):
-                yield mesh
-        finally:
-            nursery.cancel_scope.cancel()
+        with pubsub.guarded_by(host.admission):
+            yield mesh

@@ -552,7 +552,7 @@ class Replica(LogReader):
         """
         if not self.read_only:
             await self._applications.bring_up_to_date(self._store, self._on_rebuild)
-        async with open_service_nursery() as nursery:
+        async with open_service_nursery(waits=True) as nursery:
             if self.read_only:
                 self.writer.close()
             else:
@@ -562,7 +562,6 @@ class Replica(LogReader):
                     self._watch()
                     self.tasks.start_soon(self._follow)
                 yield
-                self.tasks.cancel_scope.cancel()
             self.writer.close()
 
     def _choose_signer(self, signer: Signer | None) -> Signer:

@@ -142,7 +142,6 @@ class OpenLogs:
                 await self._begin(held, log)
                 yield
                 held.end.set()
-                held.tasks.cancel_scope.cancel()
         finally:
             self._pins -= 1
             self._end(topic, held)

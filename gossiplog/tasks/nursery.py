@@ -9,11 +9,14 @@ import trio
 
 
 @asynccontextmanager
-async def open_service_nursery() -> AsyncIterator[trio.Nursery]:
-    """Open a nursery that raises an exception of its body as it is; trio's own raises it in a group.
+async def open_service_nursery(*, waits: bool = False) -> AsyncIterator[trio.Nursery]:
+    """Open a nursery whose tasks are cancelled at the end of the block.
 
-    A body that raises cancels the tasks; otherwise the end of the block waits for them. An exception of a task, which no caller expects,
+    An exception of the body is raised as it is; trio's own nursery raises it in a group. An exception of a task, which no caller expects,
     still comes in a group.
+
+    Args:
+        waits: The end of the block waits for the tasks instead, unless the body raised.
     """
     raised: BaseException | None = None
     async with trio.open_nursery() as nursery:
@@ -22,6 +25,7 @@ async def open_service_nursery() -> AsyncIterator[trio.Nursery]:
         except BaseException as error:
             # Raised again below, outside of the nursery. This includes `Cancelled`.
             raised = error
+        if raised is not None or not waits:
             nursery.cancel_scope.cancel()
     if raised is not None:
         raise raised

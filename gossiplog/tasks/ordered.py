@@ -80,7 +80,6 @@ async def map_ordered(function: Callable[[T], Awaitable[R]], items: Sequence[T],
 
         async with aclosing(take()) as taken:
             yield Results(taken, waiting)
-        nursery.cancel_scope.cancel()
 
 
 async def _one_by_one(function: Callable[[T], Awaitable[R]], items: Sequence[T]) -> AsyncGenerator[R, None]:

@@ -129,7 +129,6 @@ async def open_processes(folder: Path, removed: Sequence[Path]) -> AsyncIterator
                 processes = Processes(stream, folder)
                 nursery.start_soon(processes.run)
                 yield processes
-                nursery.cancel_scope.cancel()
         finally:
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(stream)

@@ -106,7 +106,7 @@ class Testnet:
 
         # A starting browser occupies a core for seconds, and needs its hub to be up.
         browsers = [member for member in self.members if member.kind == "browser"]
-        async with open_service_nursery() as nursery:
+        async with trio.open_nursery() as nursery:
             for member in self.members:
                 if member not in browsers:
                     nursery.start_soon(start_one, member)
@@ -377,7 +377,6 @@ async def open_testnet(
             else:
                 watching.name(member)
         yield testnet
-        nursery.cancel_scope.cancel()
 
 
 async def _stand_between(links: Links, members: Sequence[Member], diallers: Mapping[str, tuple[int, str]]) -> None:

@@ -91,7 +91,6 @@ async def publish(
         async with open_service_nursery() as nursery:
             nursery.start_soon(_repeat, publish_new, every, place)
             await wait_for_signal()
-            nursery.cancel_scope.cancel()
 
 
 async def _repeat(publish_new: Callable[[], Awaitable[None]], every_s: float, place: str) -> None:

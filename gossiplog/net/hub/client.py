@@ -407,7 +407,6 @@ async def open_hub_connections() -> AsyncIterator[HubConnections]:
     """Let logs share connections to hubs for the length of a block."""
     async with open_service_nursery() as nursery:
         yield HubConnections(nursery)
-        nursery.cancel_scope.cancel()
 
 
 class HubLink:
@@ -563,6 +562,5 @@ async def connect(
                 link = HubLink(service, hub, connections or HubConnections(nursery))
                 nursery.start_soon(link.run)
                 yield link
-                nursery.cancel_scope.cancel()
         finally:
             service.hubs.discard(hub.url)

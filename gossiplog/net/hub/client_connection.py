@@ -110,13 +110,11 @@ class ClientConnection(Mapping[str, Handler]):
         self._begin(service)
         with service.host.named(f"ws://{show_host(self._address)}:{self._port}") as peer:
             muxing = open_muxed(stream, is_client=False, peer=peer, address=self._address, handlers=self, flushes=self._hub.flushes)
-            async with open_service_nursery() as self._nursery:
-                # The nursery has to outlive all streams, because they may start tasks in it.
-                async with muxing as self._muxed:
-                    self._place.worth = self._worth
-                    self._nursery.start_soon(self._use, service, rights, self._caller, using)
-                    await self._muxed.wait_ended()
-                self._nursery.cancel_scope.cancel()
+            # The nursery has to outlive all streams, because they may start tasks in it.
+            async with open_service_nursery() as self._nursery, muxing as self._muxed:
+                self._place.worth = self._worth
+                self._nursery.start_soon(self._use, service, rights, self._caller, using)
+                await self._muxed.wait_ended()
 
     def _worth(self) -> Worth:
         return max((link.peer.worth for link in self._links.values() if link is not None), default=Worth.NOTHING)

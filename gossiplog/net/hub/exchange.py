@@ -189,7 +189,6 @@ class _Session:
             try:
                 async with open_service_nursery() as self._nursery:
                     yield
-                    self._nursery.cancel_scope.cancel()
             finally:
                 connection, topic = self._connection, self._log.topic
                 own = [traffic for protocol, traffic in connection.traffic.items() if protocol and not is_of_another(protocol, topic)]
@@ -283,7 +282,6 @@ class _Session:
         async with open_service_nursery() as nursery:
             nursery.start_soon(_ignore, stream)
             is_taken = await self._wait_until_taken(lacking, moved)
-            nursery.cancel_scope.cancel()
         stream.close_sending()
         return is_taken
 

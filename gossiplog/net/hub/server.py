@@ -379,7 +379,6 @@ async def open_hub(
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + _DRAIN_S):
                     for service in list(hub.services.values()):
                         await service.drain()
-                nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager

@@ -240,10 +240,7 @@ class Host:
         """
         async with open_service_nursery() as nursery:
             await self._start(listen, nursery)
-            try:
-                yield self
-            finally:
-                nursery.cancel_scope.cancel()
+            yield self
 
     async def _start(self, listen: Sequence[Address], nursery: trio.Nursery) -> None:
         """Bind every address, then accept. TCP and WebSocket addresses of one place share its listener."""

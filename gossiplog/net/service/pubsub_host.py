@@ -170,7 +170,6 @@ class PubsubHost:
                 yield
             finally:
                 self.shared.has_mesh = False
-                self._nursery.cancel_scope.cancel()
 
     def join(self, log: LogDriver) -> None:
         """Add a log whose machine is about to start."""

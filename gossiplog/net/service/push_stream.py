@@ -86,7 +86,6 @@ class PushStream:
                 await read_frames(
                     self.stream, FrameDecoder(self._bytes_max), self._take_now, self._on_message, at_once_max=_MESSAGES_A_TURN
                 )
-                nursery.cancel_scope.cancel()
         finally:
             # The peer reads the end and closes its side. What is still queued is not wanted any more.
             self.stream.close_sending()

@@ -71,7 +71,6 @@ async def write_refusals(stream: Stream, box: RefusalBox) -> None:
         with suppress(StreamReset):
             while await stream.receive_some():
                 pass
-        nursery.cancel_scope.cancel()
 
 
 async def _write(stream: Stream, box: RefusalBox) -> None:

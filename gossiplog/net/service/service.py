@@ -160,7 +160,6 @@ class Service(LogDriver):
                     self.host.detach(connection)
                 self.connections.remove(connection)
                 self.figures.on_detached(connection)
-                nursery.cancel_scope.cancel()
 
     # For those who watch
 

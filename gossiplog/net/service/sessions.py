@@ -168,7 +168,6 @@ class PullSession:
         async with open_service_nursery() as self._nursery:
             self._perform(self._session.start(trio.current_time()))
             await self._read()
-            self._nursery.cancel_scope.cancel()
 
     async def _give(self, event: events.SessionEvent) -> None:
         async with self._turn:

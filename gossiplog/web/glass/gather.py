@@ -49,7 +49,6 @@ class FactGatherer:
             for followed in self.followed:
                 self._nursery.start_soon(self.follow, followed)
             yield
-            self._nursery.cancel_scope.cancel()
 
     async def follow(self, followed: FollowedServer) -> None:
         """Follow one for ever, in a task of the caller's: for servers that come and go."""

@@ -85,7 +85,6 @@ class _Doorkeeper:
                         for topic in self._topics():
                             nursery.start_soon(_end_without, caller, topic, right, answering)
                         await self._app(scope, receive, send)
-                    nursery.cancel_scope.cancel()
                 return
         await self._app(scope, receive, send)
 

@@ -51,4 +51,3 @@ class Streamed(Response):
 
                 nursery.start_soon(watch)
                 await self._produce(write)
-            nursery.cancel_scope.cancel()

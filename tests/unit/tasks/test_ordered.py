@@ -67,6 +67,26 @@ async def test_a_service_nursery_passes_cancellation_on() -> None:
     assert scope.cancelled_caught
 
 
+async def test_a_service_nursery_cancels_its_tasks_at_the_end_of_the_block_or_waits_for_them() -> None:
+    done = trio.Event()
+
+    async def work() -> None:
+        for _ in range(5):
+            await trio.lowlevel.checkpoint()
+        done.set()
+
+    async with open_service_nursery() as nursery:
+        nursery.start_soon(work)
+    assert not done.is_set()
+    async with open_service_nursery(waits=True) as nursery:
+        nursery.start_soon(work)
+    assert done.is_set()
+    with pytest.raises(ZeroDivisionError):
+        async with open_service_nursery(waits=True) as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            raise ZeroDivisionError
+
+
 async def test_a_service_nursery_groups_what_its_tasks_raise() -> None:
     async def fail() -> None:
         raise KeyError("task")
