@@ -34,6 +34,7 @@ from gossiplog.net.hub.client_connection import LOGS_MAX
 from gossiplog.net.hub.exchange import exchange
 from gossiplog.net.hub.server import Hub, listen
 from gossiplog.net.service import push_stream
+from gossiplog.net.service import service as served
 from gossiplog.net.transport.muxed import Connection
 from gossiplog.web import make_http
 
@@ -273,6 +274,22 @@ async def test_a_ban_in_one_log_is_the_connection_s() -> None:
                 await connection.wait_ended()
         await eventually(lambda: not hub.links())
         assert [await log.count() for log in logs] == [0, 0]
+
+
+async def test_a_client_whose_push_stream_ended_is_given_up_unless_it_opens_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of the reference does whose entry was too large, or whose application raised."""
+    monkeypatch.setattr(served, "STALLED_S", 0.5)
+    async with hub_of("a") as (hub, _), raw(hub, "a") as fickle, raw(hub, "a") as too_large, raw(hub, "a") as done:
+        for connection, data in ((fickle, b""), (too_large, b"\xff\xff\xff\x7f"), (done, b"")):
+            stream = await connection.open_stream([push_protocol("a")])
+            await stream.send_all(data)
+            stream.close_sending()
+        await fickle.open_stream([push_protocol("a")])
+        with trio.fail_after(20):
+            await too_large.wait_ended()
+            await done.wait_ended()
+        await eventually(lambda: hub.admission.open == 1)
+        assert fickle.end is None
 
 
 async def test_exchanges_at_the_same_time_share_a_connection_and_each_counts_its_own() -> None:

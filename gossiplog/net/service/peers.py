@@ -150,6 +150,7 @@ class ServedPeer:
         bringer: The rules for the entries that it brings.
         refusal_box: Refusals that a client has yet to be told.
         hearing: Scope of the stream that tells them.
+        silence: Scope of the wait for a client's next push stream.
         rights: The client's rights.
     """
 
@@ -170,6 +171,7 @@ class ServedPeer:
     bringer: Bringer = field(default_factory=Bringer)
     refusal_box: RefusalBox = field(default_factory=RefusalBox)
     hearing: trio.CancelScope = field(default_factory=trio.CancelScope)
+    silence: trio.CancelScope = field(default_factory=trio.CancelScope)
     rights: Rights = ALL
 
     def note_once(self, what: str, event: str, *, level: int = logging.INFO, **fields: Any) -> None:

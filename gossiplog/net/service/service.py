@@ -57,7 +57,7 @@ from .intake import IntakeWork
 from .peers import PeerConnection, PeerConnectionState, ServedPeer, new_bucket
 from .presence import PresenceStreams
 from .pubsub_host import PubsubHost
-from .push_stream import PushStream
+from .push_stream import STALLED_S, PushStream
 from .refusals import write_refusals
 from .syncs import SyncStreams
 from .timers import Timers
@@ -340,6 +340,14 @@ class Service(LogDriver):
             raise RemoteProtocolError("a server opened a push stream to its client", peer=link.peer.id)
         await self._run_push(link.peer, stream)
 
+    async def _end_without_push(self, link: PeerConnection) -> None:
+        """Give up a client that opens no other push stream: one of the reference never does, and would not hear of anything any more."""
+        link.peer.silence.cancel()
+        with trio.CancelScope() as link.peer.silence:
+            await trio.sleep(STALLED_S)
+            if link.peer.push is None:
+                link.given_up.set()
+
     async def _open_push(self, link: PeerConnection) -> None:
         stream = await self.open_stream(link, [self._push_protocol])
         if stream is None:
@@ -368,6 +376,8 @@ class Service(LogDriver):
             if peer.push is push:
                 peer.push = None
                 self.tell(events.PushClosed(peer.id))
+                if peer.kind is PeerKind.CLIENT:
+                    self._start_with(peer.id, self._end_without_push)
 
     async def _on_pushed(self, peer: ServedPeer, message: bytes) -> None:
         await self.wait_turn(peer, 1, INSERTING_MAX)
