@@ -18,7 +18,6 @@ from ...codec.protobuf import Field, Kind, Schema
 from ...errors import ClosedError, DecodeError, RemoteProtocolError
 from ...pubsub.types import PeerId
 from ..transport.stream import ByteStream
-from ..transport.tcp import TcpStream
 from .identity import PeerKey, read_public_key
 from .noise_handshake import NONCE, TAG_BYTES, NoiseHandshake
 
@@ -48,7 +47,7 @@ class NoiseStream:
         beginning: Bytes that were read before, and that `receive_some` returns first.
     """
 
-    __slots__ = ("_cutter", "_open", "_opened", "_seal", "_sealed", "_stream", "_unsent", "beginning", "muxers", "peer")
+    __slots__ = ("_cutter", "_open", "_opened", "_seal", "_sealed", "_stream", "beginning", "muxers", "peer")
 
     def __init__(self, reader: _Reader, handshake: NoiseHandshake, peer: PeerId, muxers: tuple[str, ...]) -> None:
         self._stream = reader.stream
@@ -57,24 +56,17 @@ class NoiseStream:
         self._seal = ours.encrypt
         self._open = theirs.decrypt
         self._sealed = self._opened = 0
-        self._unsent = b""
         self.peer = peer
         self.muxers = muxers
         self.beginning = b"".join(map(self._open_one, reader.whole))  # messages that came with the end of the handshake
 
     async def send_all(self, data: bytes) -> None:
         """Encrypt and send all of it, in messages of at most 65,535 bytes that go out together."""
-        sealed, self._unsent = self._unsent + self._seal_all(data), b""
-        await self._stream.send_all(sealed)
+        await self._stream.send_all(self._seal_all(data))
 
     def send_now(self, data: bytes) -> bool:
-        """See `PromptStream`."""
-        sealed = self._seal_all(data)
-        if isinstance(self._stream, TcpStream):
-            return self._stream.send_now(sealed)
-        # A sealed message has used up its number, so it must be sent.
-        self._unsent = sealed
-        return False
+        """See `ByteStream`. What is not sent stays with the stream below: a sealed message has used up its number."""
+        return self._stream.send_now(self._seal_all(data))
 
     def _seal_all(self, data: bytes) -> bytes:
         if len(data) > _PLAINTEXT_BYTES_MAX:

@@ -28,7 +28,7 @@ from ...tasks.sleeper import Sleeper
 from ..ground.journal import note
 from .flushes import Flushes
 from .multistream import Offer, Proposal
-from .stream import ByteStream, PromptStream
+from .stream import ByteStream
 from .yamux.frames import GO_AWAY_NORMAL
 from .yamux.machine import GoneAway, MuxerEvent, Opened, StreamChanged, StreamState, Yamux
 
@@ -135,8 +135,7 @@ class Connection:
         self.bytes_in = self.bytes_out = self.streams_opened = self.streams_accepted = 0
         self.traffic: dict[str, Traffic] = {}
         self._byte_stream = byte_stream
-        self._prompt_stream = byte_stream if isinstance(byte_stream, PromptStream) else None
-        self._flushes = None if self._prompt_stream is None else flushes
+        self._flushes = flushes
         self._clock = trio.lowlevel.current_clock().current_time  # two calls fewer than `trio.current_time`
         self.received_at = 0.0
         self.is_outbound = is_client
@@ -239,11 +238,10 @@ class Connection:
 
     def flush(self) -> None:
         """Send as much of the queue as needs no waiting; the writing task does the rest."""
-        stream = self._prompt_stream
-        if not self._writer.is_asleep or stream is None:
+        if not self._writer.is_asleep:
             return  # The writing task is at work.
         if self.end is None and (chunk := self.muxer.take()):
-            if stream.send_now(chunk):
+            if self._byte_stream.send_now(chunk):
                 self.bytes_out += len(chunk)
                 if not (self.muxer.queued_bytes or self._is_room_wanted):
                     return

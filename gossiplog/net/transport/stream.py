@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 
 class ByteStream(Protocol):
@@ -19,6 +19,12 @@ class ByteStream(Protocol):
             ClosedError: The stream is closed or broken.
         """
 
+    def send_now(self, data: bytes) -> bool:
+        """Send all of it if that needs no waiting. If False, call `send_all(b"")` to send the rest before sending anything else.
+
+        Not to be called while `send_all` is under way. Raises nothing: if the stream is broken, `send_all` will raise.
+        """
+
     async def receive_some(self) -> bytes:
         """Receive some bytes, at least one; `b""` at the end.
 
@@ -28,14 +34,3 @@ class ByteStream(Protocol):
 
     async def aclose(self) -> None:
         """Close both ways; closing twice does nothing."""
-
-
-@runtime_checkable
-class PromptStream(ByteStream, Protocol):
-    """A byte stream that can send without waiting."""
-
-    def send_now(self, data: bytes) -> bool:
-        """Send all of it if that needs no waiting. If False, call `send_all(b"")` to send the rest before sending anything else.
-
-        Not to be called while `send_all` is under way. Raises nothing: if the stream is broken, `send_all` will raise.
-        """

@@ -102,7 +102,7 @@ class TcpStream:
             raise ClosedError(_in_words(error)) from None
 
     def send_now(self, data: bytes | memoryview) -> bool:
-        """See `PromptStream`."""
+        """See `ByteStream`."""
         self._unsent = data
         if self._socket is not None:
             try:

@@ -20,7 +20,7 @@ from wsproto.utilities import ProtocolError
 
 from ...errors import ClosedError, DecodeError, RemoteProtocolError
 from .http_head import Head
-from .stream import ByteStream, PromptStream
+from .stream import ByteStream
 from .websocket_frames import BINARY, CLOSE, PING, PONG, TEXT, FrameReader, WebSocketFrame, decode_close, encode_close, encode_frame
 
 MESSAGE_BYTES_MAX = 4 * 2**20
@@ -43,7 +43,6 @@ class WebSocketStream:
 
     def __init__(self, stream: ByteStream, *, is_client: bool, beginning: bytes = b"") -> None:
         self._stream = stream
-        self._prompt_stream = stream if isinstance(stream, PromptStream) else None
         self._is_client = is_client
         self._reader = FrameReader(is_masked=not is_client)
         self._beginning = beginning
@@ -64,10 +63,10 @@ class WebSocketStream:
         await self._send(BINARY if data else None, data)
 
     def send_now(self, data: bytes) -> bool:
-        """See `PromptStream`."""
-        if self._prompt_stream is not None and self._is_open and not self._sending.locked():
+        """See `ByteStream`."""
+        if self._is_open and not self._sending.locked():
             # Frames of a server have no mask: RFC 6455, section 5.1.
-            return self._prompt_stream.send_now(encode_frame(BINARY, data, is_masked=self._is_client))
+            return self._stream.send_now(encode_frame(BINARY, data, is_masked=self._is_client))
         self._unsent = data
         return False
 

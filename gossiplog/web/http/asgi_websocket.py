@@ -18,7 +18,7 @@ _NORMAL, _UNSUPPORTED, _TOO_BIG = 1000, 1003, 1009
 
 
 class AsgiWebSocket:
-    """An accepted WebSocket as a `PromptStream`. The server behind it answers pings.
+    """An accepted WebSocket as a `ByteStream`. The server behind it answers pings.
 
     Args:
         receive: Of the ASGI connection, which was accepted already.
@@ -33,7 +33,7 @@ class AsgiWebSocket:
         self._unsent = b""
 
     def send_now(self, data: bytes) -> bool:
-        """See `PromptStream`."""
+        """See `ByteStream`."""
         if self._now is not None and self._is_open and self._now({"type": "websocket.send", "bytes": data}):
             return True
         self._unsent = data
