@@ -354,7 +354,7 @@ class PubSub(Hooks):
         self.peers[peer.id] = peer
         if self.joined:
             self.draft(peer.id).subscriptions.update(dict.fromkeys(self.joined, True))
-        if peer.has_extensions and self.extensions != NO_EXTENSIONS:
+        if peer.features.extensions and self.extensions != NO_EXTENSIONS:
             self.draft(peer.id).extensions = self.extensions
         self._on_connected(peer, event.address)
 
@@ -422,7 +422,7 @@ class PubSub(Hooks):
             if rpc.subscriptions:
                 self._on_subscriptions(peer, [each for each in rpc.subscriptions if not each.subscribe])
             return
-        if peer.has_extensions and (is_first or peer.extensions is None or rpc.control is not None or rpc.is_test):
+        if peer.features.extensions and (is_first or peer.extensions is None or rpc.control is not None or rpc.is_test):
             self._on_extensions(peer, rpc, is_first=is_first or peer.extensions is None)
         if rpc.subscriptions:
             self._on_subscriptions(peer, rpc.subscriptions)

@@ -7,7 +7,7 @@ from random import Random
 from typing import TypeVar
 
 from .events import PeerConnected
-from .protocol_ids import FEATURES, Feature
+from .protocol_ids import FEATURES, Features
 from .router import PeerState, ScoreParts
 from .rpc import Extensions
 from .types import PeerId, Topic
@@ -17,9 +17,10 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class Peer:
-    """One connected peer. Each `has_…` says what its protocol promises; see `protocol_ids.Feature`.
+    """One connected peer.
 
     Attributes:
+        features: What its protocol promises.
         is_meshable: It may be in a mesh: its protocol has meshes, and it is no direct peer.
         topics: The topics it subscribes to, in the order it announced them; at most `topics_per_peer_max`.
         extensions: The extensions announced in its first RPC; None before it.
@@ -32,13 +33,8 @@ class Peer:
     protocol: str
     is_outbound: bool
     is_direct: bool
-    has_mesh: bool
+    features: Features
     is_meshable: bool
-    has_px: bool
-    has_idontwant: bool
-    has_choke: bool
-    has_overlay: bool
-    has_extensions: bool
     topics: dict[Topic, None] = field(default_factory=dict)
     extensions: Extensions | None = None
     is_tested: bool = False
@@ -48,20 +44,9 @@ class Peer:
     @staticmethod
     def of(event: PeerConnected, *, is_direct: bool) -> Peer:
         """Make the peer of a new connection."""
-        features = FEATURES.get(event.protocol, Feature.NONE)
-        return Peer(
-            event.peer,
-            event.protocol,
-            event.is_outbound,
-            is_direct,
-            has_mesh=Feature.MESH in features,
-            is_meshable=Feature.MESH in features and not is_direct,
-            has_px=Feature.PX in features,
-            has_idontwant=Feature.IDONTWANT in features,
-            has_choke=Feature.CHOKE in features,
-            has_overlay=Feature.OVERLAY in features,
-            has_extensions=Feature.EXTENSIONS in features,
-        )
+        features = FEATURES.get(event.protocol, Features())
+        is_meshable = features.mesh and not is_direct
+        return Peer(event.peer, event.protocol, event.is_outbound, is_direct, features, is_meshable)
 
     def state(self, score: ScoreParts | None, backoff_until: float | None) -> PeerState:
         """Show the peer as a value, together with its score and the end of its back-off."""

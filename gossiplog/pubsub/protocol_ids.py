@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Flag, auto
+from dataclasses import dataclass
 
 FLOODSUB = "/floodsub/1.0.0"
 RANDOMSUB = "/randomsub/1.0.0"
@@ -14,29 +14,32 @@ CHOKE = "/gossiplog/choke/1.0.0"
 EPISUB = "/gossiplog/episub/1.0.0"
 
 
-class Feature(Flag):
-    """What a protocol id promises."""
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a protocol id promises.
 
-    NONE = 0
-    MESH = auto()
-    """GRAFT, PRUNE and gossip."""
-    PX = auto()
-    """Peer exchange and backoff in PRUNE."""
-    IDONTWANT = auto()
-    EXTENSIONS = auto()
-    """Each side announces its extensions in its first RPC."""
-    CHOKE = auto()
-    OVERLAY = auto()
-    """Episub's messages."""
+    Attributes:
+        mesh: GRAFT, PRUNE and gossip.
+        px: Peer exchange and backoff in PRUNE.
+        extensions: Each side announces its extensions in its first RPC.
+        overlay: Episub's messages.
+    """
+
+    mesh: bool = False
+    px: bool = False
+    idontwant: bool = False
+    extensions: bool = False
+    choke: bool = False
+    overlay: bool = False
 
 
 FEATURES = {
-    FLOODSUB: Feature.NONE,
-    RANDOMSUB: Feature.NONE,
-    MESHSUB_1_0: Feature.MESH,
-    MESHSUB_1_1: Feature.MESH | Feature.PX,
-    MESHSUB_1_2: Feature.MESH | Feature.PX | Feature.IDONTWANT,
-    MESHSUB_1_3: Feature.MESH | Feature.PX | Feature.IDONTWANT | Feature.EXTENSIONS,
-    CHOKE: Feature.MESH | Feature.PX | Feature.IDONTWANT | Feature.CHOKE,
-    EPISUB: Feature.OVERLAY,
+    FLOODSUB: Features(),
+    RANDOMSUB: Features(),
+    MESHSUB_1_0: Features(mesh=True),
+    MESHSUB_1_1: Features(mesh=True, px=True),
+    MESHSUB_1_2: Features(mesh=True, px=True, idontwant=True),
+    MESHSUB_1_3: Features(mesh=True, px=True, idontwant=True, extensions=True),
+    CHOKE: Features(mesh=True, px=True, idontwant=True, choke=True),
+    EPISUB: Features(overlay=True),
 }

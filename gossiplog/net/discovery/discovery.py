@@ -319,22 +319,20 @@ class Discovery:
     async def _dial_one(self, candidate: PeerId | Address) -> None:
         self._dialling.add(candidate)
         try:
-            if isinstance(candidate, Address):
-                await self._host.connect(None, [candidate])
-            else:
-                await self._try(candidate)
-        except GossipLogError as error:
-            self._troubles.on_listed_failed(str(candidate), _reason(error, str(candidate)))
-            self.book.on_failed(PeerId(str(candidate)), trio.current_time())
+            await self._try(candidate)
         finally:
             self._dialling.discard(candidate)
 
-    async def _try(self, peer: PeerId) -> bool:
+    async def _try(self, candidate: PeerId | Address) -> bool:
         """Connect with a peer; return whether that worked. If not, the peer is removed from the table, and tried again later."""
+        peer = PeerId(str(candidate))
         try:
-            await self._host.connect(peer, self.book.of(peer))
+            if isinstance(candidate, Address):
+                await self._host.connect(None, [candidate])
+            else:
+                await self._host.connect(peer, self.book.of(peer))
         except GossipLogError as error:
-            listed = [str(address) for address, known in self._bootstrap.items() if known == peer]
+            listed = [str(address) for address, known in self._bootstrap.items() if peer in (known, str(address))]
             for address in listed:
                 self._troubles.on_listed_failed(address, _reason(error, address))
             if not listed:

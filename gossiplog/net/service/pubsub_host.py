@@ -30,7 +30,7 @@ from ...pubsub.actions import Action as RouterAction
 from ...pubsub.actions import AnotherSource, Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer, Validate
 from ...pubsub.events import ConnectFailed, Probed, RpcReceived, SendFailed, Start, TimerFired
 from ...pubsub.params import GossipsubParams
-from ...pubsub.protocol_ids import FEATURES, FLOODSUB, Feature
+from ...pubsub.protocol_ids import FEATURES, FLOODSUB
 from ...pubsub.registry import make_router
 from ...pubsub.router import NO_EXTENSIONS, Router
 from ...pubsub.rpc import Control, Message, Rpc, Subscription
@@ -515,7 +515,7 @@ class PubsubHost:
         """Return what a peer has to be told on a new stream: the RPCs on the one before may be lost."""
         router = self.shared.router.state()
         grafted = tuple(one.topic for one in router.topics if one.topic in self.logs and peer.id in one.full_message)
-        has_extensions = Feature.EXTENSIONS in FEATURES[peer.protocol or FLOODSUB] and router.extensions != NO_EXTENSIONS
+        has_extensions = FEATURES[peer.protocol or FLOODSUB].extensions and router.extensions != NO_EXTENSIONS
         control = Control(graft=grafted, extensions=router.extensions if has_extensions else None)
         subscriptions = tuple(Subscription(Topic(topic), True) for topic in self.logs)
         return Rpc(subscriptions=subscriptions, control=control if grafted or has_extensions else None)

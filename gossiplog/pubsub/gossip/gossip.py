@@ -123,7 +123,7 @@ class Gossip:
         """Return the mesh peers that IDONTWANT goes to: if the message is large, all that understand it, except the source."""
         if len(message.data) < self._params.idontwant_bytes_min:
             return []
-        return [peer.id for peer in links.values() if peer.has_idontwant and peer.id != source]
+        return [peer.id for peer in links.values() if peer.features.idontwant and peer.id != source]
 
     def emit(self, topic: Topic, exclude: Container[PeerId]) -> None:
         """Announce the window's messages to some peers of the topic that are not in `exclude`; once a heartbeat."""

@@ -72,7 +72,7 @@ class TopicMeshes:
         params, core = self._params, self._core
         for topic in topics:
             links = self.links.get(topic)
-            if links is None or peer.id in links or not peer.has_mesh:
+            if links is None or peer.id in links or not peer.features.mesh:
                 continue
             if topic not in peer.topics and not core.add_to_topic(topic, peer):
                 continue  # a GRAFT announces the topic too, in case the announcement was lost; but this peer is in too many topics
@@ -204,7 +204,7 @@ class TopicMeshes:
     def _say_prune(self, topic: Topic, peer: Peer, backoff_s: float, *, with_px: bool) -> None:
         core = self._core
         self.backoff.add(topic, peer.id, backoff_s, core.now)
-        if peer.has_px:
+        if peer.features.px:
             offered = self._exchange.offer(topic, peer) if with_px else ()
             core.draft(peer.id).add_prune(Prune(topic, offered, math.ceil(backoff_s)))
         else:

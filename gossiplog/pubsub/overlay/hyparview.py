@@ -411,7 +411,7 @@ class MembershipViews:
     def _is_candidate(self, peer: PeerId) -> bool:
         """Whether a peer may be in a view: not we ourselves, nor a connected peer that speaks no episub."""
         known = self._core.peers.get(peer)
-        return peer != self._me and (known is None or known.has_overlay)
+        return peer != self._me and (known is None or known.features.overlay)
 
     def add_members(self, peers: tuple[PeerId, ...]) -> None:
         """Add a sample of members, at most 32, to the passive view."""

@@ -107,7 +107,7 @@ class Choke(Gossipsub):
         judged = [peer for peer, one in samples.items() if peer in links and one.count >= params.choke_samples_min]
         judged.sort(key=lambda peer: samples[peer].places / samples[peer].count)
         unchoked = [peer for peer in judged if peer not in choked]
-        if len(unchoked) > params.D_choke and links[unchoked[-1]].has_choke:
+        if len(unchoked) > params.D_choke and links[unchoked[-1]].features.choke:
             slowest: PeerId | None = unchoked[-1]
         else:
             slowest = None

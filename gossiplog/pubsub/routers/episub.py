@@ -73,7 +73,7 @@ class Episub(PubSub):
         if tree is not None and tree.eager:
             fates.update(dict.fromkeys(tree.eager, Fate.MESH))
         else:
-            others = [peer.id for peer in members.values() if peer.has_overlay]
+            others = [peer.id for peer in members.values() if peer.features.overlay]
             fates.update(dict.fromkeys(choose(others, self.params.C_rand, self.rng), Fate.FANOUT))
         return list(fates.items())
 
@@ -85,7 +85,7 @@ class Episub(PubSub):
         return rpc
 
     def _flooded(self, topic: Topic) -> list[PeerId]:
-        return [peer.id for peer in self.topics.get(topic, {}).values() if not peer.has_overlay]
+        return [peer.id for peer in self.topics.get(topic, {}).values() if not peer.features.overlay]
 
     # What peers say
 
@@ -99,7 +99,7 @@ class Episub(PubSub):
             tree.on_copy(peer.id, message.id)
 
     def _on_overlay(self, peer: Peer, messages: tuple[OverlayMessage, ...]) -> None:
-        if not peer.has_overlay:
+        if not peer.features.overlay:
             return
         for message in messages:
             view = self.views.get(message.topic)
@@ -149,7 +149,7 @@ class Episub(PubSub):
         tree = self.trees[topic] = BroadcastTree(self, topic, self.params, self._flush, self._missing)
         view = self.views[topic] = MembershipViews(self, self.me, topic, self.params, tree, self._dialler)
         for peer in self.topics.get(topic, {}).values():
-            if peer.has_overlay:
+            if peer.features.overlay:
                 view.meet(peer.id)
 
     def _on_left(self, topic: Topic) -> None:
@@ -157,7 +157,7 @@ class Episub(PubSub):
         del self.trees[topic]
 
     def _on_peer_joined(self, topic: Topic, peer: Peer) -> None:
-        if topic in self.views and peer.has_overlay:
+        if topic in self.views and peer.features.overlay:
             self.views[topic].meet(peer.id)
 
     def _on_peer_left(self, topic: Topic, peer: Peer) -> None:
@@ -165,7 +165,7 @@ class Episub(PubSub):
             self.views[topic].on_gone(peer.id)
 
     def _on_connected(self, peer: Peer, address: str | None) -> None:
-        if peer.has_overlay:
+        if peer.features.overlay:
             self._dialler.on_connected(peer.id)
             for view in self.views.values():
                 view.on_connected(peer.id)

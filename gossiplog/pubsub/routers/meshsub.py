@@ -78,7 +78,7 @@ class Meshsub(PubSub):
             return Fate.MESH
         if not is_trusted:
             return Fate.BELOW_THRESHOLD
-        if not peer.has_mesh:
+        if not peer.features.mesh:
             return Fate.FLOODSUB
         if peer.id in fan_out:
             return Fate.FANOUT
