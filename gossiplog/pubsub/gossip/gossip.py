@@ -114,11 +114,6 @@ class Gossip:
 
     # What we say
 
-    def say_idontwant(self, message: Message, source: PeerId, links: Mapping[PeerId, Peer]) -> None:
-        """Send IDONTWANT for a large message to the mesh, before the message is validated."""
-        for peer in self.idontwant_peers(message, source, links):
-            self._core.draft(peer).idontwant.append(message.id)
-
     def idontwant_peers(self, message: Message, source: PeerId | None, links: Mapping[PeerId, Peer]) -> list[PeerId]:
         """Return the mesh peers that IDONTWANT goes to: if the message is large, all that understand it, except the source."""
         if len(message.data) < self._params.idontwant_bytes_min:

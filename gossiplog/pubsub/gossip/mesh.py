@@ -81,9 +81,9 @@ class TopicMeshes:
                 is_flood = self.backoff.is_flood(topic, peer.id, core.now, params.graft_flood_threshold_s, params.prune_backoff_s)
                 self._scoring.penalise(peer.id, 2 if is_flood else 1)
             if peer.is_direct or is_early or self._scoring.of(peer.id) < 0:
-                self._refuse(topic, peer, with_px=False)
+                self._say_prune(topic, peer, params.prune_backoff_s, with_px=False)
             elif len(links) >= params.D_hi and not peer.is_outbound:
-                self._refuse(topic, peer, with_px=True)
+                self._say_prune(topic, peer, params.prune_backoff_s, with_px=True)
             else:
                 self._link(topic, peer)
 
@@ -198,9 +198,6 @@ class TopicMeshes:
         self._unlink(topic, peer)
         self._say_prune(topic, peer, backoff_s, with_px=with_px)
 
-    def _refuse(self, topic: Topic, peer: Peer, *, with_px: bool) -> None:
-        self._say_prune(topic, peer, self._params.prune_backoff_s, with_px=with_px)
-
     def _say_prune(self, topic: Topic, peer: Peer, backoff_s: float, *, with_px: bool) -> None:
         core = self._core
         self.backoff.add(topic, peer.id, backoff_s, core.now)
@@ -268,18 +265,19 @@ class PeerExchange:
 
     Source: gossipsub v1.1 specification, "Prune Backoff and Peer Exchange".
 
-    Args:
+    Attributes:
         count_max: Peers offered in one PRUNE; also the peers dialled per heartbeat.
+        is_offering: Whether peers are offered at all.
     """
 
-    __slots__ = ("_core", "_count_max", "_is_offering", "_left", "_records", "_scoring")
+    __slots__ = ("_core", "_dialled", "_records", "_scoring", "count_max", "is_offering")
 
-    def __init__(self, core: PubSub, scoring: Scoring, count_max: int, *, is_offering: bool) -> None:
+    def __init__(self, core: PubSub, scoring: Scoring) -> None:
+        self.count_max = 0
+        self.is_offering = False
         self._core = core
         self._scoring = scoring
-        self._count_max = count_max
-        self._is_offering = is_offering
-        self._left = count_max
+        self._dialled = 0  # in this heartbeat
         self._records: dict[PeerId, bytes] = {}
 
     def learn(self, peer: PeerId, record: bytes) -> None:
@@ -294,15 +292,15 @@ class PeerExchange:
     def offer(self, topic: Topic, pruned: Peer) -> tuple[PeerRecord, ...]:
         """Draw peers of the topic whose score is not negative; none if the pruned peer's own score is."""
         score = self._scoring.of
-        if not self._is_offering or score(pruned.id) < 0:
+        if not self.is_offering or score(pruned.id) < 0:
             return ()
         members = self._core.topics.get(topic, {}).values()
         others = [peer.id for peer in members if peer.is_meshable and peer is not pruned and score(peer.id) >= 0]
-        return tuple(PeerRecord(peer, self._records.get(peer)) for peer in choose(others, self._count_max, self._core.rng))
+        return tuple(PeerRecord(peer, self._records.get(peer)) for peer in choose(others, self.count_max, self._core.rng))
 
     def begin_tick(self) -> None:
         """Begin a heartbeat, with a new allowance of dials."""
-        self._left = self._count_max
+        self._dialled = 0
 
     def accept(self, pruner: Peer, prunes: Iterable[Prune]) -> None:
         """Dial some of the peers offered, if the pruner's score is at least `accept_px`."""
@@ -311,6 +309,6 @@ class PeerExchange:
         for prune in prunes:
             known = self._core.peers
             offered = [record for record in prune.peers if record.peer not in known]
-            for record in choose(offered, self._left, self._core.rng):
-                self._left -= 1
+            for record in choose(offered, self.count_max - self._dialled, self._core.rng):
+                self._dialled += 1
                 self._core.out.append(Connect(record.peer, record.record, pruner.id))

@@ -69,13 +69,16 @@ class PeerScores(Scoring):
 
     Scores are cached. A penalty takes effect at once; a rise (P1, P2, P3) at the next decay, at most `decay_interval_s` later. So a
     message costs no more than an addition.
+
+    Attributes:
+        retained: How many disconnected peers are remembered.
     """
 
     def __init__(self, params: ScoreParams) -> None:
         self._params = params
         self._peers: dict[PeerId, _Stats] = {}
         self._addresses: dict[str, dict[PeerId, None]] = {}
-        self._retained = 0
+        self.retained = 0
         self._exempt = params.exempt_networks()
         self._decay_at: float | None = None
         self.thresholds = params.thresholds
@@ -97,10 +100,6 @@ class PeerScores(Scoring):
         stats = self._peers.get(peer)
         return ScoreParts() if stats is None else self._compute(stats)
 
-    def retained(self) -> int:
-        """Return how many disconnected peers are remembered."""
-        return self._retained
-
     # Connections
 
     def connect(self, peer: PeerId, address: str | None) -> None:
@@ -110,7 +109,7 @@ class PeerScores(Scoring):
             self._peers[peer] = stats = _Stats()
         elif stats.expires_at is not None:
             stats.expires_at = None
-            self._retained -= 1
+            self.retained -= 1
         self._set_address(peer, stats, address)
         stats.is_stale = True
 
@@ -128,10 +127,10 @@ class PeerScores(Scoring):
         stats.expires_at = now + params.retain_s
         del self._peers[peer]  # then re-inserted at the end: retained peers are in the order of leaving
         self._peers[peer] = stats
-        self._retained += 1
-        if self._retained > params.retained_max:
+        self.retained += 1
+        if self.retained > params.retained_max:
             self._forget(next(other for other, entry in self._peers.items() if entry.expires_at is not None))
-            self._retained -= 1
+            self.retained -= 1
 
     def _forget(self, peer: PeerId) -> None:
         self._set_address(peer, self._peers[peer], None)
@@ -260,7 +259,7 @@ class PeerScores(Scoring):
                 self._decay_peer(stats, now, passed)
             elif now >= stats.expires_at:
                 self._forget(peer)
-                self._retained -= 1
+                self.retained -= 1
 
     def _decay_peer(self, stats: _Stats, now: float, passed: int) -> None:
         zero = self._params.decay_to_zero

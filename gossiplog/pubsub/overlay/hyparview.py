@@ -381,13 +381,13 @@ class MembershipViews:
         self.passive.pop(peer, None)
         self.active[peer] = ActiveLink(self._tick, is_random=is_random)
         self._is_changed = True
-        if self.rtts.get(peer) is None:
+        if peer not in self.rtts:
             self._core.out.append(Probe(peer))
         return True
 
     def _unlink(self, peer: PeerId) -> None:
         del self.active[peer]
-        self.rtts.forget(peer)
+        self.rtts.pop(peer, None)
         self._is_changed = True
         self._tree.neighbor_down(peer)
 
@@ -421,4 +421,4 @@ class MembershipViews:
     def _forget_passive(self, peer: PeerId) -> None:
         if peer in self.passive:
             del self.passive[peer]
-            self.rtts.forget(peer)
+            self.rtts.pop(peer, None)

@@ -70,8 +70,8 @@ def find_farthest_near(links: Mapping[PeerId, ActiveLink], rtts: RoundTrips, in_
     return rtts.farthest(peer for peer, link in links.items() if not link.is_random and peer not in in_use)
 
 
-class RoundTrips:
-    """The smoothed round trips to the members of one topic's views; a member that leaves them is forgotten.
+class RoundTrips(dict[PeerId, float]):
+    """The smoothed round trips to the members of one topic's views, in seconds; a member that leaves them is forgotten.
 
     Source: "Episub" (r1), "Active View Management"; GoCast (DSN 2005), section 2.2.
 
@@ -79,35 +79,25 @@ class RoundTrips:
         gain: Weight of a new sample, in (0, 1].
     """
 
-    __slots__ = ("_gain", "_rtts")
+    __slots__ = ("_gain",)
 
     def __init__(self, gain: float) -> None:
+        super().__init__()
         self._gain = gain
-        self._rtts: dict[PeerId, float] = {}
 
     def add(self, peer: PeerId, rtt_s: float) -> None:
         """Add a sample, in seconds."""
-        old = self._rtts.get(peer)
-        self._rtts[peer] = rtt_s if old is None else old + self._gain * (rtt_s - old)
-
-    def get(self, peer: PeerId) -> float | None:
-        """Return the smoothed round trip in seconds; None if it was never measured."""
-        return self._rtts.get(peer)
-
-    def forget(self, peer: PeerId) -> None:
-        """Drop a peer's round trip."""
-        self._rtts.pop(peer, None)
+        old = self.get(peer, rtt_s)
+        self[peer] = old + self._gain * (rtt_s - old)
 
     def nearest(self, peers: Iterable[PeerId]) -> PeerId | None:
         """Return the measured peer with the smallest round trip; None if none was measured."""
-        rtts = self._rtts
-        return min((peer for peer in peers if peer in rtts), key=rtts.__getitem__, default=None)
+        return min(filter(self.__contains__, peers), key=self.__getitem__, default=None)
 
     def farthest(self, peers: Iterable[PeerId]) -> PeerId | None:
         """Return the measured peer with the largest round trip; None if none was measured."""
-        rtts = self._rtts
-        return max((peer for peer in peers if peer in rtts), key=rtts.__getitem__, default=None)
+        return max(filter(self.__contains__, peers), key=self.__getitem__, default=None)
 
     def is_closer(self, peer: PeerId, other: PeerId, alpha: float) -> bool:
         """Whether both peers are measured and the first one's round trip is below alpha times the other's."""
-        return peer in self._rtts and other in self._rtts and self._rtts[peer] < alpha * self._rtts[other]
+        return peer in self and other in self and self[peer] < alpha * self[other]

@@ -32,14 +32,8 @@ class Gossipsub(Meshsub):
 
     def __init__(self, params: GossipsubParams, rng: Random) -> None:
         scores = None if params.score is None else PeerScores(params.score)
-        super().__init__(
-            params,
-            rng,
-            protocols=params.protocols,
-            scoring=scores,
-            px_peers=params.px_peers,
-            is_offering_px=params.px_enabled,
-        )
+        super().__init__(params, rng, protocols=params.protocols, scoring=scores)
+        self.exchange.count_max, self.exchange.is_offering = params.px_peers, params.px_enabled
         self.params = params
         self.extensions = Extensions(test=params.test_extension)
         self.scores = scores
@@ -84,7 +78,8 @@ class Gossipsub(Meshsub):
         links = self.mesh.links[message.topic]
         if peer.id in self.gossip.fulfil(message.id) and peer.id not in links and self.params.repair_peers:
             self.mesh.helpers.setdefault(message.topic, {})[peer.id] = None
-        self.gossip.say_idontwant(message, peer.id, links)
+        for told in self.gossip.idontwant_peers(message, peer.id, links):
+            self.draft(told).idontwant.append(message.id)
 
     def _on_passed_over(self, message: Message) -> None:
         self.gossip.fulfil(message.id)
@@ -168,5 +163,5 @@ class Gossipsub(Meshsub):
             "unwanted": (max(map(len, gossip.unwanted.values()), default=0), params.idontwant_ids_max),
         }
         if params.score is not None and self.scores is not None:
-            kept["retained_scores"] = self.scores.retained(), params.score.retained_max
+            kept["retained_scores"] = self.scores.retained, params.score.retained_max
         return kept

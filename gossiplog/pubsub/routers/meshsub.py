@@ -40,13 +40,11 @@ class Meshsub(PubSub):
         *,
         protocols: tuple[str, ...] = (MESHSUB_1_0, FLOODSUB),
         scoring: Scoring | None = None,
-        px_peers: int = 0,
-        is_offering_px: bool = False,
     ) -> None:
         super().__init__(params, rng, protocols, params.direct_peers)
         self.mesh_params = params
         self.scoring = scoring or Scoring()
-        self.exchange = PeerExchange(self, self.scoring, px_peers, is_offering=is_offering_px)
+        self.exchange = PeerExchange(self, self.scoring)
         self.mesh = TopicMeshes(self, params, self.scoring, self.exchange)
         self.fanout = Fanout(self, params, self.scoring)
         self._control_rpcs: dict[PeerId, int] = {}

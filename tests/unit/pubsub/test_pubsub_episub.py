@@ -504,7 +504,7 @@ def test_round_trips_are_smoothed_and_compared():
     assert (rtts.nearest(("a", "b", "c")), rtts.farthest(("a", "b", "c"))) == ("a", "b")
     assert rtts.is_closer("a", "b", 0.5)
     assert not rtts.is_closer("a", "c", 0.5)
-    rtts.forget("a")
+    rtts.pop("a")
     assert rtts.nearest(("a",)) is rtts.get("a") is None
 
 

@@ -200,7 +200,7 @@ def test_negative_scores_are_retained_and_positive_ones_forgotten():
     assert scores.of("bad") == -10
     scores.decay(16)
     assert scores.of("bad") == 0
-    assert scores.retained() == 0
+    assert scores.retained == 0
 
 
 def test_retained_scores_are_bounded_and_the_oldest_goes_first():
@@ -210,7 +210,7 @@ def test_retained_scores_are_bounded_and_the_oldest_goes_first():
         scores.connect(peer, None)
         scores.set_app(peer, -1)
         scores.disconnect(peer, 0)
-    assert scores.retained() == 2
+    assert scores.retained == 2
     assert [scores.of(peer) for peer in ("a", "b", "c")] == [0, -10, -10]
 
 
