@@ -136,8 +136,8 @@ class Admission:
         self._counts: Counter[str] = Counter()
         self._further: Counter[str] = Counter()
         self._half_open: OrderedDict[trio.CancelScope, None] = OrderedDict()
-        self._banned: OrderedDict[str, float] = OrderedDict()
-        self._refused: set[str] = set()
+        # Until when an address is banned, and whether it was refused since.
+        self._banned: OrderedDict[str, tuple[float, bool]] = OrderedDict()
 
     @property
     def open(self) -> int:
@@ -177,11 +177,11 @@ class Admission:
             Refused: There are too many, or the address is banned.
         """
         name = address_group(address)
-        until = self._banned.get(name)
-        if until is not None and until > trio.current_time():
+        until, is_repeated = self._banned.get(name, (0.0, False))
+        if until > trio.current_time():
             refusal = Refused("banned for a while after repeated violations")
-            refusal.is_repeated = name in self._refused
-            self._refused.add(name)
+            refusal.is_repeated = is_repeated
+            self._banned[name] = until, True
             raise refusal
         is_counted = not self.is_exempt(address)
         if is_counted and self._counts[name] >= self.limits.connections_per_address:
@@ -261,12 +261,7 @@ class Admission:
         """Refuse an address or a network until a time of `trio.current_time`. Exempt addresses are never banned: others share them."""
         if "/" not in address and self.is_exempt(address):
             return
-        name = address if "/" in address else address_group(address)
-        self._banned[name] = until
-        self._banned.move_to_end(name)
-        self._refused.discard(name)
-        if len(self._banned) > _BANNED_MAX:
-            self._refused.discard(self._banned.popitem(last=False)[0])
+        keep_newest(self._banned, address if "/" in address else address_group(address), (until, False), _BANNED_MAX)
 
 
 def client_address(remote: str, forwarded: Sequence[str], proxies: Collection[str]) -> str:

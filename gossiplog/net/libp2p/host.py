@@ -13,7 +13,7 @@ import ssl
 import time
 from collections import ChainMap
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -37,7 +37,7 @@ from .identify import UNKNOWN, Identity, answer_ping, ask_identity, identify_mes
 from .identity import PeerKey
 from .noise import NoiseStream
 from .records import seal_record
-from .transport import bind, dial, local_addresses, open_websocket, remote_address, socket_below
+from .transport import bind, dial, local_addresses, open_websocket, remote_address
 from .upgrade import read_beginning, upgrade_inbound, upgrade_outbound
 
 
@@ -250,32 +250,28 @@ class Host:
             if address.is_tls:
                 raise CannotListen(f"{address}: TLS is not served here", hint="let a proxy end TLS, and announce its address")
             places.setdefault((address.family, address.host, address.port), []).append(address)
-        opened: list[tuple[list[Address], list[trio.SocketListener]]] = []
-        try:
+        listeners: list[trio.SocketListener] = []
+        ready: list[Address] = []
+        with ExitStack() as unless_all_are_bound:
             for addresses in places.values():
                 try:
-                    opened.append((addresses, await bind(addresses[0])))
+                    bound = await bind(addresses[0])
                 except OSError as error:
                     raise CannotListen(f"cannot listen on {addresses[0]}: {error.strerror or error}") from error
-        except BaseException:
-            for _, listeners in opened:
-                for listener in listeners:
-                    listener.socket.close()
-            raise
-        ready: list[Address] = []
-        for addresses, listeners in opened:
-            for listener in listeners:
-                host, port = listener.socket.getsockname()[:2]
-                family = "ip6" if ":" in host else "ip4"
-                ready += [Address(family, host, port, address.is_websocket) for address in addresses]
+                for listener in bound:
+                    unless_all_are_bound.callback(listener.socket.close)
+                    host, port = listener.socket.getsockname()[:2]
+                    family = "ip6" if ":" in host else "ip4"
+                    ready += [Address(family, host, port, address.is_websocket) for address in addresses]
+                listeners += bound
+            unless_all_are_bound.pop_all()
         self.addresses = tuple(dict.fromkeys(ready))
         reachable = [found for address in self.addresses for found in local_addresses(address)]
         self.announced = tuple(address.of(self.id) for address in self._announce or reachable)
         self._record = seal_record(self.key, self.announced, time.time_ns() // 1_000_000)
         nursery.start_soon(self._flushes.run)
-        for _, listeners in opened:
-            for listener in listeners:
-                nursery.start_soon(accept_all, listener, self._accept, nursery)
+        for listener in listeners:
+            nursery.start_soon(accept_all, listener, self._accept, nursery)
 
     async def _accept(self, socket_stream: trio.SocketStream) -> None:
         """Serve one inbound connection. Raises nothing, whatever the other side does."""
@@ -354,7 +350,7 @@ class Host:
                 secured = await upgrade_outbound(await open_websocket(stream, address), self.key, peer or address.peer)
                 if secured.peer == self.id:
                     raise CannotConnect(OURSELVES)
-                await self._run(secured, remote_address(socket_below(stream)), address, on_ready)
+                await self._run(secured, remote_address(stream.below), address, on_ready)
                 if not ready:
                     raise CannotConnect("the peer did not introduce itself")
             finally:

@@ -63,11 +63,6 @@ async def open_websocket(stream: TcpStream, address: Address) -> ByteStream:
     return await connect_websocket(stream, f"{host}:{address.port}", "/")
 
 
-def socket_below(stream: TcpStream) -> trio.SocketStream:
-    """Return the socket of a stream, which may have TLS on top."""
-    return stream.stream.transport_stream if isinstance(stream.stream, trio.SSLStream) else stream.stream
-
-
 def remote_address(stream: trio.SocketStream) -> Address:
     """Return where a connection comes from or goes to.
 

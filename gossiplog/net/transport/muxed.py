@@ -146,7 +146,6 @@ class Connection:
         self._streams: dict[StreamState, Stream] = {}
         self._writer = Sleeper()
         self._room = trio.lowlevel.ParkingLot()
-        self._is_room_wanted = False
         self._writing = trio.CancelScope()
         self._sending_since: float | None = None
         self._unsent = b""  # given to `send_now`, which could not send all of it
@@ -243,7 +242,7 @@ class Connection:
         if self.end is None and (chunk := self.muxer.take()):
             if self._byte_stream.send_now(chunk):
                 self.bytes_out += len(chunk)
-                if not (self.muxer.queued_bytes or self._is_room_wanted):
+                if not (self.muxer.queued_bytes or self._room):
                     return
             else:
                 self._unsent = chunk
@@ -251,7 +250,6 @@ class Connection:
 
     async def wait_for_room(self) -> None:
         """Wait until a part of the queue was sent, or the connection has ended."""
-        self._is_room_wanted = True
         await self._room.park()
 
     def forget(self, stream: StreamState) -> None:
@@ -297,21 +295,16 @@ class Connection:
                 if not chunk:
                     if self.end is not None:
                         return
-                    self._give_room()
+                    self._room.unpark_all()
                     await self._writer.sleep()
                     continue
                 self._sending_since = trio.current_time()
                 await self._byte_stream.send_all(data)
                 self._sending_since = None
                 self.bytes_out += len(chunk)
-                self._give_room()
+                self._room.unpark_all()
         except Exception as error:
             self._on_broken(error)
-
-    def _give_room(self) -> None:
-        if self._is_room_wanted:
-            self._is_room_wanted = False
-            self._room.unpark_all()
 
     async def _read(self, handlers: trio.Nursery) -> None:
         try:

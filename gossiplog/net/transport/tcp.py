@@ -75,10 +75,14 @@ class TcpStream:
         """The peer's certificate, as `ssl` returns it, if we checked one; else empty."""
         return (self.stream.getpeercert() or {}) if isinstance(self.stream, trio.SSLStream) else {}
 
+    @property
+    def below(self) -> trio.SocketStream:
+        """The socket's stream, which may have TLS on top."""
+        return self.stream.transport_stream if isinstance(self.stream, trio.SSLStream) else self.stream
+
     def local_address(self) -> tuple[str, int]:
         """Our own address and port."""
-        below = self.stream.transport_stream if isinstance(self.stream, trio.SSLStream) else self.stream
-        host, port = below.socket.getsockname()[:2]
+        host, port = self.below.socket.getsockname()[:2]
         return str(host), int(port)
 
     async def send_all(self, data: bytes | memoryview) -> None:

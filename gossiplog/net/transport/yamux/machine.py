@@ -130,9 +130,7 @@ class Yamux:
         self._next_id = 1 if is_client else 2
         self._streams: dict[int, StreamState] = {}
         self.streams_max = STREAMS_MAX
-        # Streams that count towards it, opened by the peer and by us.
-        self._inbound = 0
-        self._outbound = 0
+        self._inbound = 0  # streams of the peer that count towards it
         # How much all windows together may still grow, and how many bytes may still arrive on streams that are gone.
         self._growth_left = GROWTH_BYTES
         self._discard_left = 0
@@ -173,11 +171,11 @@ class Yamux:
         """
         if self.is_leaving or self._is_ended:
             raise StreamReset("the connection is ending")
-        if self._outbound >= self.streams_max or self._next_id > _ID_MAX:
-            raise StreamReset(f"{self._outbound} streams of ours are open, at most {self.streams_max} are allowed")
+        outbound = sum(not stream.is_inbound for stream in self._streams.values())
+        if outbound >= self.streams_max or self._next_id > _ID_MAX:
+            raise StreamReset(f"{outbound} streams of ours are open, at most {self.streams_max} are allowed")
         stream = self._streams[self._next_id] = StreamState(self._next_id, False, now)
         self._next_id += 2
-        self._outbound += 1
         if not is_lazy:
             self._grow(stream, OPENED_WINDOW_BYTES)
             stream.credit = stream.window
@@ -474,9 +472,7 @@ class Yamux:
         if stream.is_over and self._streams.pop(stream.id, None) is not None:
             self._growth_left += stream.window - WINDOW_BYTES
             self._discard_left += stream.credit
-            if not stream.is_inbound:
-                self._outbound -= 1
-            elif stream.is_released:
+            if stream.is_inbound and stream.is_released:
                 self._inbound -= 1
 
     def _end(self, stream: StreamState) -> None:
