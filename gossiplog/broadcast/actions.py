@@ -13,9 +13,10 @@ from ..entry.message import Entry
 from ..entry.validation import Verdict
 from ..plan import Plan
 from ..pubsub.actions import Action as RouterAction
-from ..pubsub.types import PeerId
+from ..pubsub.types import MessageId, PeerId
 from ..sync.source import Source
 from .allowance import Bringer
+from .peers import LogPeer
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,19 @@ class AskLog:
 class InsertEntry:
     """An entry goes to the intake, which answers with `EntryDecided`. The driver has nothing to do.
 
-    Not frozen, for speed, as pubsub's `Validate`.
+    Not frozen, for speed, as pubsub's `Validate`, and because the spreading notes in it what it does about the entry meanwhile.
 
     Attributes:
+        token: Given by `PendingInserts`.
         key: The 20 bytes under which it was sent, unchecked.
         value: VALUE, unchecked.
+        digest: SHA-256 of the message it came in.
+        opened: The value of `Pushes.opened` when it came.
+        message_id: The router's name for that message; None when the entry was pushed.
+        pusher: The peer that pushed it; None when the router brought it.
+        is_usual: The message is the one that we would have published for this entry.
+        is_retried: It is an orphan that is tried again.
+        spread_at: The value of `Pushes.opened` when the entry was passed on before it was stored; None if it was not.
     """
 
     token: int
@@ -42,6 +51,13 @@ class InsertEntry:
     value: bytes
     source: PeerId
     bringer: Bringer = field(default_factory=Bringer)
+    digest: bytes = b""
+    opened: int = 0
+    message_id: MessageId | None = None
+    pusher: LogPeer | None = None
+    is_usual: bool = True
+    is_retried: bool = False
+    spread_at: int | None = None
 
 
 @dataclass(slots=True)

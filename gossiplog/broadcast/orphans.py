@@ -16,7 +16,7 @@ from ..entry.message import Entry
 from ..entry.validation import Rule
 from ..limits import keep_newest
 from ..pubsub.types import MessageId, PeerId
-from .allowance import Bringer
+from .actions import InsertEntry
 from .wanted_syncs import Asker, missing
 
 ORPHANS_MAX = 256
@@ -40,21 +40,15 @@ class Orphan:
     """One entry whose parents are missing.
 
     Attributes:
-        digest: SHA-256 of the message that it came in.
+        entry: As it came.
         absent: Keys of the parents that have not come, as far as we know.
         size: Bytes counted towards the limits.
-        opened: The value of `Pushes.opened` when it came.
         is_held: No sync has been requested for it, as its parents may be among the entries that are being inserted.
     """
 
-    source: PeerId
-    key: bytes
-    value: bytes
-    digest: bytes
+    entry: InsertEntry
     absent: dict[bytes, None]
     size: int
-    bringer: Bringer
-    opened: int
     is_held: bool = True
 
 
@@ -66,7 +60,7 @@ class Orphans:
 
     Args:
         want: Called with a peer and the keys that it has and we lack.
-        retry: Inserts an orphan again; the caller reports the outcome to `on_retried`.
+        retry: Inserts an entry again; the caller reports the outcome to `on_retried`.
         are_coming: Whether all these keys are among the entries that are being inserted.
     """
 
@@ -74,7 +68,7 @@ class Orphans:
         self,
         log: Asker,
         want: Callable[[PeerId, Sequence[bytes]], None],
-        retry: Callable[[Orphan], None],
+        retry: Callable[[InsertEntry], None],
         are_coming: Callable[[Iterable[bytes]], bool],
     ) -> None:
         self._ask = log
@@ -110,18 +104,17 @@ class Orphans:
         """Return the key of the entry in an ignored message; None if the message is not remembered."""
         return self._messages.get(message_id)
 
-    def add(self, source: PeerId, entry: Entry, digest: bytes, bringer: Bringer, opened: int) -> None:
+    def add(self, entry: InsertEntry, found: Entry) -> None:
         """Keep an entry that was ignored because parents are missing. O(parents), and O(orphans) when there is no room."""
-        size = len(entry.value) + _PARENT_BYTES * len(entry.parent_keys)
-        if entry.key in self._kept or entry.key in self._tried or not self._make_room(source, size):
-            self._want(source, [entry.key])
+        key, size = entry.key, len(entry.value) + _PARENT_BYTES * len(found.parent_keys)
+        if key in self._kept or key in self._tried or not self._make_room(entry.source, size):
+            self._want(entry.source, [key])
             return
-        orphan = Orphan(source, entry.key, entry.value, digest, dict.fromkeys(entry.parent_keys), size, bringer, opened)
-        self._kept[orphan.key] = orphan
+        orphan = self._kept[key] = Orphan(entry, dict.fromkeys(found.parent_keys), size)
         self._bytes += size
         for parent in orphan.absent:
-            self._children.setdefault(parent, {})[orphan.key] = None
-        self._unchecked[orphan.key] = None
+            self._children.setdefault(parent, {})[key] = None
+        self._unchecked[key] = None
         self._check()
 
     def on_retried(self, key: bytes) -> None:
@@ -173,19 +166,21 @@ class Orphans:
                 self._drop(orphan)
                 self._tried[key] = orphan.size
                 self._bytes += orphan.size
-                self._retry(orphan)
+                came = orphan.entry
+                again = InsertEntry(0, key, came.value, came.source, came.bringer, came.digest, came.opened, is_retried=True)
+                self._retry(again)
 
     def _want_unless_coming(self, orphans: Iterable[Orphan]) -> None:
         for orphan in orphans:
-            is_new = orphan.key in self._unchecked
-            if orphan.is_held and self._kept.get(orphan.key) is orphan and not is_new and not self._are_coming(orphan.absent):
+            is_new = orphan.entry.key in self._unchecked
+            if orphan.is_held and self._kept.get(orphan.entry.key) is orphan and not is_new and not self._are_coming(orphan.absent):
                 orphan.is_held = False
-                self._want(orphan.source, [orphan.key])
+                self._want(orphan.entry.source, [orphan.entry.key])
 
     def _make_room(self, source: PeerId, size: int) -> bool:
         if size > PEER_BYTES_MAX:
             return False
-        own = [orphan for orphan in self._kept.values() if orphan.source == source]
+        own = [orphan for orphan in self._kept.values() if orphan.entry.source == source]
         count, total = len(own), sum(orphan.size for orphan in own)
         for orphan in own:
             if count < PEER_ORPHANS_MAX and total + size <= PEER_BYTES_MAX:
@@ -201,22 +196,22 @@ class Orphans:
     def _oldest_of_the_greediest(self) -> Orphan:
         held: dict[PeerId, int] = {}
         for orphan in self._kept.values():
-            held[orphan.source] = held.get(orphan.source, 0) + orphan.size
+            held[orphan.entry.source] = held.get(orphan.entry.source, 0) + orphan.size
         greediest = max(held, key=held.__getitem__)
-        return next(orphan for orphan in self._kept.values() if orphan.source == greediest)
+        return next(orphan for orphan in self._kept.values() if orphan.entry.source == greediest)
 
     def _give_up(self, orphan: Orphan) -> None:
         """Drop an orphan, and request a sync for it unless that was done before."""
         self._drop(orphan)
         if orphan.is_held:
-            self._want(orphan.source, [orphan.key])
+            self._want(orphan.entry.source, [orphan.entry.key])
 
     def _drop(self, orphan: Orphan) -> None:
-        del self._kept[orphan.key]
-        self._unchecked.pop(orphan.key, None)
+        del self._kept[orphan.entry.key]
+        self._unchecked.pop(orphan.entry.key, None)
         self._bytes -= orphan.size
         for parent in orphan.absent:
             children = self._children[parent]
-            del children[orphan.key]
+            del children[orphan.entry.key]
             if not children:
                 del self._children[parent]

@@ -9,15 +9,15 @@
     own entries published, pushed to WebSocket clients and to the hubs whose client we are
 
 **Theory of operation.** Two ways carry an entry: pubsub among the peers of a mesh, as the router decides, and push streams between clients
-and hubs. An entry that comes either way becomes a `Pending` and an `InsertEntry`. The intake answers with `EntryDecided`, and before that
+and hubs. An entry that comes either way becomes an `InsertEntry`. The intake answers with `EntryDecided`, and before that
 with `EntryForeseen` if nothing can go wrong any more. The first of the two that allows it passes the entry on, both ways, to all peers but
 those that brought it. Neither way is reliable, so we tell a peer our heads whenever it may have missed an entry: when its stream opens,
 after a push was dropped, after a sync, and some time after a change. Heads that we lack, orphans and entries that our disk refused are
 fetched by a sync with the peer that named them. So an entry arrives if any path of peers leads to it; the fast ways only make it sooner.
 
 **Invariants.**
-1. An `InsertEntry` has one `Pending` until its `EntryDecided`. The router's question about it is answered once, then or when the entry is
-   foreseen.
+1. An `InsertEntry` is among `PendingInserts` until its `EntryDecided`. The router's question about it is answered once, then or when the
+   entry is foreseen.
 2. An entry is passed on at most once each way, and never back to a peer that is known to have brought it since its stream was opened.
 3. Only entries that were foreseen, or accepted as new, are passed on. If a foreseen entry was not stored at first, our heads are told when
    it is.
@@ -54,12 +54,12 @@ from ..sync.result import Ending
 from ..sync.rpc import Insert, Update
 from ..sync.wire import UnknownMessage, decode_event, encode_event
 from . import events
-from .actions import Ban, ClosePush, EntriesAppended, EntryDecided, EntryForeseen, PushRefused, SpreadingAction, Unwelcome
+from .actions import Ban, ClosePush, EntriesAppended, EntryDecided, EntryForeseen, InsertEntry, PushRefused, SpreadingAction, Unwelcome
 from .allowance import Bringer
 from .offences import BROKEN_STREAMS_MAX, OFFENCES_MAX, REJECTED_MAX, RejectedIds
-from .orphans import ORPHANS_MAX, OUT_FOR_GOOD, Orphan, Orphans
+from .orphans import ORPHANS_MAX, OUT_FOR_GOOD, Orphans
 from .peers import PUSHED_MAX, LogPeer
-from .pending import ARRIVALS_MAX, Pending, PendingInserts
+from .pending import ARRIVALS_MAX, PendingInserts
 from .pushes import AGAIN_TIMER, BY_PUSH, PUSH_TIMER, TELL_AGAIN_S, Pushes
 from .questions import HeadsCheck, Questions
 from .shared_router import SharedRouter
@@ -122,7 +122,7 @@ class Spreading:
         # The peers to sync with, for which keys, and the running syncs.
         self._wanted_syncs = WantedSyncs(random, ask, self._emit)
         # Entries that came before their parents.
-        self.orphans = Orphans(ask, self._want, self._retry, self._pending.are_coming)
+        self.orphans = Orphans(ask, self._want, self._pending.insert, self._pending.are_coming)
         # Push streams, open or to be opened, and the peers to be told our heads.
         self._pushes = Pushes(self._peers, ask, self._emit, random, tell_again_s)
         # The latest heads of each peer that our log has not been asked about.
@@ -164,7 +164,7 @@ class Spreading:
     def _on_event(self, event: Told) -> None:
         match event:
             case EntryDecided(entry, verdict):
-                self._on_decided(entry.token, verdict)
+                self._on_decided(entry, verdict)
             case Validate():
                 self._on_validate(event)
             case events.LogAnswered(token, answer):
@@ -184,7 +184,7 @@ class Spreading:
             case events.PushChanged() | events.PushOpened() | events.PushClosed() | events.PushDropped():
                 self._on_push_stream(event)
             case EntryForeseen(entry, found):
-                self._on_foreseen(entry.token, found)
+                self._on_foreseen(entry, found)
             case events.Misbehaved():
                 self._on_misbehaved(event)
             case events.SyncServed(peer):
@@ -323,24 +323,23 @@ class Spreading:
             return
         is_usual = len(message.data) <= PUBLISHED_BYTES_MAX and encode_event(event) == message.data
         opened = self._pushes.opened
-        self._pending.insert(event, Pending(source, event.key, message.id, self._bringer(source), opened, message.id, is_usual=is_usual))
+        bringer, id = self._bringer(source), message.id
+        self._pending.insert(InsertEntry(0, event.key, event.value, source, bringer, id, opened, id, is_usual=is_usual))
 
-    def _on_foreseen(self, token: int, entry: Entry) -> None:
-        pending = self._pending.get(token)
-        if pending is None or pending.is_spread or len(entry.value) > PUBLISHED_BYTES_MAX - 64:
+    def _on_foreseen(self, pending: InsertEntry, entry: Entry) -> None:
+        if not self._pending.has(pending) or pending.spread_at is not None or len(entry.value) > PUBLISHED_BYTES_MAX - 64:
             # A large entry may have to be announced by heads, which name it only once it is stored.
             return
         if len(self._peers) < 2:
             # There is no other peer to pass it on to.
             return
-        self._pending.note_spread(token, self._pushes.opened)
+        self._pending.note_spread(pending, self._pushes.opened)
         self._spread(pending, entry, self._pending.sources(entry.key))
         if pending.message_id is not None and pending.is_usual:
             self._route(Validated(pending.message_id, PubsubOutcome.ACCEPT))
 
-    def _on_decided(self, token: int, verdict: Verdict) -> None:
-        pending = self._pending.pop(token)
-        if pending is None:
+    def _on_decided(self, pending: InsertEntry, verdict: Verdict) -> None:
+        if not self._pending.end(pending):
             return
         if pending.pusher is not None:
             pending.pusher.pushed -= 1
@@ -363,7 +362,7 @@ class Spreading:
         elif verdict.rule == Rule.PARENTS or verdict.rule in LATER:
             # An entry that our own disk refused has to come again as well, although nobody is to blame.
             self._on_orphan(pending, verdict)
-        if pending.message_id is not None and not (pending.is_spread and pending.is_usual):
+        if pending.message_id is not None and (pending.spread_at is None or not pending.is_usual):
             # One entry can be wrapped in any number of ways, each with its own message id. Only the usual one is forwarded.
             outcome = _OUTCOMES[verdict.outcome] if pending.is_usual or not verdict.accepted else PubsubOutcome.IGNORE
             if outcome is PubsubOutcome.REJECT:
@@ -372,7 +371,7 @@ class Spreading:
                 self._route(Validated(pending.message_id, outcome))
         self.orphans.on_decided(pending.key, is_settled=verdict.accepted or verdict.rule in OUT_FOR_GOOD)
 
-    def _spread(self, pending: Pending, entry: Entry, sources: Mapping[PeerId, int]) -> None:
+    def _spread(self, pending: InsertEntry, entry: Entry, sources: Mapping[PeerId, int]) -> None:
         """Pass on a new entry to the peers that did not bring it, except where the router forwards it by itself."""
         owners = {pending.source: pending.opened, **sources}
         self._pushes.on_change(1)
@@ -384,7 +383,7 @@ class Spreading:
             self._publish(data, owners)
         self._pushes.insert(data, BY_PUSH, owners)
 
-    def _on_rejected(self, pending: Pending, verdict: Verdict) -> None:
+    def _on_rejected(self, pending: InsertEntry, verdict: Verdict) -> None:
         self.rejected.add(pending.digest)
         if verdict.entry is not None and verdict.rule != Rule.KEY:
             # Under a wrong key the entry itself may be valid.
@@ -397,11 +396,11 @@ class Spreading:
         if not self._shared.router.is_heeded(source):
             self._blame(source, reason, OFFENCES_MAX)
 
-    def _on_orphan(self, pending: Pending, verdict: Verdict) -> None:
+    def _on_orphan(self, pending: InsertEntry, verdict: Verdict) -> None:
         if pending.message_id is not None:
             self.orphans.remember(pending.message_id, pending.key)
         if verdict.rule == Rule.PARENTS and verdict.entry is not None and not pending.is_retried:
-            self.orphans.add(pending.source, verdict.entry, pending.digest, pending.bringer, pending.opened)
+            self.orphans.add(pending, verdict.entry)
         else:
             self._want(pending.source, [pending.key])
 
@@ -414,10 +413,6 @@ class Spreading:
     def _want_orphaned(self, keys: Sequence[bytes]) -> None:
         """Ask all servers for keys whose source has left."""
         self._wanted_syncs.want_orphaned(self._pushes.others(kinds=(events.PeerKind.MESH, events.PeerKind.HUB)), keys)
-
-    def _retry(self, orphan: Orphan) -> None:
-        pending = Pending(orphan.source, orphan.key, orphan.digest, orphan.bringer, orphan.opened, is_retried=True)
-        self._pending.insert(Insert(orphan.key, orphan.value), pending)
 
     def _bringer(self, peer_id: PeerId) -> Bringer:
         """Return the rules for a peer's entries. A peer banned in the middle of an RPC is gone; it was of the mesh, and had none."""
@@ -452,7 +447,7 @@ class Spreading:
             self._wanted_syncs.want(peer_id, [event.key])
         else:
             peer.pushed += 1
-            self._pending.insert(event, Pending(peer_id, event.key, digest, peer.bringer, self._pushes.opened, pusher=peer))
+            self._pending.insert(InsertEntry(0, event.key, event.value, peer_id, peer.bringer, digest, self._pushes.opened, pusher=peer))
 
     def _on_lacking(self, peer_id: PeerId, heads: Sequence[bytes]) -> None:
         """Fetch the heads that a peer named and we lack, or refuse them if the peer may not push."""

@@ -148,11 +148,10 @@ def tell_the_first(heads: Any) -> Any:
 
 
 def count_pushed_for_ever(on_decided: Any) -> Any:
-    def broken(self: Any, token: Any, verdict: Any) -> None:
-        pending = self._pending.get(token)
-        if pending is not None and pending.pusher is not None:
+    def broken(self: Any, pending: Any, verdict: Any) -> None:
+        if self._pending.has(pending) and pending.pusher is not None:
             pending.pusher.pushed += 1
-        on_decided(self, token, verdict)
+        on_decided(self, pending, verdict)
 
     return broken
 

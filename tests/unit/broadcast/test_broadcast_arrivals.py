@@ -4,13 +4,11 @@ import pytest
 from broadcast_support import ALICE, BOB, Harness, chain
 
 from gossiplog.broadcast.actions import EntriesAppended, EntryDecided, EntryForeseen, InsertEntry
-from gossiplog.broadcast.allowance import Bringer
 from gossiplog.broadcast.events import Disconnected, PeerKind
-from gossiplog.broadcast.pending import ARRIVALS_MAX, SOURCES_MAX, Arrival, Pending, PendingInserts
+from gossiplog.broadcast.pending import ARRIVALS_MAX, SOURCES_MAX, Arrival, PendingInserts
 from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Rule, Verdict
 from gossiplog.sync.result import Ending, SyncResult
-from gossiplog.sync.rpc import Insert
 
 KNOWN, NEW, FULL = "known", "new", "full"
 
@@ -120,11 +118,11 @@ def test_arrivals_are_bounded_and_so_are_their_sources() -> None:
     pending = PendingInserts(lambda action: None)
     entry = chain(1, signer=BOB)[0]
     for number in range(2 * SOURCES_MAX):
-        pending.insert(Insert(entry.key, entry.value), Pending(f"p{number}", entry.key, b"", Bringer(), 0))
+        pending.insert(InsertEntry(0, entry.key, entry.value, f"p{number}"))
     assert pending.take_arrival(entry.key) == Arrival({f"p{number}": 0 for number in range(SOURCES_MAX)})
     assert pending.take_arrival(entry.key) is None
     for number in range(ARRIVALS_MAX + 10):
-        pending.insert(Insert(number.to_bytes(20, "big"), b""), Pending("p", number.to_bytes(20, "big"), b"", Bringer(), 0))
+        pending.insert(InsertEntry(0, number.to_bytes(20, "big"), b"", "p"))
     assert pending.arrivals == ARRIVALS_MAX and pending.take_arrival(bytes(20)) is None
 
 
