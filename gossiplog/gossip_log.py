@@ -172,9 +172,9 @@ def _witness_places(witnesses: Sequence[str]) -> Sequence[WitnessPlace]:
 
 async def _ask_witness(url: str, body: bytes) -> tuple[int, str, bytes]:
     """Ask a witness. Redirects are not followed."""
-    from .net.hub.asking import parse_server_url
+    from .net.hub.client import parse_url
 
-    server = parse_server_url(url)
+    server = parse_url(url, of_server=True)
     answer = await server.ask(server.target, body, answer_bytes_max=64 * 1024)
     return answer.status, answer.first(b"content-type") or "", answer.body
 

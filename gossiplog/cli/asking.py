@@ -121,10 +121,10 @@ class Asker:
     def __init__(
         self, url: str, tls: ssl.SSLContext | None = None, token: str | None = None, *, token_option: str = "--token-file"
     ) -> None:
-        from ..net.hub.asking import parse_server_url
+        from ..net.hub.client import parse_url
 
         with misused(""):
-            self.server = parse_server_url(url, token=token, tls=tls)
+            self.server = parse_url(url, token=token, tls=tls, of_server=True)
         self.path = self.server.target.partition("?")[0].rstrip("/")
         self._token_option = token_option
 

@@ -13,8 +13,7 @@ import trio
 
 import gossiplog
 from gossiplog.archive.jsonl import entry_to_line
-from gossiplog.net.hub.asking import parse_server_url
-from gossiplog.net.hub.client import HubUrl
+from gossiplog.net.hub.client import HubUrl, parse_url
 
 LOGS = 200
 READY_S = 10.0
@@ -28,7 +27,7 @@ def serving(folder: Path) -> Iterator[tuple[subprocess.Popen[str], HubUrl]]:
         try:
             assert server.stdout is not None
             told = json.loads(server.stdout.readline())
-            yield server, parse_server_url(told["urls"][0].replace("ws://", "http://").removesuffix("/TOPIC"))
+            yield server, parse_url(told["urls"][0].replace("ws://", "http://").removesuffix("/TOPIC"), of_server=True)
         finally:
             server.kill()
 

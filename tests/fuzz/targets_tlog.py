@@ -6,6 +6,7 @@ Seeds come from the golden files, or are the usual form of each.
 import base64
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from gossiplog.errors import DecodeError, LocalProtocolError
@@ -111,7 +112,6 @@ def fuzz_refusal(data: bytes) -> None:
 
 def fuzz_typed(data: bytes) -> None:
     from gossiplog.bucket.cosigning import WitnessPlace
-    from gossiplog.net.hub.asking import parse_server_url
     from gossiplog.net.hub.client import parse_url
     from gossiplog.net.hub.server import parse_address
     from gossiplog.spark.tables.state import parse_path
@@ -121,7 +121,7 @@ def fuzz_typed(data: bytes) -> None:
     text = data.decode("utf-8", "surrogateescape")
     readers: tuple[Callable[[str], object], ...] = (
         WitnessPlace.parse,
-        parse_server_url,
+        partial(parse_url, of_server=True),
         parse_url,
         parse_address,
         parse_path,

@@ -23,7 +23,7 @@ from gossiplog.errors import DamagedLog, ForeignFile, LocalProtocolError, LogBus
 from gossiplog.net import HubLimits
 from gossiplog.net.ground.access import Access, hash_token
 from gossiplog.net.hub import server
-from gossiplog.net.hub.asking import parse_server_url
+from gossiplog.net.hub.client import parse_url
 from gossiplog.net.service.service import open_service
 from gossiplog.store.places import file_of
 
@@ -43,7 +43,7 @@ async def waiting(seconds: float = 10) -> AsyncIterator[None]:
 
 
 async def get(url: str, path: str, token: str | None = None) -> tuple[int, bytes]:
-    server = parse_server_url(url.replace("ws://", "http://"))
+    server = parse_url(url.replace("ws://", "http://"), of_server=True)
     answer = await server.ask(path if token is None else f"{path}?token={token}", answer_bytes_max=100_000)
     return answer.status, answer.body
 

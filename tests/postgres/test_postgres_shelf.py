@@ -12,7 +12,7 @@ from postgres_support import PostgresServer
 import gossiplog
 from gossiplog.cli.app import root
 from gossiplog.errors import LocalProtocolError, LogNotFound, ShelfFull, TopicMismatch
-from gossiplog.net.hub.asking import parse_server_url
+from gossiplog.net.hub.client import parse_url
 from gossiplog.shelves import Shelf
 
 SIGNER = gossiplog.Ed25519Signer.generate()
@@ -108,7 +108,7 @@ async def test_a_server_serves_a_database_after_it_was_away(postgres: PostgresSe
             await log.append(1)
         for _ in range(2):
             for topic, expected in (("a", 200), ("b", 404)):
-                server = parse_server_url(f"http://127.0.0.1:{hub.port}")
+                server = parse_url(f"http://127.0.0.1:{hub.port}", of_server=True)
                 assert (await server.ask(f"/{topic}/api/heads", answer_bytes_max=10_000)).status == expected
             # All of its connections break at once.
             await trio.to_thread.run_sync(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import signal
 from contextlib import asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -485,14 +485,14 @@ def _reached(at: _Place, key_name: str | None, *, signs: bool, code: str | None 
         import trio
 
         from ... import open as open_log
-        from ...net.hub.asking import parse_server_url
+        from ...net.hub.client import parse_url
         from ...net.hub.exchange import exchange
 
         if not topic:
             async with opened(log) as local:
                 yield _Reached(local, lambda: opened(log, read_only=False, signer=signer), trio.lowlevel.checkpoint)
             return
-        hub = replace(parse_server_url(log, token=token, tls=tls), identity=None if token else identity)
+        hub = parse_url(log, token=token, tls=tls, identity=identity, of_server=True)
         async with open_log(":memory:", topic=topic, signer=signer) as fetched:
 
             async def share() -> None:

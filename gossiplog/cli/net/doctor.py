@@ -92,11 +92,14 @@ def _certificate(asker: Asker) -> Certificate | None:
 
     from ...glass.advice import advice_on
     from ...glass.doctor import Certificate
-    from ...net.hub.asking import certificate
 
     async def read() -> Mapping[str, Any]:
         with trio.fail_after(ANSWER_S):
-            return await certificate(asker.server)
+            stream = await asker.server.dial()
+            try:
+                return stream.certificate
+            finally:
+                await stream.aclose()
 
     host = asker.server.host
     try:

@@ -319,7 +319,7 @@ class GlassOptions:
             KeyFileError: There is no key to sign with, or not exactly one to choose from.
             Failure: A URL is malformed, or the facts' file cannot be written.
         """
-        from ...net.hub.asking import parse_server_url
+        from ...net.hub.client import parse_url
 
         if self.dashboard and not has_api:
             raise click.UsageError("--dashboard needs HTTP: it goes neither with --no-api nor with a server that does not listen")
@@ -331,7 +331,7 @@ class GlassOptions:
         self.signer()
         for url in self.watched:
             with misused("--dashboard-watch"):
-                parse_server_url(url)
+                parse_url(url, of_server=True)
         if self.facts_file is not None:
             with misused(f"--facts {self.facts_file}"):
                 Path(self.facts_file).open("ab").close()

@@ -49,6 +49,7 @@ ASKED_AT_ONCE = 32
 """Logs that are asked for on a connection at a time: the streams allowed grow only with the logs that are in use."""
 _RULES_MAX = 32
 _PORTS = {"ws": 80, "wss": 443}
+_PORTS_OF_SERVERS = {**_PORTS, "http": 80, "https": 443}
 _FIELD = re.compile(r"[-!#$%&'*+.^`|~\w]+\n([!-~]+( +[!-~]+)*)?", re.ASCII)
 """A header's name and value: RFC 9110, 5.1 and 5.5, without tabs."""
 
@@ -119,6 +120,7 @@ def parse_url(
     headers: Mapping[str, str] | None = None,
     identity: Signer | None = None,
     tls: ssl.SSLContext | None = None,
+    of_server: bool = False,
 ) -> HubUrl:
     """Parse a `ws://` or `wss://` URL. A `token` in its query is moved to the headers, where no record shows it.
 
@@ -127,18 +129,21 @@ def parse_url(
         headers: Further headers to send when connecting.
         identity: Proves its did where there is no token.
         tls: As in `HubUrl`.
+        of_server: Accept `http://` and `https://` too: the URL is of a server that is only asked.
 
     Raises:
         LocalProtocolError: The URL or a header is malformed.
     """
+    ports = _PORTS_OF_SERVERS if of_server else _PORTS
+    hint = "what `gossiplog serve` prints: " if of_server else ""
+    hint += "ws://HOST:PORT, or wss:// with TLS; with /TOPIC where it serves several logs"
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise LocalProtocolError(f"{take_token(url)[0]!r} is not the URL of a server: {error}") from None
-    if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None or parts.fragment:
-        hint = "ws://HOST:PORT, or wss:// with TLS; /TOPIC where it serves several logs"
-        if parts.scheme in ("http", "https"):
+        raise LocalProtocolError(f"{take_token(url)[0]!r} is not the URL of a server: {error}", hint=hint) from None
+    if parts.scheme not in ports or not parts.hostname or parts.username is not None or parts.fragment:
+        if parts.scheme in _PORTS_OF_SERVERS and not of_server:
             hint += ". A bucket behind a web server is one publisher's folder: its URL ends in z6Mk…"
         raise LocalProtocolError(f"{take_token(url)[0]!r} is not the URL of a server", hint=hint)
     target, found = take_token((parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
@@ -149,7 +154,7 @@ def parse_url(
     if wrong := [name for name, value in sent.items() if not _FIELD.fullmatch(f"{name}\n{value}")]:
         raise LocalProtocolError(f"the header {wrong[0]!r}, or what it says, cannot be sent")
     shown = url if found is None else take_token(url)[0]
-    port, is_tls = port or _PORTS[parts.scheme], parts.scheme == "wss"
+    port, is_tls = port or ports[parts.scheme], parts.scheme in ("wss", "https")
     proving = None if token or found else identity
     return HubUrl(shown, parts.hostname, port, parts.netloc, target, is_tls, tuple(sent.items()), identity=proving, tls=tls)
 

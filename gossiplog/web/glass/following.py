@@ -23,8 +23,7 @@ from ...errors import ClosedError, DecodeError, RemoteProtocolError
 from ...glass import Fact
 from ...limits import Backoff
 from ...net.ground.journal import note
-from ...net.hub.asking import parse_server_url
-from ...net.hub.client import HubUrl
+from ...net.hub.client import HubUrl, parse_url
 from ...net.transport.tcp import TcpStream
 
 DIAL_S = 10.0
@@ -72,7 +71,7 @@ async def follow(
     Raises:
         LocalProtocolError: It is not a URL.
     """
-    where = parse_server_url(followed.url, tls=tls)
+    where = parse_url(followed.url, tls=tls, of_server=True)
     backoff = Backoff(random.Random(), first_s=RETRY_FIRST_S, most_s=RETRY_MOST_S)
     reader = _Reader(followed, on_fact, clock)
     while True:
