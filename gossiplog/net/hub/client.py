@@ -433,7 +433,7 @@ class HubLink:
         self._hub = hub
         self._connections = connections
         self._link: PeerConnection | None = None
-        self._changed = trio.Event()
+        self._changed = trio.lowlevel.ParkingLot()
         self._backoff = Backoff(random.Random(), first_s=RETRY_FIRST_S, most_s=RETRY_MOST_S)
 
     @property
@@ -450,19 +450,19 @@ class HubLink:
         """Wait until it is connected. Use a deadline: an unreachable hub is dialled for ever."""
         await trio.lowlevel.checkpoint()
         while self._link is None:
-            await self._changed.wait()
+            await self._changed.park()
 
     async def wait_disconnected(self) -> None:
         """Wait until it is not connected."""
         await trio.lowlevel.checkpoint()
         while self._link is not None:
-            await self._changed.wait()
+            await self._changed.park()
 
     async def wait_refused(self) -> None:
         """Wait until the hub has refused an entry; return at once if it already has."""
         await trio.lowlevel.checkpoint()
         while not self.refused:
-            await self._changed.wait()
+            await self._changed.park()
 
     async def run(self) -> None:
         """Connect, and connect again, for ever."""
@@ -516,15 +516,11 @@ class HubLink:
                 "hub does not take entries of ours", level=logging.WARNING, hub=self.url, rule=refused.rule, reason=refused.reason, id=first
             )
         self._service.observed("refused", self.url, message=first, count=refused.count, rule=refused.rule, reason=refused.reason)
-        self._tell_changed()
+        self._changed.unpark_all()
 
     def _set(self, link: PeerConnection | None) -> None:
         self._link = link
-        self._tell_changed()
-
-    def _tell_changed(self) -> None:
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
+        self._changed.unpark_all()
 
 
 @asynccontextmanager

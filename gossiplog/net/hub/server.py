@@ -131,9 +131,8 @@ class Hub:
         topic, access = log.topic, self.admission.limits.access
         if topic in self.services:
             raise LocalProtocolError(f"a log with topic {topic} is served already", hint="serve each topic once")
-        async with open_service(log) as service, roles_kept(log, access):
-            with service.host.guarded_by(self.admission), service.allowances.kept(access) as allowance:
-                await service.allowances.wait_counted(access)
+        async with open_service(log) as service, roles_kept(log, access), service.allowances.kept(access) as allowance:
+            with service.host.guarded_by(self.admission):
                 self.services[topic], self.allowances[topic] = service, allowance
                 self._removed.discard(topic)
                 if self.make_api is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import trio
@@ -27,28 +27,27 @@ class Allowances:
         self._log = log
         self._kept: dict[Access, _Kept] = {}
 
-    @contextmanager
-    def kept(self, access: Access) -> Iterator[Allowance]:
-        """Keep the allowance of a server's rules for the length of a block."""
+    @asynccontextmanager
+    async def kept(self, access: Access) -> AsyncIterator[Allowance]:
+        """Keep the allowance of a server's rules for the length of a block.
+
+        If its quotas need a count of the log, wait for that at most a second, so that no client of a small log is refused meanwhile.
+        """
         kept = self._kept.get(access)
         if kept is None:
             kept = self._kept[access] = _Kept(Allowance(self._log.topic, access))
             self._log.tasks.start_soon(kept.run, self._log, access)
         kept.listeners += 1
         try:
+            if kept.allowance.rules.quota.counts_totals:
+                with trio.move_on_after(_COUNTED_SOON_S):
+                    await kept.is_counted.wait()
             yield kept.allowance
         finally:
             kept.listeners -= 1
             if not kept.listeners:
                 kept.scope.cancel()
                 del self._kept[access]
-
-    async def wait_counted(self, access: Access) -> None:
-        """Wait for the count of a log whose quotas need it, at most a second, so that no client of a small log is refused meanwhile."""
-        kept = self._kept[access]
-        if kept.allowance.rules.quota.counts_totals:
-            with trio.move_on_after(_COUNTED_SOON_S):
-                await kept.is_counted.wait()
 
 
 @dataclass(slots=True)

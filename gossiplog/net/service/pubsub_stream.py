@@ -36,7 +36,7 @@ class RpcSender:
         self._encoder = encoder
         self._on_left_out = on_left_out
         self._outbox = Outbox()
-        self._more = trio.Event()
+        self._more = trio.lowlevel.ParkingLot()
         self._stream: Stream | None = None
 
     def __len__(self) -> int:
@@ -53,7 +53,7 @@ class RpcSender:
                     self._on_left_out(left_out)
                 return None
         dropped = self._outbox.put(rpc, is_urgent=is_urgent)
-        self._more.set()
+        self._more.unpark_all()
         return dropped
 
     async def run(self, stream: Stream, first: Rpc | None) -> str:
@@ -88,9 +88,8 @@ class RpcSender:
         self._stream = stream
         try:
             while True:
-                if not self._outbox:
-                    self._more = trio.Event()
-                    await self._more.wait()
+                while not self._outbox:
+                    await self._more.park()
                 data = self._take()
                 if data:
                     await stream.send_all(data)

@@ -45,7 +45,7 @@ class PushStream:
         self._on_emptied = on_emptied
         self._queue: deque[bytes] = deque()
         self.queued_bytes = 0
-        self._more = trio.Event()
+        self._more = trio.lowlevel.ParkingLot()
         self._emptied = trio.Event()
         self._emptied.set()
         self._moved_at = 0.0
@@ -59,10 +59,9 @@ class PushStream:
         if not self.queued_bytes:
             self._moved_at = trio.current_time()
             self._emptied = trio.Event()
-        if not self._queue:
-            self._more.set()
         self._queue.append(frame)
         self.queued_bytes += len(frame)
+        self._more.unpark_all()
         return True
 
     def is_stalled(self) -> bool:
@@ -95,9 +94,8 @@ class PushStream:
 
     async def _write(self) -> None:
         while True:
-            if not self._queue:
-                self._more = trio.Event()
-                await self._more.wait()
+            while not self._queue:
+                await self._more.park()
             # The frames that wait go out together: under load that makes a message cheap.
             parts = [self._queue.popleft()]
             size = len(parts[0])

@@ -41,7 +41,7 @@ class RefusalBox:
         self.taken = 0
         self._waiting: dict[str, Refused] = {}
         self._told: OrderedDict[bytes, None] = OrderedDict()
-        self._more = trio.Event()
+        self._more = trio.lowlevel.ParkingLot()
 
     def add(self, key: bytes, verdict: Verdict) -> None:
         """Note the verdict on an entry from the client."""
@@ -54,13 +54,12 @@ class RefusalBox:
             before = self._waiting.get(refused.rule)
             if before is not None or len(self._waiting) < _RULES_MAX:
                 self._waiting[refused.rule] = refused if before is None else before.then(refused)
-                self._more.set()
+                self._more.unpark_all()
 
     async def take(self) -> Refused:
         """Wait for a refusal and take it out."""
         while not self._waiting:
-            self._more = trio.Event()
-            await self._more.wait()
+            await self._more.park()
         return self._waiting.pop(next(iter(self._waiting)))
 
 
