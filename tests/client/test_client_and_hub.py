@@ -99,6 +99,17 @@ async def is_away(client: Reference, name: str) -> bool:
     return not (await client.ask("link", name=name))["isConnected"]
 
 
+async def test_a_clock_that_is_set_back_keeps_nothing_from_coming(client: Reference) -> None:
+    async with memory_log(1, TOPIC) as log, log.listen("127.0.0.1:0") as hub:
+        await open_client(client, "a")
+        await connect(client, "a", hub.urls[0])
+        for _ in range(2):
+            # So many are told by their heads.
+            await log.append_many({"n": n} for n in range(300))
+            await until_equal(client, "a", log)
+            await client.ask("setClock", hours=-1)
+
+
 async def test_logs_that_have_much_of_each_other_exchange_only_the_difference(client: Reference) -> None:
     async with memory_log(1, TOPIC) as log, log.listen("127.0.0.1:0") as hub:
         await log.append_many(range(1_500))

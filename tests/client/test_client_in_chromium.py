@@ -202,6 +202,16 @@ async def test_a_full_store_refuses_and_goes_on_when_there_is_room(tmp_path: Pat
         assert await log.count() == 50 + len(kept)
 
 
+async def test_a_store_of_another_topic_is_refused(tmp_path: Path) -> None:
+    async with memory_log(1, TOPIC) as log, served(log) as hub, browsing(tmp_path) as browser:
+        tab = await open_tab(browser, hub.port, 2)
+        opening = "client.open('other.example.com', { name: 'log 2' }).then(() => 'open', (error) => error.message)"
+        assert await tab.run(opening) == "open"
+        await append(tab, 1)
+        assert await tab.run(opening) == 'the store "log 2" has a log of another topic'
+        await open_log(tab, 2, name="log 2")
+
+
 async def test_private_windows_have_a_log_and_no_key_can_be_read(tmp_path: Path) -> None:
     async with memory_log(1, TOPIC) as log, served(log) as hub, browsing(tmp_path) as browser:
         context = (await browser.call("Target.createBrowserContext", {}))["browserContextId"]

@@ -124,11 +124,11 @@ export class HubLink {
 		this.#tell({ leads: true })
 		let pause = RETRY_FIRST_S
 		while (!this.isClosed) {
-			const began = Date.now()
+			const began = performance.now()
 			this.isLevel = false
 			const error = await this.#connect().then(() => null, inWords)
 			this.#show({ isConnected: false, error })
-			if (this.isLevel || Date.now() - began > 1000 * STABLE_S) pause = RETRY_FIRST_S
+			if (this.isLevel || performance.now() - began > 1000 * STABLE_S) pause = RETRY_FIRST_S
 			if (!this.isClosed) await this.#bell.heard(pause * (1 + Math.random() / 4))
 			pause = Math.min(2 * pause, RETRY_MOST_S)
 		}
@@ -180,9 +180,9 @@ export class HubLink {
 	#provoke() {
 		this.#provoked ??= setTimeout(() => {
 			this.#provoked = undefined
-			this.#provokedAt = Date.now()
+			this.#provokedAt = performance.now()
 			this.want()
-		}, this.#provokedAt + PROVOKED_MS - Date.now())
+		}, this.#provokedAt + PROVOKED_MS - performance.now())
 	}
 
 	/** Show a change of state here and in the other tabs. @param {Partial<Status>} change */

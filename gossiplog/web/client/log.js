@@ -29,6 +29,11 @@ export async function open(topic, { signer, storage = "indexeddb", name = topic,
 	if (globalThis.crypto?.subtle === undefined) throw new GossipLogError("no WebCrypto: pages need https://, or localhost")
 	if (storage !== "memory" && storage !== "indexeddb") throw new GossipLogError(`storage ${JSON.stringify(storage)}, expected "indexeddb" or "memory"`)
 	const store = storage === "memory" ? new MemoryStore() : await IndexedDbStore.open(`gossiplog/${name}`)
+	const [first] = await store.range(null, null, false, 1)
+	if (first && Entry.stored(first.value).topic !== topic) {
+		store.close()
+		throw new GossipLogError(`the store ${JSON.stringify(name)} has a log of another topic`)
+	}
 	return new Log(topic, signer, store, await store.lastSeq(), apply, storage === "memory" ? null : `gossiplog/${name}`)
 }
 

@@ -94,7 +94,8 @@ class HubConnection {
 			}
 		}
 		const pinging = setInterval(() => {
-			if (Date.now() - heardAt > 1000 * SILENT_S) end("the hub is silent")
+			// The clock, because others may stand still while the machine sleeps. It may be set back, too.
+			if (Math.abs(Date.now() - heardAt) > 1000 * SILENT_S) end("the hub is silent")
 			muxer.ping()
 		}, 1000 * PING_S)
 		const dialling = setTimeout(() => this.fail(new NotReached(`the hub did not answer within ${DIAL_S} s`)), 1000 * DIAL_S)
