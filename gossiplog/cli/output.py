@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import json
 import os
 import re
@@ -43,7 +44,11 @@ def is_unicode(stream: TextIO) -> bool:
 
 @contextlib.contextmanager
 def opened_output(output: str) -> Iterator[IO[bytes]]:
-    """Open a file to write, or stdout for '-'. The file gets its name when it is whole; after an error an earlier one is still there."""
+    """Open a file to write, or stdout for '-'. The file gets its name when it is whole; after an error an earlier one is still there.
+
+    Raises:
+        BlockingIOError: Another process is writing this file.
+    """
     if output == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -52,7 +57,7 @@ def opened_output(output: str) -> Iterator[IO[bytes]]:
     # A pipe or a device has nothing to keep.
     draft = path if path.exists() and not path.is_file() else path.with_name(path.name + ".partial")
     try:
-        with draft.open("wb") as file:
+        with path.open("wb") if draft == path else _begun(draft, path) as file:
             if output.endswith(".gz"):
                 import gzip
 
@@ -65,12 +70,32 @@ def opened_output(output: str) -> Iterator[IO[bytes]]:
                 os.fsync(file.fileno())
                 draft.replace(path)
     except BaseException as error:
-        if draft != path:
+        if draft != path and not isinstance(error, BlockingIOError):
             draft.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None:
             # The error of a failed write has no file name.
             raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
+
+
+def _begun(draft: Path, path: Path) -> IO[bytes]:
+    """Open a draft from its beginning, also one that a killed process left, unless a living process is writing to it."""
+    import fcntl
+
+    file = draft.open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Otherwise the other process has just given its draft the file's name.
+        is_ours = os.path.samestat(os.fstat(file.fileno()), draft.stat())
+    except OSError as error:
+        # A file system may have no locks.
+        is_ours = not isinstance(error, BlockingIOError | FileNotFoundError)
+    if not is_ours:
+        file.close()
+        raise BlockingIOError(errno.EAGAIN, "another process is writing it", str(path))
+    if os.fstat(file.fileno()).st_size:
+        file.truncate(0)
+    return file
 
 
 def clean(text: str) -> str:

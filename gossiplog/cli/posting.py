@@ -154,7 +154,7 @@ def _refusal(answer: HttpAnswer) -> GossipLogError:
     words = said(answer)
     message = f"the server answered {answer.status}" + (f": {words}" if words else "")
     if answer.status in (401, 403):
-        return NotAuthorised(message, hint="--token-file FILE or GOSSIPLOG_TOKEN lets you in, or your did, if the server's rules do")
+        return NotAuthorised(message, hint="a right that you lack comes with --token-file FILE, GOSSIPLOG_TOKEN or your did")
     if answer.status in (429, 503):
         wait = answer.first(b"retry-after") or ""
         return CannotConnect(

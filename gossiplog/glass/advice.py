@@ -5,7 +5,8 @@ from __future__ import annotations
 _ADVICE = (
     ((" 401", " 403"), "it lets nobody in without a token that it knows: look at --token-file, or ask its operator for a token"),
     ((" 404",), "it does not serve this log's topic: look at the end of its URL, /TOPIC if it has several logs"),
-    ((" 429", " 503"), "it has too many connections, in all or from this address; it is tried again automatically"),
+    ((" 429", " 503"), "it takes no more at the moment, as it says; try again later, which a lasting connection does by itself"),
+    ((" 507",), "it has no room for more: ask its operator"),
     (("mismatch", "not valid for"), "its certificate is for another name: write that name in the URL"),
     (("has expired",), "its certificate has expired: its operator has to renew it"),
     (("not yet valid",), "its certificate is not valid yet: is the clock of this machine right?"),

@@ -1,8 +1,11 @@
 import errno
+import fcntl
 import json
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -10,7 +13,9 @@ from rich.cells import cell_len
 
 from gossiplog import errors
 from gossiplog.cli.exits import ExitCode, Failure, describe
-from gossiplog.cli.output import Column, Listing, Output, clean, counted, cut, wrap
+from gossiplog.cli.output import Column, Listing, Output, clean, counted, cut, opened_output, wrap
+from gossiplog.cli.posting import _refusal
+from gossiplog.net.transport.http_request import HttpAnswer
 
 
 def test_clean_leaves_printable_text_alone_and_spells_out_the_rest() -> None:
@@ -177,6 +182,54 @@ def test_every_error_has_its_exit_code(error: BaseException, kind: str, code: Ex
 
 def test_fault_of_the_program_is_none_of_the_users() -> None:
     assert describe(ZeroDivisionError()) is None
+
+
+def test_an_append_over_a_quota_gets_no_promise_that_a_token_lets_it_in() -> None:
+    error = _refusal(HttpAnswer(403, [], b"3 entries of did:key:z6Mk are here, the most that are taken"))
+    assert "the most that are taken" in str(error)
+    assert error.hint == "a right that you lack comes with --token-file FILE, GOSSIPLOG_TOKEN or your did"
+
+
+def test_one_process_at_a_time_writes_a_file_and_it_is_never_seen_half(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    draft = path.with_name("out.jsonl.partial")
+    draft.write_text("left by a process that was killed")
+    with opened_output(str(path)) as file:
+        file.write(b"first")
+        with pytest.raises(BlockingIOError, match="another process is writing it"), opened_output(str(path)):
+            raise AssertionError("it was opened")
+        file.write(b" and last")
+    assert path.read_bytes() == b"first and last"
+    assert not draft.exists()
+    with opened_output(str(path)) as file:
+        file.write(b"new")
+    assert path.read_bytes() == b"new"
+
+
+def test_a_draft_that_gets_its_name_while_it_is_opened_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "out.jsonl"
+    draft = path.with_name("out.jsonl.partial")
+    draft.write_bytes(b"whole")
+    flock = fcntl.flock
+
+    def publish_first(*arguments: Any) -> None:
+        draft.replace(path)
+        flock(*arguments)
+
+    monkeypatch.setattr(fcntl, "flock", publish_first)
+    with pytest.raises(BlockingIOError), opened_output(str(path)):
+        raise AssertionError("it was opened")
+    assert path.read_bytes() == b"whole"
+
+
+def test_a_file_system_without_locks_takes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with opened_output(str(tmp_path / "out.jsonl")) as file:
+        file.write(b"all")
+    assert (tmp_path / "out.jsonl").read_bytes() == b"all"
 
 
 def test_every_error_of_the_tree_is_described() -> None:

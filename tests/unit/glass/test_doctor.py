@@ -133,6 +133,8 @@ def test_findings_survive_json_and_an_answer_that_is_none_gives_none() -> None:
         ("the server closed the connection during the handshake", "wss://"),
         ("the server does not speak WebSocket: bad", "wss://"),
         ("the server refused with HTTP status 400", "wss://"),
+        ("the server refused with HTTP status 429: you may create 2 logs a minute", "as it says"),
+        ("the server refused with HTTP status 507: the logs here take 81,920 bytes, of 81,919", "no room"),
     ],
 )
 def test_advice_on_an_address_that_cannot_be_reached_fits_the_reason(reason: str, word: str) -> None:
