@@ -11,7 +11,7 @@ from spark_support import Log
 from gossiplog.spark import read_entries
 from gossiplog.spark.source.run_plan import last_seq
 from gossiplog.spark.source.scan import Selection, selection_of
-from gossiplog.spark.source.store_scan import LogFollower, SeqRange, StoreScan
+from gossiplog.spark.source.store_scan import SeqRange, StoreScan
 from gossiplog.spark.tables.tree import LEAF_COLUMNS, build_tree
 
 
@@ -38,7 +38,7 @@ def test_log_in_postgres_is_scanned_as_one_in_a_file_is(served: Log, whole: Log,
     for options in ({}, {"minClock": "20", "maxClock": "40"}, {"ids": ",".join(entry.id for entry in whole.entries[:9])}):
         assert rows(served.path, selection_of(options)) == rows(whole.path, selection_of(options))
     assert last_seq(served.path, "test.example.com") == 400
-    tail = [row for page in LogFollower(served.path).read(SeqRange(10, 390)) for row in page.rows()]
+    tail = [row for page in StoreScan(served.path, Selection()).read(SeqRange(10, 390)) for row in page.rows()]
     assert [row.value for row in tail] == [entry.value for entry in whole.entries[10:390]]
 
 

@@ -23,7 +23,7 @@ from gossiplog.spark.source.archive_scan import ArchiveScan
 from gossiplog.spark.source.places import scan_of
 from gossiplog.spark.source.run_plan import last_seq
 from gossiplog.spark.source.scan import Scan, Selection, selection_of
-from gossiplog.spark.source.store_scan import LogFollower, SeqRange, StoreScan
+from gossiplog.spark.source.store_scan import SeqRange, StoreScan
 from gossiplog.tree import leaf_hash
 
 COUNTS = (1, 2, 7, 200)
@@ -115,7 +115,7 @@ def test_damaged_rows_of_a_log_are_faults_and_none_is_lost(damaged: Log, count: 
 
 def test_tail_is_read_in_the_order_of_insertion(whole: Log) -> None:
     assert last_seq(whole.path, None) == 400
-    rows = [row for page in LogFollower(whole.path).read(SeqRange(10, 390)) for row in page.rows()]
+    rows = [row for page in StoreScan(whole.path, Selection()).read(SeqRange(10, 390)) for row in page.rows()]
     assert [row.seq for row in rows] == list(range(11, 391))
     assert [Entry.stored(row.value or b"").key for row in rows[:2]] == [entry.key for entry in whole.entries[10:12]]
 

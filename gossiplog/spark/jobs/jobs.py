@@ -333,7 +333,8 @@ def _kept_root(location: str, options: Mapping[str, str] | None) -> tuple[Node |
     """Return a log's own root, and options that read the log up to that state; None for files, and for a part of a log."""
     from ...log.requests import ReadCount
     from ...tree.node import ReadRoot
-    from ..source.run_plan import is_log, opened_store
+    from ..source.places import follower_of
+    from ..source.run_plan import opened_store
 
     def read() -> Plan[tuple[Node, int]]:
         _, last = yield from ask(ReadCount(counted=False))
@@ -341,16 +342,13 @@ def _kept_root(location: str, options: Mapping[str, str] | None) -> tuple[Node |
 
     if not {"partitions", "topic"}.issuperset(options or {}):
         return None, options
-    if is_published(location):
-        from ...bucket.scan import BucketPlace
-        from ..source.bucket_scan import BucketScan
-        from ..source.scan import Selection
-
-        bucket, nothing = BucketScan(location, Selection((options or {}).get("topic"))), BucketPlace()
-        end = bucket.latest(nothing)
-        return end.log_root, {**(options or {}), **bucket.options(nothing, end)}
-    if not is_log(location):
+    follower = follower_of(location, (options or {}).get("topic"))
+    if follower is None:
         return None, options
+    if is_published(location):
+        nothing = follower.begin(1)
+        end = follower.latest(nothing)
+        return end.log_root, {**(options or {}), **follower.options(nothing, end)}
     with opened_store(location) as run:
         root, last = run(read())
     return root, {**(options or {}), "maxSeq": str(last)}

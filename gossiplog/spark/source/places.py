@@ -10,14 +10,15 @@ from ...archive.source import EXPANDED_BYTES_MAX
 from ...bucket.storage import is_published
 from ...errors import LocalProtocolError
 from ...log.place import LogPlace
+from .archive_scan import ArchiveScan
 from .run_plan import is_log
-from .scan import Follower, Scan, Selection, number_of, selection_of
+from .scan import Follower, number_of, selection_of
 
 if TYPE_CHECKING:
     from ...bucket.scan import BucketPlace
 
 
-def scan_of(location: str, options: Mapping[str, str]) -> Scan:
+def scan_of(location: str, options: Mapping[str, str]) -> Follower | ArchiveScan:
     """Return the scan of a location, given the options of a load.
 
     Raises:
@@ -35,23 +36,14 @@ def scan_of(location: str, options: Mapping[str, str]) -> Scan:
         from .store_scan import StoreScan
 
         return StoreScan(location, selection)
-    from .archive_scan import ArchiveScan
-
     bytes_max = number_of(options, "maxBytes", 1) if "maxBytes" in options else EXPANDED_BYTES_MAX
     return ArchiveScan(location, selection, bytes_max)
 
 
 def follower_of(location: str, topic: str | None = None) -> Follower | None:
     """Return the follower of a location; None for files, which do not grow in order."""
-    if is_published(location):
-        from .bucket_scan import BucketScan
-
-        return BucketScan(location, Selection(topic))
-    if is_log(location):
-        from .store_scan import LogFollower
-
-        return LogFollower(location, topic)
-    return None
+    scan = scan_of(location, {} if topic is None else {"topic": topic})
+    return None if isinstance(scan, ArchiveScan) else scan
 
 
 def place_of(record: Mapping[str, Any]) -> LogPlace | BucketPlace:

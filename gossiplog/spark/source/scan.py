@@ -56,7 +56,7 @@ class Scan(Protocol):
         """Yield a part's rows, those without an entry too. Runs on an executor."""
 
 
-class Follower(Protocol):
+class Follower(Scan, Protocol):
     """A log or a bucket whose new entries can be followed. `Any` stands for a place in it, a `LogPlace` or a `BucketPlace`."""
 
     def begin(self, seq: int) -> Any:
@@ -74,9 +74,6 @@ class Follower(Protocol):
 
     def between(self, since: Any, until: Any, count: int | None) -> Sequence[ScanPart]:
         """Cut the entries between two places into parts. Runs on the driver."""
-
-    def read(self, part: ScanPart) -> Iterator[Page]:
-        """Yield a part's rows. Runs on an executor."""
 
     def options(self, since: Any, until: Any) -> dict[str, str]:
         """Return the options of a load that reads the entries between two places, without rows for the later place's faults."""

@@ -28,6 +28,7 @@ _FIRST_PAGE = 64
 """The size of the values is not known yet, so pages begin small."""
 _ENTRIES_A_PART = 50_000
 _ROWS_A_PART = 20_000
+_SEQ_MAX = (1 << 63) - 1
 _NODES_A_PART = 8
 """Parts are cut at nodes of a level with at least so many nodes per part, which makes them about even."""
 
@@ -41,22 +42,23 @@ class KeyRange(ScanPart):
 
 @dataclass(frozen=True)
 class SeqRange(ScanPart):
-    """The entries of a log by insertion number, from after one up to and including another."""
+    """The entries of a log by insertion number, from after one up to and including another; of a stream without their branches."""
 
     after: int
     until: int
+    is_streamed: bool = True
 
 
-def cut_evenly(after: int, until: int, count: int) -> list[SeqRange]:
+def _cut_evenly(after: int, until: int, count: int, *, is_streamed: bool) -> list[SeqRange]:
     """Cut a range of insertion numbers into at most `count` even parts; an empty one into none."""
     rows = max(0, until - after)
-    count = min(count, rows)
-    return [SeqRange(low, high) for low, high in pairwise(after + rows * at // count for at in range(count + 1))] if count else []
+    bounds = [after + rows * at // count for at in range(count + 1)] if (count := min(count, rows)) else []
+    return [SeqRange(low, high, is_streamed) for low, high in pairwise(bounds)]
 
 
 @dataclass(frozen=True, slots=True)
 class StoreScan:
-    """A log in a SQLite file or a database: its path or URL, and which entries are wanted."""
+    """A log in a SQLite file or a database: its path or URL, and which entries are wanted. See `Scan` and `Follower`."""
 
     _location: str
     _selection: Selection
@@ -73,7 +75,7 @@ class StoreScan:
                 return [KeyRange(selection)]
             if selection.seq_min > 1:
                 assert selection.seq_max is not None
-                return list(cut_evenly(selection.seq_min - 1, selection.seq_max, count))
+                return list(_cut_evenly(selection.seq_min - 1, selection.seq_max, count, is_streamed=False))
             cuts = [key for key in run(_cuts(count)) if selection.has_key(key)]
         bounds = [selection.after, *cuts, selection.before]
         # A cut is the first key of its part, and the bound below it exclusive.
@@ -81,11 +83,17 @@ class StoreScan:
         return [KeyRange(replace(selection, after=low, before=high)) for low, high in zip(lows, bounds[1:], strict=True)]
 
     def read(self, part: ScanPart) -> Iterator[Page]:
-        """Yield a part's rows in its order. A leaf whose entry is missing or damaged is a row with a fault."""
+        """Yield a part's rows in its order. A leaf whose entry is missing or damaged is a row with a fault.
+
+        For a stream keys are computed from VALUEs, and nothing is looked up.
+        """
         if isinstance(part, SeqRange):
             with opened_store(self._location, self._selection.topic) as run:
                 for leaves, values in _read_seqs(run, part):
-                    yield _page(_indexed(run, leaves, values), values, replace(self._selection, seq_max=part.until))
+                    if part.is_streamed:
+                        yield _page_of(leaves, values)._replace(keys=[None] * len(leaves), branches=None)
+                    else:
+                        yield _page(_indexed(run, leaves, values), values, replace(self._selection, seq_max=part.until))
             return
         assert isinstance(part, KeyRange), part
         selection = part.selection
@@ -107,17 +115,6 @@ class StoreScan:
                 # Large values come in small pages.
                 limit = min(BATCH_ROWS, 2 * limit, 1 + BATCH_BYTES * len(leaves) // (1 + sum(map(_size, values))))
 
-
-_SEQ_END = (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class LogFollower:
-    """Follows a log, at a path or a URL and of this topic or any, by insertion number. See `Follower`."""
-
-    _location: str
-    _topic: str | None = None
-
     def begin(self, seq: int) -> LogPlace:
         """Return the place before this insertion number, or the end of a shorter log."""
         return self._place(seq - 1)
@@ -128,9 +125,9 @@ class LogFollower:
         Raises:
             LogReplaced: The log is not the one that was read up to `since`.
         """
-        with opened_store(self._location, self._topic) as run:
+        with opened_store(self._location, self._selection.topic) as run:
             run(check_place(since, without_secrets(self._location) if is_postgres_url(self._location) else self._location))
-        return self._place(_SEQ_END)
+        return self._place(_SEQ_MAX)
 
     def within(self, since: LogPlace, latest: LogPlace, target: LogPlace | None = None, rows_max: int | None = None) -> LogPlace:
         """See `Follower`."""
@@ -144,14 +141,8 @@ class LogFollower:
 
     def between(self, since: LogPlace, until: LogPlace, count: int | None) -> list[SeqRange]:
         """See `Follower`."""
-        return cut_evenly(since.seq, until.seq, count or 1 + max(0, until.seq - since.seq) // _ROWS_A_PART)
-
-    def read(self, part: ScanPart) -> Iterator[Page]:
-        """Yield a part's rows without their branches. Keys are computed from VALUEs, and nothing is looked up."""
-        assert isinstance(part, SeqRange), part
-        with opened_store(self._location) as run:
-            for leaves, values in _read_seqs(run, part):
-                yield _page_of(leaves, values)._replace(keys=[None] * len(leaves), branches=None)
+        count = count or 1 + max(0, until.seq - since.seq) // _ROWS_A_PART
+        return _cut_evenly(since.seq, until.seq, count, is_streamed=True)
 
     def options(self, since: LogPlace, until: LogPlace) -> dict[str, str]:
         """See `Follower`."""
@@ -162,7 +153,7 @@ class LogFollower:
         return {}
 
     def _place(self, seq: int) -> LogPlace:
-        with opened_store(self._location, self._topic) as run:
+        with opened_store(self._location, self._selection.topic) as run:
             return run(find_place(seq))
 
 
