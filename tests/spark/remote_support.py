@@ -67,8 +67,7 @@ def use_other_jobs(
 ) -> None:
     """Compact an export, follow a log, read traces, and keep a quarantine, at a URL."""
     from gossiplog.spark.jobs.follow import follow
-    from gossiplog.spark.jobs.jobs import Job, export_job, import_job, tree_job, verify_job
-    from gossiplog.spark.jobs.sim_jobs import traces_job
+    from gossiplog.spark.jobs.jobs import Job, export_job, import_job, traces_job, tree_job, verify_job
 
     export_job(Job(spark, f"{url}/compacted"), f"{url}/exported")
     append(path, 2)

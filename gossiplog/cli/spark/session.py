@@ -192,9 +192,9 @@ def runs_job(prepare: Callable[..., dict[str, Any]]) -> Callable[..., int]:
         _check_out(name, where)
         _note_plain(name, given.get("location"), out)
         with opened_session(spark) as session:
-            from ...spark.jobs import jobs, sim_jobs
+            from ...spark.jobs import jobs
 
-            work = getattr(sim_jobs if hasattr(sim_jobs, f"{name}_job") else jobs, f"{name}_job")
+            work = getattr(jobs, f"{name}_job")
             return print_report(work(jobs.Job(session, where, options, out.note), **wanted), where, out)
 
     return run

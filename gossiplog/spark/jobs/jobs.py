@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -19,7 +20,7 @@ from ...store.postgres.url import is_postgres_url, without_secrets
 from ..source.locations import NEW_FOLDER, check_export_place, check_local, exists, is_remote
 from ..source.reading import is_table, read_entries, read_work
 from ..tables.columns import SAMPLE_ROWS, with_fields
-from ..tables.staging import written
+from ..tables.staging import materialise
 from .results import JobReport, published
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from ...tree.node import Node
 
+_ROWS_SHOWN = 50
 _FEW = 5
 """A state with fewer keys than this is more likely a mistake in the key than what the user wanted."""
 
@@ -47,19 +49,19 @@ class Job:
     note: Callable[[str], None] = lambda _: None
 
     @contextmanager
-    def publishing(self, name: str, *sources: str) -> Iterator[tuple[JobReport, str | None]]:
-        """Give a report to fill, and the folder to write tables to; both are published at the end."""
+    def publishing(self, name: str, *sources: str) -> Iterator[JobReport]:
+        """Give a report to fill; its folder, if the job has one, is published at the end."""
         report = JobReport(name, [_shown(source) for source in sources])
         if self.out is None:
-            yield report, None
+            yield report
             report.finish()
             return
         if is_remote(self.out) and exists(self.spark, self.out):
             raise LocalProtocolError(f"{self.out} exists", hint=NEW_FOLDER)
-        with published(self.out) as draft:
-            yield report, draft
+        with published(self.out) as report.folder:
+            yield report
             report.finish()
-            report.write(self.spark, draft)
+            report.write(self.spark, report.folder)
 
     def read(self, location: str, columns: tuple[str, ...]) -> DataFrame:
         """Read entries; see `read_entries`."""
@@ -79,18 +81,18 @@ def verify_job(
     """
     from ..tables.verify import JUDGE, VERDICT_COLUMNS, count_verdicts, quarantine, settle
 
-    with job.publishing("verify", location) as (report, draft):
+    with job.publishing("verify", location) as report:
         job.note(f"verifying {_shown(location)}")
         present = None if known is None else job.read(known, ("key",))
         options = {**(job.options or {}), **({"prove": "true"} if is_published(location) else {})}
         judged = read_work(job.spark, JUDGE, location, topic, value_bytes_max, sorted(accepted_schemes()), options=options)
-        verdicts = settle(judged, known=present, staging=draft)
-        if draft is not None:
+        verdicts = settle(judged, known=present, staging=report.folder)
+        if report.folder is not None:
             job.note("writing verdicts")
-            verdicts = written(verdicts, f"{draft}/verdicts")
-            quarantine(verdicts).select(*VERDICT_COLUMNS).coalesce(8).write.parquet(f"{draft}/quarantine")
-            report.tables["verdicts"] = "a row for each row that was read: id, key, verdict, rule, reason, place; source where it failed"
-            report.tables["quarantine"] = "the rows of verdicts that were not accepted, with the bytes found in their place"
+        about = "a row for each row that was read: id, key, verdict, rule, reason, place; source where it failed"
+        verdicts = report.publish("verdicts", verdicts, about)
+        about = "the rows of verdicts that were not accepted, with the bytes found in their place"
+        report.publish("quarantine", quarantine(verdicts).select(*VERDICT_COLUMNS), about, files_max=8)
         counts = count_verdicts(verdicts)
         report.results["entries"] = sum(row["count"] for row in counts)
         report.results["failed"] = sum(row["count"] for row in counts if row["verdict"] != "accept")
@@ -102,16 +104,13 @@ def tree_job(job: Job, location: str) -> JobReport:
     """Build the tree over all entries of a place, and compare its root with the one that a log keeps; tables `nodes` and `quarantine`."""
     from ..tables.tree import FOLD, LEAF_COLUMNS, build_tree
 
-    with job.publishing("tree", location) as (report, draft):
+    with job.publishing("tree", location) as report:
         job.note(f"building the tree of {_shown(location)}")
         kept, options = _kept_root(location, job.options)
         folded = read_work(job.spark, FOLD, location, options=options)
-        tree = build_tree(job.read(location, LEAF_COLUMNS), folded=folded, staging=draft)
-        if draft is not None:
-            tree.nodes.write.parquet(f"{draft}/nodes")
-            tree.refused.coalesce(8).write.parquet(f"{draft}/quarantine")
-            report.tables["nodes"] = "level (from 1 up), key (empty for an anchor) and hash of every node above the leaves"
-            report.tables["quarantine"] = "rows that are no leaves, with the reason"
+        tree = build_tree(job.read(location, LEAF_COLUMNS), folded=folded, staging=report.folder)
+        report.publish("nodes", tree.nodes, "level (from 1 up), key (empty for an anchor) and hash of every node above the leaves")
+        report.publish("quarantine", tree.refused, "rows that are no leaves, with the reason", files_max=8)
         refused = tree.refused.count()
         report.results |= {
             "root": tree.root.hash.hex(),
@@ -131,12 +130,10 @@ def diff_job(job: Job, a: str, b: str) -> JobReport:
     from ...entry.message_id import encode_id
     from ..tables.diff import count_sides, diff
 
-    with job.publishing("diff", a, b) as (report, draft):
+    with job.publishing("diff", a, b) as report:
         job.note(f"comparing {_shown(a)} and {_shown(b)}")
         differing = diff(job.read(a, ("key", "hash")), job.read(b, ("key", "hash")))
-        if draft is not None:
-            differing = written(differing, f"{draft}/differences")
-            report.tables["differences"] = "key, side (a, b, both, unread a or unread b), hash_a, hash_b"
+        differing = report.publish("differences", differing, "key, side (a, b, both, unread a or unread b), hash_a, hash_b")
         counts = count_sides(differing)
         first = differing.where("length(key) = 20").orderBy("key").limit(20).collect()
         report.results |= {
@@ -215,13 +212,12 @@ def import_job(job: Job, location: str, log: str, *, topic: str | None = None, d
     """Insert the entries of a place into a log; those that cannot be inserted are listed in `quarantine.jsonl`."""
     import json
     import tempfile
-    from pathlib import Path
 
     from .export import write_log
 
     if job.out is not None:
         check_local(job.out, "the list of what was not inserted")
-    with job.publishing("import", location, log) as (report, draft), tempfile.TemporaryDirectory() as folder:
+    with job.publishing("import", location, log) as report, tempfile.TemporaryDirectory() as folder:
         job.note(f"importing {_shown(location)} into {_shown(log)}")
         counts = Path(folder) / "counts.json"
         options = {
@@ -230,9 +226,9 @@ def import_job(job: Job, location: str, log: str, *, topic: str | None = None, d
             "counts": str(counts),
             **({} if topic is None else {"topic": topic}),
         }
-        if draft is not None:
-            Path(draft).mkdir(parents=True)
-            options["quarantine"] = f"{draft}/quarantine.jsonl"
+        if report.folder is not None:
+            Path(report.folder).mkdir(parents=True)
+            options["quarantine"] = f"{report.folder}/quarantine.jsonl"
             report.tables["quarantine.jsonl"] = "place, id, rule, reason and VALUE of what was not inserted; missing if there is none"
         write_log(job.read(location, ("value", "place", "fault")), log, **options)
         # A server with another disk has written its counts there.
@@ -269,7 +265,7 @@ def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None 
     from ..tables.columns import COLUMNS
     from ..tables.state import PICK, STATE_COLUMNS, last_writers, state
 
-    with job.publishing("state", location) as (report, draft):
+    with job.publishing("state", location) as report:
         job.note(f"computing the state of {_shown(location)} by {key}")
         check_key(key)
         is_path = key.startswith("$")
@@ -279,8 +275,9 @@ def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None 
             # The columns that the expression may name, and those that a state needs.
             named = [] if is_path else ["id", "author", "payload", *[name for name in COLUMNS if name in key.lower()]]
             columns = tuple(dict.fromkeys([*STATE_COLUMNS, *(["parent_keys"] if heads else []), *named]))
-            found = state(job.read(location, columns), key, heads=heads, staging=draft)
-        names = (found.table if draft is None else written(found.table, f"{draft}/state")).count()
+            found = state(job.read(location, columns), key, heads=heads, staging=report.folder)
+        table = report.publish("state", found.table, "name (the key as text), id, author and payload (dag-json) of the last writer")
+        names = table.count()
         if names < _FEW:
             found_by = f"values of {key} in all entries: {names}" if names else f"no entry has the key {key}"
             meant = f", which is a column; the payload's is $.{key}" if key.isidentifier() else "; is it written as the payloads have it?"
@@ -288,11 +285,9 @@ def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None 
         faults = found.faults()
         # Reading again for refused rows is spared only if it is certain that there are none.
         refused = found.refused.limit(0) if faults == 0 else found.refused
-        if draft is not None:
+        if report.folder is not None:
             # With `coalesce`, 8 tasks would do all the reading.
-            refused = written(refused.repartition(8), f"{draft}/quarantine")
-            report.tables["state"] = "name (the key as text), id, author and payload (dag-json) of the last writer"
-            report.tables["quarantine"] = "rows that hold no entry, with the reason"
+            refused = report.publish("quarantine", refused.repartition(8), "rows that hold no entry, with the reason")
         # The count of the first reading, if the refused rows were repaired before the second.
         failed = refused.count() or faults or 0
         report.results |= {"key": key, "names": names, "failed": failed + len(found.missing)}
@@ -305,9 +300,9 @@ def stats_job(job: Job, location: str) -> JobReport:
     """Describe the shape of a history; a table for each attribute of `Stats`."""
     from ..tables.stats import STATS_COLUMNS, stats
 
-    with job.publishing("stats", location) as (report, draft):
+    with job.publishing("stats", location) as report:
         job.note(f"looking at {_shown(location)}")
-        found = stats(job.read(location, STATS_COLUMNS), staging=draft)
+        found = stats(job.read(location, STATS_COLUMNS), staging=report.folder)
         tables = {
             "authors": found.authors.orderBy(F.col("entries").desc(), "author"),
             "clocks": found.clocks.orderBy("clock_from"),
@@ -320,12 +315,55 @@ def stats_job(job: Job, location: str) -> JobReport:
         }
         refused = found.refused.count()
         report.results |= {**found.totals, "failed": refused}
-        if draft is not None:
-            for name, table in tables.items():
-                table.write.parquet(f"{draft}/{name}")
-                report.tables[name] = f"{', '.join(table.columns)}"
+        for name, table in tables.items():
+            report.publish(name, table, ", ".join(table.columns))
         for name in ("authors", "branching"):
             report.results[f"first {name}"] = [row.asDict() for row in tables[name].limit(10).collect()]
+    return report
+
+
+def traces_job(job: Job, location: str, *, plots: bool = True) -> JobReport:
+    """Sum up traces; tables `messages`, `runs` and `quarantine`, and the figure `latency.png`."""
+    from ..tables.traces import by_message, by_run, plot_latencies, quarantined, read_traces, summed_up
+
+    with job.publishing("traces", location) as report:
+        job.note(f"reading {location}")
+        traces = read_traces(job.spark, location)
+        refused = quarantined(traces)
+        messages = materialise(by_message(traces), report.folder, "messages")
+        runs = materialise(by_run(traces, messages), report.folder, "runs")
+        report.results |= {"runs": runs.count(), "messages": messages.count(), "failed": refused.count()}
+        report.results["by scenario and router"] = [row.asDict() for row in summed_up(runs).limit(_ROWS_SHOWN).collect()]
+        about = "a row for each message: delivered, copies, rmr, reach, last_hop, quantiles of latency"
+        report.publish("messages", messages, about, files_max=8)
+        report.publish("runs", runs, "the same over all messages of a run", files_max=1)
+        report.publish("quarantine", refused, "lines that are no records, with the reason", files_max=8)
+        if plots and report.folder is not None and Path(report.folder).is_dir():
+            plot_latencies(traces, f"{report.folder}/latency.png")
+            report.tables["latency.png"] = "the share of receipts over time, by scenario and router"
+    return report
+
+
+def sweep_job(job: Job, grid: str, *, x: str = "p99_s", y: str = "rmr", tasks: int | None = None, plots: bool = True) -> JobReport:
+    """Run a grid; tables `results` and `quarantine`, and the figure `pareto.png`."""
+    from ...sim.routing.sweep import load_sweep
+    from ..tables.sweep import pareto, plot_pareto, sweep
+
+    points = load_sweep(Path(grid))
+    with job.publishing("sweep", grid) as report:
+        job.note(f"{len(points.points):,} runs")
+        results = materialise(sweep(job.spark, points, tasks=tasks), report.folder, "results")
+        failed = results.where("failed is not null")
+        rows = pareto(results, points.keys, x, y)
+        report.results |= {"runs": len(points.points), "failed": failed.count(), "keys": ", ".join(points.keys), "x": x, "y": y}
+        report.results["best"] = [{name: row[name] for name in row if name != "best"} for row in rows if row["best"]]
+        about = "a row for each run: what was set, and the figures of `gossiplog sim sweep`"
+        report.publish("results", results.orderBy("number"), about, files_max=1)
+        failed = failed.select("number", "keys", "seed", "failed")
+        report.publish("quarantine", failed, "runs that failed, with the reason", files_max=1)
+        if plots and report.folder is not None and Path(report.folder).is_dir():
+            plot_pareto(rows, x, y, f"{report.folder}/pareto.png")
+            report.tables["pareto.png"] = f"{y} over {x}, means over seeds"
     return report
 
 

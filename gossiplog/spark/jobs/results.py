@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from ...errors import LocalProtocolError
 from ...version import VERSION
 from ..source.locations import check_new, is_remote, local_path
+from ..tables.staging import written
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(slots=True)
@@ -29,16 +30,25 @@ class JobReport:
 
     Attributes:
         results: Figures and short lists of rows; nothing that grows with the entries.
+        folder: Where tables are written; None to keep only the report.
         tables: The tables written, each name with a sentence about it.
         started: Unix time in seconds.
     """
 
     job: str
     sources: list[str]
+    folder: str | None = None
     results: dict[str, Any] = field(default_factory=dict)
     tables: dict[str, str] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
     seconds: float = 0.0
+
+    def publish(self, name: str, table: DataFrame, about: str, *, files_max: int | None = None) -> DataFrame:
+        """Write a table, and return it as read from there; without a folder return it as it is."""
+        if self.folder is None:
+            return table
+        self.tables[name] = about
+        return written(table if files_max is None else table.coalesce(files_max), f"{self.folder}/{name}")
 
     def finish(self) -> None:
         """Stop the clock."""
