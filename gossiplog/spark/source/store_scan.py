@@ -260,23 +260,8 @@ def _read_keys(run: PlanRunner, selection: Selection) -> Iterator[Page]:
 
 def _page(leaves: list[LeafRow], values: list[Any], selection: Selection) -> Page:
     """Make a page of the leaves that are wanted."""
-    if not _is_plain(leaves, selection):
-        wanted = [_is_wanted(leaf, selection) for leaf in leaves]
-        leaves, values = list(compress(leaves, wanted)), list(compress(values, wanted))
-    return _page_of(leaves, values)
-
-
-def _is_plain(leaves: list[LeafRow], selection: Selection) -> bool:
-    """Say whether all leaves of a page are wanted, as nearly always, by a look at the whole."""
-    if not leaves or selection.seq_min > 1 or selection.keys is not None:
-        return False
-    last = leaves[-1].key
-    if type(leaves[0].key) is not bytes or type(last) is not bytes or (selection.before is not None and last >= selection.before):
-        return False
-    try:
-        return selection.seq_max is None or max(leaf.seq for leaf in leaves) <= selection.seq_max
-    except TypeError:
-        return False
+    wanted = [_is_wanted(leaf, selection) for leaf in leaves]
+    return _page_of(list(compress(leaves, wanted)), list(compress(values, wanted)))
 
 
 def _is_wanted(leaf: LeafRow, selection: Selection) -> bool:
