@@ -167,8 +167,7 @@ class _Batch:
 class _Taker:
     """Reads one publisher's log on from where the last call stopped.
 
-    `_tree` is the publisher's tree, once it is believed. `_has_known` says whether the log had some of the entries that came last. `_left`
-    has the first keys that were left out.
+    `_tree` is the publisher's tree, once it is believed. `_left` has the first keys that were left out.
     """
 
     _log: Replica
@@ -180,7 +179,6 @@ class _Taker:
     _tell: Callable[[int, int], None]
     report: TakenFrom
     _tree: PublishedTree | None = None
-    _has_known: bool = True
     _left: set[bytes] = field(default_factory=set)
 
     async def take(self, head: PublisherHead) -> None:
@@ -316,21 +314,17 @@ class _Taker:
 
     async def _insert(self, values: Mapping[bytes, bytes]) -> bool:
         """Insert the entries that the log lacks; return whether one was left out because its signature scheme is not accepted."""
-        async with self._turn:
-            return await self._insert_missing(values) if values else False
-
-    async def _insert_missing(self, values: Mapping[bytes, bytes]) -> bool:
         is_left_out, report = False, self.report
-        # Looking up costs less than verifying again, but is useless in a log that has none of them.
-        known = await self._log.run(ask(ReadLeaves([*values]))) if self._has_known else {}
-        missing = {key: value for key, value in values.items() if key not in known}
+        async with self._turn:
+            # Looking up costs less than verifying again.
+            known = await self._log.run(ask(ReadLeaves([*values])))
+            missing = {key: value for key, value in values.items() if key not in known}
+            verdicts = await self._log.insert_many(missing.values())
         report.known += len(values) - len(missing)
-        self._has_known = len(missing) < len(values)
-        for key, verdict in zip(missing, await self._log.insert_many(missing.values()), strict=True):
+        for key, verdict in zip(missing, verdicts, strict=True):
             if verdict.accepted:
                 report.entries += verdict.is_new
                 report.known += not verdict.is_new
-                self._has_known = self._has_known or not verdict.is_new
                 continue
             report.rejected += verdict.outcome is Outcome.REJECT
             if verdict.outcome is not Outcome.REJECT:
