@@ -9,6 +9,7 @@ from typing import Any
 
 from ..codec import dag_json, pcf
 from ..codec.cid import UnknownLink
+from ..errors import DecodeError
 
 _PLAIN = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 _SIMPLE = {0xF4: "false", 0xF5: "true", 0xF6: "null"}
@@ -68,7 +69,7 @@ def flat_items(data: bytes, start: int) -> dict[str, str] | None:
             if 0x60 <= head < 0x7C:
                 length = head - 0x60
                 if length >= 24:
-                    length, at = _length(data, at, length)
+                    length, at = pcf.argument(data, at - 1)
                 text = data[at : at + length]
                 if not text.isascii():
                     return None
@@ -76,11 +77,11 @@ def flat_items(data: bytes, start: int) -> dict[str, str] | None:
                 at += length
             elif head < 0x1C:
                 if head >= 24:
-                    head, at = _length(data, at, head)
+                    head, at = pcf.argument(data, at - 1)
                 items[name] = str(head)
             else:
                 items[name] = _SIMPLE[head]
-    except (IndexError, KeyError):
+    except (IndexError, KeyError, DecodeError):
         return None
     return items if at == size else None
 
@@ -99,15 +100,3 @@ def _usual_key(key: bytes) -> str | None:
 @lru_cache(maxsize=1024)
 def _before_value(key: str) -> str:
     return f"{encode_basestring(key)}:"
-
-
-def _length(data: bytes, at: int, info: int) -> tuple[int, int]:
-    """Read the argument after a header of 24 to 27; a KeyError if it is written longer than it needs to be."""
-    width = 1 << (info - 24)
-    argument = int.from_bytes(data[at : at + width], "big")
-    if argument < _ARGUMENT_MIN[width]:
-        raise KeyError(argument)
-    return argument, at + width
-
-
-_ARGUMENT_MIN = {1: 24, 2: 1 << 8, 4: 1 << 16, 8: 1 << 32}

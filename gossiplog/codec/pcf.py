@@ -345,22 +345,22 @@ def _check(data: bytes, start: int, depth_max: int, is_strict: bool) -> int:
             position = _check_link(data, position, is_strict)
         elif byte < 0xC0:
             kind = byte >> 5
-            argument, position = _argument(data, position)
+            size, position = argument(data, position)
             if kind >= 4:
-                if argument > len(data) - position:
+                if size > len(data) - position:
                     raise IndexError
                 if len(enclosing) >= depth_max:
                     raise TooDeep(f"more than {depth_max} levels of nesting at byte {position}")
                 enclosing.append((left, key))
-                left = argument
+                left = size
                 key = b"" if kind == 5 else None
             elif kind == 3:
-                text = data[position : position + argument]
+                text = data[position : position + size]
                 if is_strict and not text.isascii():
                     _check_text(text, position)
-                position += argument
+                position += size
             elif kind == 2:
-                position += argument
+                position += size
         elif byte in _UNPORTABLE and not is_strict:
             position += _UNPORTABLE[byte]
         else:
@@ -407,7 +407,7 @@ def check_map(data: bytes, start: int, check_value: Callable[[str, int], int]) -
     try:
         if data[start] >> 5 != 5:
             _refuse(start, "a map was expected")
-        count, position = _argument(data, start)
+        count, position = argument(data, start)
         previous = b""
         for _ in range(count):
             if data[position] >> 5 != 3:
@@ -447,7 +447,7 @@ def _build(data: bytes, start: int, link: Callable[[bytes], Any], empty: Sequenc
             size = data[position] - 0x60
             position += 1
             if size >= 24:
-                size, position = _argument(data, position - 1)
+                size, position = argument(data, position - 1)
             key = data[position : position + size].decode()
             position += size
         byte = data[position]
@@ -460,24 +460,24 @@ def _build(data: bytes, start: int, link: Callable[[bytes], Any], empty: Sequenc
                 value = _SIMPLE[byte - 0xF4]
                 position += 1
         elif kind == 6:
-            size, position = _argument(data, position + 2)
+            size, position = argument(data, position + 2)
             value = link(data[position + 1 : position + size])
             position += size
         else:
-            argument = byte & 0x1F
+            size = byte & 0x1F
             position += 1
-            if argument >= 24:
-                argument, position = _argument(data, position - 1)
+            if size >= 24:
+                size, position = argument(data, position - 1)
             if kind == 0:
-                value = argument
+                value = size
             elif kind == 1:
-                value = -1 - argument
+                value = -1 - size
             elif kind <= 3:
-                value = data[position : position + argument]
+                value = data[position : position + size]
                 if kind == 3:
                     value = value.decode()
-                position += argument
-            elif not argument:
+                position += size
+            elif not size:
                 value = empty[kind - 4]()
             else:
                 value = {} if kind == 5 else []
@@ -486,7 +486,7 @@ def _build(data: bytes, start: int, link: Callable[[bytes], Any], empty: Sequenc
                     container[key] = value
                 else:
                     container.append(value)
-                left, container = argument, value
+                left, container = size, value
                 continue
         if is_map:
             container[key] = value
@@ -494,8 +494,13 @@ def _build(data: bytes, start: int, link: Callable[[bytes], Any], empty: Sequenc
             container.append(value)
 
 
-def _argument(data: bytes, position: int) -> tuple[int, int]:
-    """Read an item's header; return its argument and the offset after the header."""
+def argument(data: bytes, position: int) -> tuple[int, int]:
+    """Read an item's header; return its argument and the offset after the header.
+
+    Raises:
+        DecodeError: The argument is written longer than it needs to be, or the length is reserved or indefinite.
+        IndexError: The header is cut short.
+    """
     info = data[position] & 0x1F
     if info < 24:
         return info, position + 1
@@ -505,17 +510,17 @@ def _argument(data: bytes, position: int) -> tuple[int, int]:
     after = position + 1 + size
     if after > len(data):
         raise IndexError
-    argument = int.from_bytes(data[position + 1 : after], "big")
-    if argument < _ARGUMENT_MIN[info - 24]:
-        _refuse(position, f"{argument} is written longer than it needs to be")
-    return argument, after
+    found = int.from_bytes(data[position + 1 : after], "big")
+    if found < _ARGUMENT_MIN[info - 24]:
+        _refuse(position, f"{found} is written longer than it needs to be")
+    return found, after
 
 
 def _key_end(data: bytes, position: int) -> int:
     """Return the offset after a map's key of 24 bytes or more."""
     if data[position] >> 5 != 3:
         _refuse(position, "a map's key is not a string")
-    size, position = _argument(data, position)
+    size, position = argument(data, position)
     return position + size
 
 
@@ -549,7 +554,7 @@ def _check_link(data: bytes, position: int, is_strict: bool) -> int:
     """Check tag 42 and the CID in it; return the offset after it."""
     if data[position + 1] != 42 or data[position + 2] >> 5 != 2:
         _refuse(position, "a tag other than 42 around bytes")
-    size, begin = _argument(data, position + 2)
+    size, begin = argument(data, position + 2)
     end = begin + size
     if end > len(data):
         raise IndexError
