@@ -165,11 +165,6 @@ def examine(vitals: Vitals) -> list[Diagnosis]:
     return found
 
 
-def worst(findings: Sequence[Diagnosis]) -> Severity:
-    """Return the worst severity; `ok` without findings."""
-    return max((finding.severity for finding in findings), key=SEVERITIES.index, default="ok")
-
-
 def findings_from(record: object) -> list[Diagnosis]:
     """Read the findings in a server's answer; anything else in it is ignored."""
     listed = record.get("findings") if isinstance(record, dict) else None

@@ -2,7 +2,7 @@
 
 from .builder import Root, build, build_stream
 from .check import check_children, check_root
-from .diff import LeafDifference, Question, Side, diff, diff_steps
+from .diff import LeafDifference, Question, Side, diff
 from .memory import MemoryTree
 from .node import (
     ANCHOR_HASH,
@@ -49,7 +49,6 @@ __all__ = [
     "check_children",
     "check_root",
     "diff",
-    "diff_steps",
     "leaf_hash",
     "node_hash",
     "update",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..errors import DamagedLog
@@ -33,37 +33,16 @@ class Question(NamedTuple):
     request: Request[Any]
 
 
-def diff(a: Callable[[Request[Any]], Any], b: Callable[[Request[Any]], Any]) -> Iterator[LeafDifference]:
-    """Iterate over the keys whose leaves differ, in key order, each once.
+def diff() -> Generator[Question | LeafDifference, Any, None]:
+    """Find the keys whose leaves differ, in key order, each once.
 
-    Args:
-        a: Answers `ReadRoot` and `ReadRuns` for one tree from one snapshot, as `MemoryTree.answer` does.
-        b: The same for the other tree.
+    Yields:
+        Questions, each to be answered by `send` from one snapshot of its tree, and differences, after which None is sent.
 
     Raises:
         DamagedLog: A node is missing, or does not match its parent.
 
     Cost: O(differences x height) reads, none at all below equal roots; memory O(height x longest run).
-    """
-    steps = diff_steps()
-    answer: Any = None
-    while True:
-        try:
-            step = steps.send(answer)
-        except StopIteration:
-            return
-        answer = None
-        if isinstance(step, Question):
-            answer = a(step.request) if step.side == "a" else b(step.request)
-        else:
-            yield step
-
-
-def diff_steps() -> Generator[Question | LeafDifference, Any, None]:
-    """Find the differences, as `diff` does, in a generator for stores that have to be awaited.
-
-    Yields:
-        Questions, to be answered by `send`, and differences, after which None is sent.
     """
     tree_a = _Frontier("a", (yield Question("a", ReadRoot())))
     tree_b = _Frontier("b", (yield Question("b", ReadRoot())))

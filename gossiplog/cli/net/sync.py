@@ -443,10 +443,10 @@ def _judge(result: SyncResult, source: str, out: Output) -> ExitCode:
 async def _count_difference(ours: GossipLog, theirs: GossipLog) -> tuple[int, int]:
     """Count the entries that we lack, and those that they lack; reads only the parts of the two trees that differ."""
     from ...plan import ask
-    from ...tree import Question, diff_steps
+    from ...tree import Question, diff
 
     missing = extra = 0
-    steps = diff_steps()
+    steps = diff()
     answer: Any = None
     with contextlib.suppress(StopIteration):
         while True:

@@ -1,11 +1,13 @@
 """What a doctor says of figures: each thing that can be wrong is named by its check, and healthy figures are called healthy."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gossiplog.glass.doctor import (
+    SEVERITIES,
     Certificate,
     Clock,
     Diagnosis,
@@ -15,7 +17,6 @@ from gossiplog.glass.doctor import (
     Vitals,
     examine,
     findings_from,
-    worst,
 )
 from gossiplog.glass.scene import PeerLink
 
@@ -32,6 +33,10 @@ HEALTHY = Vitals(
     log=LogFigures(1_000, 2, looked_at=64),
     network=NETWORK,
 )
+
+
+def worst(findings: Sequence[Diagnosis]) -> str:
+    return max((finding.severity for finding in findings), key=SEVERITIES.index, default="ok")
 
 
 def peer(**changed: Any) -> Vitals:
