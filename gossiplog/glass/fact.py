@@ -49,8 +49,12 @@ TRACE_SCHEMA: tuple[tuple[str, str], ...] = (
 )
 """The columns in order, and their types in the simulator's Parquet; in live networks `node`, `peer` and `message` are strings."""
 
-_INTEGERS = frozenset({"seed", "seq", "count", "bytes", "hops"})
-_NODES = frozenset({"node", "peer", "message"})
+_FITTING = (
+    dict.fromkeys((name for name, _ in TRACE_SCHEMA), str)
+    | dict.fromkeys(("seed", "seq", "count", "bytes", "hops"), int)
+    | dict.fromkeys(("node", "peer", "message"), Node)
+    | {"time_s": int | float}
+)
 
 
 @dataclass(slots=True)
@@ -113,10 +117,12 @@ class Fact:
         for name in _REQUIRED:
             if name not in record:
                 raise DecodeError(f"a fact without {name}")
-        for name in _COLUMNS & record.keys():
-            if not _is_fit(name, record[name]):
-                raise DecodeError(f"a fact whose {name} is {type(record[name]).__name__}, or too long")
-        return Fact(**{name: record[name] for name in _COLUMNS & record.keys()})
+        columns = {name: record[name] for name in _FITTING.keys() & record.keys()}
+        for name, value in columns.items():
+            is_long = isinstance(value, str) and len(value) > TEXT_CHARS_MAX
+            if is_long or isinstance(value, bool) or not isinstance(value, _FITTING[name]):
+                raise DecodeError(f"a fact whose {name} is {type(value).__name__}, or too long")
+        return Fact(**columns)
 
     @staticmethod
     def from_json(line: str) -> Fact:
@@ -131,18 +137,6 @@ class Fact:
 _PLAIN_BYTES, _ESCAPED_BYTES = 400, 12
 """Bytes of the names and numbers of a fact, and the most that one character of a text takes."""
 _REQUIRED = ("scenario", "router", "seq", "time_s", "kind", "node")
-_COLUMNS = frozenset(name for name, _ in TRACE_SCHEMA)
-
-
-def _is_fit(name: str, value: object) -> bool:
-    if isinstance(value, bool) or (isinstance(value, str) and len(value) > TEXT_CHARS_MAX):
-        return False
-    if name in _INTEGERS:
-        return isinstance(value, int)
-    if name == "time_s":
-        return isinstance(value, int | float)
-    return isinstance(value, int | str) if name in _NODES else isinstance(value, str)
-
 
 FACTS_MAX = 50_000
 BYTES_MAX = 32 * 2**20

@@ -41,27 +41,6 @@ class Holding:
     is_rejected: bool = False
 
 
-CAUSES = (
-    "here",
-    "never-heard",
-    "heard-not-asked",
-    "waiting-for-parent",
-    "rejected",
-    "banned-sender",
-    "set-aside",
-    "void",
-    "syncing",
-    "other-topic",
-    "other-version",
-    "not-grafted",
-    "score-below-threshold",
-    "refused-by-policy",
-    "partition",
-    "disk-full",
-    "slow-reader",
-)
-"""All causes. Source: docs/glass.md, "Why"."""
-
 _VAGUE = ("here", "never-heard", "not-grafted", "partition")
 """Causes that the other side's answer may replace, because they say only that this side knows no better one."""
 _QUEUED_BYTES_MUCH = 2**20
@@ -83,7 +62,7 @@ class WhyAnswer:
 
     Attributes:
         state: `present` or `absent`, at that server.
-        cause: One of `CAUSES`.
+        cause: One of those in docs/glass.md, "Why".
         text: One plain sentence, and advice.
         peer: The peer that was asked about; None for any.
         since: The Unix time since when the cause holds, if that is known.
