@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from ..errors import ClosedError, LocalProtocolError
-from .call import PortalCall
 from .thread import TrioThread
 
 T = TypeVar("T")
@@ -24,12 +23,13 @@ class BlockHost(Generic[T]):
 
     Attributes:
         is_closed: Whether calls are refused, because the block is ending or has ended.
+        calls: For each call that runs, what ends it with the block.
     """
 
     def __init__(self, thread: TrioThread, parent: BlockHost[Any] | None, make: Callable[[], AbstractAsyncContextManager[T]]) -> None:
         """Take the function that makes the context manager; it is called in the thread."""
         self.is_closed = False
-        self._calls: set[PortalCall[Any]] = set()
+        self.calls: set[Callable[[], None]] = set()
         self._thread = thread
         self._parent = parent
         self._make = make
@@ -75,14 +75,10 @@ class BlockHost(Generic[T]):
             self._leaving.set()
             await self._ended.wait()
 
-    def on_call_begun(self, call: PortalCall[Any]) -> None:
-        """Note a call that runs."""
-        self._calls.add(call)
-
-    def on_call_ended(self, call: PortalCall[Any]) -> None:
+    def on_call_ended(self, close: Callable[[], None]) -> None:
         """Forget a call."""
-        self._calls.discard(call)
-        if self.is_closed and not self._calls:
+        self.calls.discard(close)
+        if self.is_closed and not self.calls:
             self._is_quiet.set()
 
     async def _wait(self, event: trio.Event) -> None:
@@ -138,7 +134,7 @@ class BlockHost(Generic[T]):
     async def _close_calls(self) -> None:
         """End calls that still run after the block's end."""
         self.is_closed = True
-        if self._calls:
-            for call in self._calls:
-                call.close()
+        if self.calls:
+            for close in self.calls:
+                close()
             await self._is_quiet.wait()

@@ -7,28 +7,15 @@ import contextlib
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import trio
 
 from ..errors import ClosedError, LocalProtocolError
+from .block import BlockHost
 from .thread import TrioThread
 
 T = TypeVar("T")
-
-
-class CallOwner(Protocol):
-    """The block that a call belongs to and ends with."""
-
-    is_closed: bool
-
-    def on_call_begun(self, call: PortalCall[Any]) -> None:
-        """Note a call that runs."""
-        ...
-
-    def on_call_ended(self, call: PortalCall[Any]) -> None:
-        """Forget a call."""
-        ...
 
 
 class PortalCall(Generic[T]):
@@ -38,7 +25,7 @@ class PortalCall(Generic[T]):
     call in trio also holds here.
     """
 
-    def __init__(self, thread: TrioThread, owner: CallOwner | None, function: Callable[[], Awaitable[T]]) -> None:
+    def __init__(self, thread: TrioThread, owner: BlockHost[Any] | None, function: Callable[[], Awaitable[T]]) -> None:
         """Take the function and the block that the call belongs to; None if it belongs to the thread."""
         self._thread = thread
         self._owner = owner
@@ -134,7 +121,7 @@ class PortalCall(Generic[T]):
             self._finish()
             return
         if self._owner is not None:
-            self._owner.on_call_begun(self)
+            self._owner.calls.add(self.close)
         self._context.run(self._thread.nursery.start_soon, self._run)
 
     def _cancel_from_outside(self) -> None:
@@ -160,7 +147,7 @@ class PortalCall(Generic[T]):
             self._error = error
         finally:
             if self._owner is not None:
-                self._owner.on_call_ended(self)
+                self._owner.on_call_ended(self.close)
             self._finish()
 
     def _finish(self) -> None:
