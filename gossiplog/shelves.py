@@ -93,7 +93,7 @@ class Shelf:
         most_open: int,
         most_logs: int,
     ) -> None:
-        self.logs = OpenLogs(self, tasks, most_open=most_open)
+        self.logs = OpenLogs(place, self._opened, tasks, most_open=most_open)
         self.tasks = tasks
         self._place = place
         self._open_one = open_one
@@ -163,8 +163,7 @@ class Shelf:
             yield hub
 
     @asynccontextmanager
-    async def opening(self, topic: str, *, create: bool) -> AsyncIterator[Replica]:
-        """Open a log for `self.logs`. Everybody else calls `open`."""
+    async def _opened(self, topic: str, *, create: bool) -> AsyncIterator[Replica]:
         found = await self._find(topic, create=create)
         async with AsyncExitStack() as stack:
             try:

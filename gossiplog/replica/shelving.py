@@ -14,11 +14,12 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import trio
 
 from ..errors import LocalProtocolError, LogNotFound, ShelfFull
+from ..store.places import ShelfPlace
 from ..tasks.nursery import first_error, open_service_nursery
 from .log import Replica
 
@@ -27,22 +28,6 @@ Companion: TypeAlias = Callable[[Any], AbstractAsyncContextManager[object]]
 IDLE_S = 60.0
 _PATIENCE_S = 1.0
 """How long a call waits for a place when all open logs are in use. Many uses are short."""
-
-
-class LogShelf(Protocol):
-    """Logs that are opened on demand; see `gossiplog.shelf`."""
-
-    def opening(self, topic: str, *, create: bool) -> AbstractAsyncContextManager[Replica]:
-        """Open the log of a topic for the length of a block, and with `create`, create it if there is none."""
-
-    async def topics(self) -> list[str]:
-        """List the topics of all logs."""
-
-    async def has(self, topic: str) -> bool:
-        """Whether there is a log of this topic."""
-
-    async def size_bytes(self) -> int:
-        """Return how many bytes all logs take."""
 
 
 @dataclass(eq=False, slots=True)
@@ -82,15 +67,23 @@ class OpenLogs:
     """The open logs of a process.
 
     Args:
-        shelf: Opens logs; None if all are pinned.
+        shelf: Where logs lie that are opened on demand; None if all are pinned.
+        opening: Opens the log of a topic for the length of a block, and with `create`, creates it if there is none.
         tasks: Runs the tasks of logs that are not pinned. The end of its block closes these logs.
         idle_s: How long a log stays open without a user.
     """
 
     def __init__(
-        self, shelf: LogShelf | None = None, tasks: trio.Nursery | None = None, *, most_open: int = 0, idle_s: float = IDLE_S
+        self,
+        shelf: ShelfPlace | None = None,
+        opening: Callable[..., AbstractAsyncContextManager[Replica]] | None = None,
+        tasks: trio.Nursery | None = None,
+        *,
+        most_open: int = 0,
+        idle_s: float = IDLE_S,
     ) -> None:
         self.shelf = shelf
+        self._opening = opening
         self._tasks = tasks
         self._most_open = most_open
         self._idle_s = idle_s
@@ -191,13 +184,13 @@ class OpenLogs:
                 await held.gone.wait()
                 continue
             if held is None:
-                if self.shelf is None or self._tasks is None:
+                if self._opening is None or self._tasks is None:
                     raise LogNotFound(f"there is no log of topic {topic}")
                 if len(self._held) - self._pins >= self._most_open:
                     await self._make_room(deadline)
                     continue
                 held = self._held[topic] = _Held(create=create)
-                self._tasks.start_soon(self._hold, self.shelf, topic, held)
+                self._tasks.start_soon(self._hold, self._opening(topic, create=create), topic, held)
             held.users += 1
             self._held.move_to_end(topic)
             try:
@@ -246,9 +239,9 @@ class OpenLogs:
         chosen.end.set()
         await chosen.gone.wait()
 
-    async def _hold(self, shelf: LogShelf, topic: str, held: _Held) -> None:
+    async def _hold(self, opening: AbstractAsyncContextManager[Replica], topic: str, held: _Held) -> None:
         try:
-            async with shelf.opening(topic, create=held.create) as log, trio.open_nursery() as held.tasks:
+            async with opening as log, trio.open_nursery() as held.tasks:
                 await self._begin(held, log)
                 self._give_place(held)
                 await held.end.wait()

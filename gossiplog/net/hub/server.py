@@ -27,7 +27,8 @@ from ...entry.rules import TOPIC_CHARS_MAX, is_topic
 from ...errors import CannotListen, ClosedError, GossipLogError, LocalProtocolError, LogNotFound, RemoteProtocolError, ShelfFull
 from ...limits import TokenBucket, keep_newest
 from ...replica.log import Replica
-from ...replica.shelving import LogShelf, OpenLogs
+from ...replica.shelving import OpenLogs
+from ...store.places import ShelfPlace
 from ...tasks.nursery import open_service_nursery
 from ..ground.access import Caller, Rights, hash_token
 from ..ground.admission import Admission, HubLimits, NotLetIn, Refused, client_address
@@ -256,7 +257,7 @@ class Hub:
         if not bucket.take(1, now):
             raise Refused(f"you may create {most:,} logs a minute", status=429)
 
-    async def watch_space(self, shelf: LogShelf, bytes_max: int) -> None:
+    async def watch_space(self, shelf: ShelfPlace, bytes_max: int) -> None:
         """For ever, refuse clients' entries while a shelf takes more space than it may."""
         access = self.admission.limits.access
         while True:
