@@ -7,7 +7,7 @@ import sqlite3
 import tempfile
 import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -94,34 +94,36 @@ class SqliteStore:
             LogBusy: Another process is writing to it.
         """
         check_file(path, create=create and not read_only, read_only=read_only)
-        if read_only:
-            async with _readable(path) as file:
-                reader = await _connect(path, file, durability, read_only=True)
-                store: SqliteStore | None = None
-                try:
-                    found = await _call(path, reader, check_log, path, topic, False)
-                    store = cls(path, file, found, None)
-                    store._idle.append(reader)
-                    yield store
-                finally:
-                    with trio.CancelScope(shield=True):
-                        await (reader.close() if store is None else store._close_readers())
-            return
-        lock = WriterLock.acquire(path)
-        writer: TrioConnection | None = None
-        store = None
+        async with AsyncExitStack() as stack:
+            file = path
+            if read_only:
+                file = await stack.enter_async_context(_readable(path))
+            else:
+                stack.callback(WriterLock.acquire(path).release)
+            yield await stack.enter_async_context(cls._opened(path, file, topic, durability, create=create, read_only=read_only))
+
+    @classmethod
+    @asynccontextmanager
+    async def _opened(
+        cls, path: Path, file: Path, topic: str | None, durability: Durability, *, create: bool = False, read_only: bool = False
+    ) -> AsyncIterator[SqliteStore]:
+        connection = await _connect(path, file, durability, read_only=read_only)
+        store: SqliteStore | None = None
         try:
-            writer = await _connect(path, path, durability, read_only=False)
-            if create and await _call(path, writer, is_blank):
-                await _call(path, writer, create_log, topic)
-            found = await _call(path, writer, check_log, path, topic, True)
-            store = cls(path, path, found, writer)
+            if create and not read_only and await _call(path, connection, is_blank):
+                await _call(path, connection, create_log, topic)
+            found = await _call(path, connection, check_log, path, topic, not read_only)
+            store = cls(path, file, found, None if read_only else connection)
+            if read_only:
+                store._idle.append(connection)
             yield store
         finally:
             # A hop ends with its statement, so this takes as long as the statements that are running.
             with trio.CancelScope(shield=True):
-                await _close(store, writer)
-            lock.release()
+                if store is not None:
+                    await store._close_readers()
+                if store is None or not read_only:
+                    await connection.close()
 
     def watch(self, wake: Callable[[], None]) -> None:
         """Do nothing: there is no notification of writes to a file."""
@@ -204,19 +206,14 @@ class SqliteStore:
     async def rehearsal(self) -> AsyncIterator[SqliteStore]:
         """Open a copy of the present state for writing. Its errors name the original's path."""
         folder = await trio.to_thread.run_sync(partial(tempfile.TemporaryDirectory, prefix="gossiplog-"))
-        writer: TrioConnection | None = None
-        store: SqliteStore | None = None
         try:
             copy = Path(folder.name) / "log"
             async with self._reader(self._readers) as reader:
                 await _call(self._path, reader, back_up, copy)
-            writer = await _connect(self._path, copy, Durability.OFF, read_only=False)
-            topic = await _call(self._path, writer, check_log, self._path, self.topic, True)
-            store = SqliteStore(self._path, copy, topic, writer)
-            yield store
+            async with self._opened(self._path, copy, self.topic, Durability.OFF) as store:
+                yield store
         finally:
             with trio.CancelScope(shield=True):
-                await _close(store, writer)
                 await trio.to_thread.run_sync(folder.cleanup)
 
     async def size_bytes(self) -> int:
@@ -328,13 +325,6 @@ async def _readable(path: Path) -> AsyncIterator[Path]:
     finally:
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(place.__exit__, None, None, None)
-
-
-async def _close(store: SqliteStore | None, writer: TrioConnection | None) -> None:
-    if store is not None:
-        await store._close_readers()
-    if writer is not None:
-        await writer.close()
 
 
 async def _connect(path: Path, file: Path, durability: Durability, *, read_only: bool) -> TrioConnection:
