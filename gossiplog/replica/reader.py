@@ -285,12 +285,13 @@ class LogReader:
     async def standing(self, id: str) -> Standing:
         """Say whether an entry counts, which node signed it, and what made it void. Raises as `members`."""
         async with self._members_turn:
-            return await self.run(_standing(self._members, decode_id(id)))
+            return await self.run(_of_membership(self._members, lambda membership: membership.standing(decode_id(id))))
 
     async def find_void(self, ids: Sequence[str]) -> set[str]:
         """Return those of some entries of a log with members that are void: in the log, and without effect. Raises as `members`."""
         async with self._members_turn:
-            return {encode_id(key) for key in await self.run(_find_void(self._members, [decode_id(id) for id in ids]))}
+            keys = [decode_id(id) for id in ids]
+            return {encode_id(key) for key in await self.run(_of_membership(self._members, lambda members: members.find_void(keys)))}
 
     def quarantine(self) -> Pages[Quarantined]:
         """Iterate over the entries that a repair or a salvage kept out of the log, in the order of their ids."""
@@ -382,16 +383,10 @@ def _ask_members(membership: Membership | None, question: Callable[[Members], T]
     return question((yield from known_members(membership)))
 
 
-def _standing(membership: Membership | None, key: bytes) -> Plan[Standing]:
+def _of_membership(membership: Membership | None, plan: Callable[[Membership], Plan[T]]) -> Plan[T]:
     yield from known_members(membership)
     assert membership is not None
-    return (yield from membership.standing(key))
-
-
-def _find_void(membership: Membership | None, keys: Sequence[bytes]) -> Plan[set[bytes]]:
-    yield from known_members(membership)
-    assert membership is not None
-    return (yield from membership.find_void(keys))
+    return (yield from plan(membership))
 
 
 def _read_moment() -> Plan[Moment]:
