@@ -36,7 +36,6 @@ location / {
     proxy_set_header Connection $connection_upgrade;
     proxy_set_header Host $host;
     proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-    proxy_buffering off;
 }"""
 FORGER, HONEST = "203.0.113.5", "198.51.100.7"
 SERVED_S = 5.0
@@ -97,15 +96,27 @@ async def test_clients_connect_and_follow_through_nginx_as_it_is_documented(tmp_
             assert "421" in await curl("-o", "/dev/null", "-w", "%{http_code}", "--no-fail", "-H", "Host: evil.example", url)
             async with client.connect(f"ws://127.0.0.1:{port}"):
                 await until_has(client, [entry])
-            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-                await stream.send_all(b"GET /api/events HTTP/1.1\r\nHost: hub.example.com\r\n\r\n")
-                received = b""
-                with trio.fail_after(PATIENCE_S):
-                    while b"as they come" not in received:
-                        received += await stream.receive_some()
-                    await log.append("an event")
-                    while b"an event" not in received:
-                        received += await stream.receive_some()
+            await follow(log, port)
+
+
+async def test_events_come_at_once_through_nginx_as_it_is(tmp_path: Path) -> None:
+    async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
+        with nginx(tmp_path, PLAIN % hub.port) as port:
+            assert await curl(f"http://127.0.0.1:{port}/livez") == "alive\n"
+            await follow(log, port)
+
+
+async def follow(log: gossiplog.GossipLog, port: int) -> None:
+    """Get an event when it is there."""
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        await stream.send_all(b"GET /api/events HTTP/1.1\r\nHost: hub.example.com\r\n\r\n")
+        received = b""
+        with trio.fail_after(PATIENCE_S):
+            while b"as they come" not in received:
+                received += await stream.receive_some()
+            await log.append("an event")
+            while b"an event" not in received:
+                received += await stream.receive_some()
 
 
 async def test_strangers_are_slowed_by_the_address_that_the_proxy_names_where_somebody_honest_shares_it(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ class Streamed(Response):
     """
 
     def __init__(self, produce: Callable[[Write], Awaitable[None]], *, media_type: str, is_endless: bool = False) -> None:
-        super().__init__(media_type=media_type, headers={"Cache-Control": "no-store"})
+        # Or nginx would keep what never ends, as it does by default.
+        unbuffered = {"X-Accel-Buffering": "no"} if is_endless else {}
+        super().__init__(media_type=media_type, headers={"Cache-Control": "no-store", **unbuffered})
         self._produce = produce
         self._is_endless = is_endless
         del self.headers["content-length"]
