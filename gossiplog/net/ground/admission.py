@@ -202,7 +202,7 @@ class Admission:
                 yield place
             finally:
                 if place.worth() is Worth.DELIVERED and is_counted:
-                    self._note_delivery(name)
+                    keep_newest(self._delivered, name, None, _DELIVERED_MAX)
                 if place in self._places:
                     self._free(place)
                 else:
@@ -253,9 +253,6 @@ class Admission:
 
     def _crowd(self, place: Place) -> int:
         return 1 if place.group is None else self._counts[place.group]
-
-    def _note_delivery(self, group: str) -> None:
-        keep_newest(self._delivered, group, None, _DELIVERED_MAX)
 
     def ban(self, address: str, until: float) -> None:
         """Refuse an address or a network until a time of `trio.current_time`. Exempt addresses are never banned: others share them."""

@@ -88,7 +88,7 @@ class NoiseStream:
         while not plain:
             data = await self._stream.receive_some()
             if not data:
-                if self._cutter.is_within:
+                if self._cutter.rest:
                     raise ClosedError("the stream ended within a noise message")
                 return b""
             plain = b"".join(map(self._open_one, self._cutter.cut(data)))
@@ -139,11 +139,11 @@ async def secure(
 class _Reader:
     """Cuts the bytes of a stream into messages, each of which follows its length in two bytes."""
 
-    __slots__ = ("_rest", "stream", "whole")
+    __slots__ = ("rest", "stream", "whole")
 
     def __init__(self, stream: ByteStream, begun: bytes = b"") -> None:
         self.stream = stream
-        self._rest = b""  # of the bytes that arrived: less than a message
+        self.rest = b""  # of the bytes that arrived: less than a message
         self.whole = self.cut(begun)  # the messages that are complete, during the handshake
 
     async def message(self) -> bytes:
@@ -166,17 +166,12 @@ class _Reader:
     def cut(self, data: bytes) -> list[bytes]:
         """Take bytes that arrived, and return the messages that are complete now."""
         messages: list[bytes] = []
-        data, start = self._rest + data, 0
+        data, start = self.rest + data, 0
         while (end := start + _PREFIX_BYTES + int.from_bytes(data[start : start + _PREFIX_BYTES], "big")) <= len(data):
             messages.append(data[start + _PREFIX_BYTES : end])
             start = end
-        self._rest = data[start:]
+        self.rest = data[start:]
         return messages
-
-    @property
-    def is_within(self) -> bool:
-        """Whether a part of a message has arrived."""
-        return bool(self._rest)
 
 
 async def _send(stream: ByteStream, message: bytes) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -47,7 +48,7 @@ class Health:
 
     def __init__(self, log: Replica) -> None:
         self.trouble: str | None = None
-        self.failures: dict[str, int] = {}
+        self.failures = Counter[str]()
         self._log = log
         self._waiting: dict[trio.CancelScope, float] = {}
         self._wanted = trio.Event()
@@ -117,11 +118,10 @@ class Health:
             try:
                 await self._log.run(ask(ReadHeads(1)))
             except GossipLogError as error:
-                name = type(error).__name__
-                self.failures[name] = self.failures.get(name, 0) + 1
+                self.failures[type(error).__name__] += 1
                 return str(error)
             return None
-        self.failures["TimeoutError"] = self.failures.get("TimeoutError", 0) + 1
+        self.failures["TimeoutError"] += 1
         return "the store does not answer"
 
     def _conclude(self, trouble: str | None) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 import trio
 
 from ...tasks.sleeper import Sleeper
-
-
-class _Flushable(Protocol):
-    def flush(self) -> None: ...  # sends as much of the queue as needs no waiting; raises nothing
 
 
 class Flushes:
@@ -22,15 +18,15 @@ class Flushes:
     """
 
     def __init__(self) -> None:
-        self._due: dict[_Flushable, None] = {}
+        self._due: dict[Callable[[], None], None] = {}
         self._writer = Sleeper()
         self._is_held = False
 
-    def add(self, connection: _Flushable) -> None:
-        """Have a connection flushed soon."""
+    def add(self, flush: Callable[[], None]) -> None:
+        """Have a connection flushed soon, by a function that sends as much of its queue as needs no waiting, and raises nothing."""
         if not self._due and not self._is_held:
             self._writer.wake()
-        self._due[connection] = None
+        self._due[flush] = None
 
     def hold(self) -> None:
         """Flush nothing until `release`, which must come in the same step."""
@@ -52,5 +48,5 @@ class Flushes:
 
     def _flush(self) -> None:
         due, self._due = self._due, {}
-        for connection in due:
-            connection.flush()
+        for flush in due:
+            flush()

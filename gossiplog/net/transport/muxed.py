@@ -233,7 +233,7 @@ class Connection:
         if self._flushes is None:
             self._writer.wake()
         else:
-            self._flushes.add(self)
+            self._flushes.add(self.flush)
 
     def flush(self) -> None:
         """Send as much of the queue as needs no waiting; the writing task does the rest."""

@@ -213,7 +213,7 @@ def test_messages_of_noise_are_the_same_however_they_are_cut(size):
     data = b"".join(len(message).to_bytes(2, "big") + message for message in sent)
     reader = _Reader(None)
     assert [message for at in range(0, len(data), size) for message in reader.cut(data[at : at + size])] == sent
-    assert not reader.is_within
+    assert not reader.rest
     assert [reader.cut(len(message).to_bytes(2, "big") + message) for message in sent] == [[message] for message in sent]
     assert reader.cut(b"\0") == []
-    assert reader.is_within
+    assert reader.rest
