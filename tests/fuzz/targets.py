@@ -27,7 +27,7 @@ from gossiplog.net.transport.multistream import MULTISTREAM, Offer, Proposal, en
 from gossiplog.net.transport.websocket_frames import BINARY, CLOSE, PING, FrameReader, decode_close, encode_close
 from gossiplog.net.transport.websocket_frames import encode_frame as encode_websocket_frame
 from gossiplog.net.transport.yamux.frames import Flags, FrameKind, decode_header, encode_header
-from gossiplog.net.transport.yamux.machine import STREAMS_MAX, Opened, Yamux
+from gossiplog.net.transport.yamux.machine import STREAMS_MAX, Yamux
 from gossiplog.presence.messages import Departed, decode_frame, sign_statement
 from gossiplog.presence.room import FrameReceived, PeerEntered, PresenceRoom
 from gossiplog.pubsub.rpc import Control, Extensions, IHave, Message, PeerRecord, Prune, Rpc, Subscription
@@ -327,15 +327,16 @@ def fuzz_yamux(data: bytes) -> None:
     muxer.ping(0.0)
     for start in range(0, len(data), cut):
         try:
-            events = muxer.receive(data[start : start + cut], 1.0)
+            changed = muxer.receive(data[start : start + cut], 1.0)
             while muxer.is_behind:
-                events += muxer.receive(b"", 1.0)
+                changed += muxer.receive(b"", 1.0)
         except RemoteProtocolError:
             assert muxer.is_leaving
             break
-        for event in events:
-            if isinstance(event, Opened) and event.stream.id % 3 == 0:
-                muxer.release(event.stream)
+        for stream in changed:
+            if stream.is_new and stream.id % 3 == 0:
+                muxer.release(stream)
+            stream.is_new = False
         for stream in muxer.streams:
             if is_read and not stream.is_reset:
                 muxer.read(stream, 7, 2.0)

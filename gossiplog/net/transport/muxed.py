@@ -30,7 +30,7 @@ from .flushes import Flushes
 from .multistream import Offer, Proposal
 from .stream import ByteStream
 from .yamux.frames import GO_AWAY_NORMAL
-from .yamux.machine import GoneAway, MuxerEvent, Opened, StreamChanged, StreamState, Yamux
+from .yamux.machine import StreamState, Yamux
 
 KEEP_ALIVE_S = 30.0
 """How often a connection is checked for a sign of life. If nothing came since the last check, a ping is sent, whose answer has as long."""
@@ -311,13 +311,13 @@ class Connection:
             while data := await self._byte_stream.receive_some():
                 self.bytes_in += len(data)
                 self.received_at = self._clock()
-                events = self.muxer.receive(data, self.received_at)
+                changed = self.muxer.receive(data, self.received_at)
                 if self._flushes is None:
-                    self._take(events, handlers)
+                    self._take(changed, handlers)
                 else:
                     self._flushes.hold()
                     try:
-                        self._take(events, handlers)
+                        self._take(changed, handlers)
                     finally:
                         self._flushes.release()
                 while self.muxer.is_behind:
@@ -330,18 +330,17 @@ class Connection:
         except Exception as error:
             self._on_broken(error)
 
-    def _take(self, events: Sequence[MuxerEvent], handlers: trio.Nursery) -> None:
-        for event in events:
-            match event:
-                case StreamChanged(state):
-                    if (known := self._streams.get(state)) is not None:
-                        known.wake()
-                case Opened(state):
-                    self.streams_accepted += 1
-                    stream = self._streams[state] = Stream(self, state)
-                    handlers.start_soon(self._serve_stream, stream)
-                case GoneAway(code):
-                    self.finish("the peer closed it" if code == 0 else f"the peer closed it with code {code}")
+    def _take(self, changed: Sequence[StreamState], handlers: trio.Nursery) -> None:
+        for state in changed:
+            if state.is_new:
+                state.is_new = False
+                self.streams_accepted += 1
+                stream = self._streams[state] = Stream(self, state)
+                handlers.start_soon(self._serve_stream, stream)
+            elif (known := self._streams.get(state)) is not None:
+                known.wake()
+        if (code := self.muxer.goodbye) is not None:
+            self.finish("the peer closed it" if code == 0 else f"the peer closed it with code {code}")
         if self.muxer.queued_bytes:
             self.wake_writer()
 

@@ -1,4 +1,4 @@
-"""The muxer: bytes in, events out; calls in, bytes out; and the state of each stream. No clock, no task, no lock.
+"""The muxer: bytes in, changed streams out; calls in, bytes out; and the state of each stream. No clock, no task, no lock.
 
 Other machines of this project have a single method, `handle`. Here a method for each call saves an object for each of many small frames.
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from ....errors import ClosedError, DecodeError, RemoteProtocolError, StreamReset
 from .frames import BODY_BYTES_MAX, GO_AWAY_VIOLATION, HEADER_BYTES, Flags, FrameKind, Header, decode_header, encode_header
@@ -35,7 +34,7 @@ WINDOW_BYTES_MAX = 4 * 1024 * 1024
 
 @dataclass(slots=True, eq=False, repr=False)
 class StreamState:
-    """The state of one stream. Only the muxer changes it.
+    """The state of one stream. Only the muxer changes it, but for `is_new`.
 
     Unread bytes and credit together never exceed the window, which therefore bounds the stream's memory.
 
@@ -46,6 +45,7 @@ class StreamState:
         credit: How many bytes the peer may still send.
         send_window: How many bytes we may still send.
         granted_at: When the peer was last given credit.
+        is_new: The peer opened it, and its owner has not seen it. It has one of the places until `Yamux.release`, even if it ends before.
         is_announced: A frame of ours has carried the flag that opens the stream, or accepts the peer's.
         is_reset: Either side reset it, or the connection ended before the peer closed its side. Earlier bytes can still be read.
         is_released: Its owner is done with it; bytes that arrive are discarded.
@@ -58,6 +58,7 @@ class StreamState:
     window: int = WINDOW_BYTES
     credit: int = WINDOW_BYTES
     send_window: int = WINDOW_BYTES
+    is_new: bool = False
     is_announced: bool = False
     is_finished_sending: bool = False
     is_finished_receiving: bool = False
@@ -71,34 +72,6 @@ class StreamState:
 
     def __repr__(self) -> str:
         return f"<stream {self.id}{' reset' if self.is_reset else ''}>"
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The peer opened a stream. It occupies one of the places until `Yamux.release`, even if it ends before."""
-
-    stream: StreamState
-
-
-@dataclass(slots=True)
-class StreamChanged:
-    """Bytes, window, the end or a reset came: look at the stream. Not frozen, for speed: nearly every frame makes one."""
-
-    stream: StreamState
-
-
-@dataclass(frozen=True, slots=True)
-class GoneAway:
-    """The peer ends the connection.
-
-    Attributes:
-        code: 0 if nothing is wrong, 1 if the peer thinks that we broke the protocol, 2 for a fault of its own.
-    """
-
-    code: int
-
-
-MuxerEvent: TypeAlias = Opened | StreamChanged | GoneAway
 
 
 _ID_MAX = 2**32 - 1
@@ -122,6 +95,7 @@ class Yamux:
         streams_max: How many streams each side may have open.
         round_trip_s: Seconds that the last ping took; None before.
         ping_sent_at: When the unanswered ping was sent; None without one.
+        goodbye: Why the peer ends the connection: 0 if nothing is wrong, 1 if we broke the protocol, it thinks, 2 for a fault of its own.
         is_leaving: Either side said that it goes, or the peer broke the protocol. No more streams are opened.
     """
 
@@ -146,6 +120,7 @@ class Yamux:
         self.queued_bytes = 0
         self.round_trip_s: float | None = None
         self.ping_sent_at: float | None = None
+        self.goodbye: int | None = None
         self.is_leaving = False
 
     @property
@@ -322,14 +297,17 @@ class Yamux:
 
     # Bytes that arrive.
 
-    def receive(self, data: bytes, now: float) -> list[MuxerEvent]:
+    def receive(self, data: bytes, now: float) -> list[StreamState]:
         """Take bytes as they come, cut anywhere; while `is_behind`, call it with none for the rest.
+
+        Returns:
+            The streams on which bytes, window, the end or a reset came: look at each. A new one comes first by itself.
 
         Raises:
             RemoteProtocolError: The peer broke the protocol. Send the queue, which tells the peer, and close the connection. Frames before
-                the violation have taken effect, but their events are lost.
+                the violation have taken effect, but their streams are not told.
         """
-        events: list[MuxerEvent] = []
+        changed: list[StreamState] = []
         if self._partial:
             data, self._partial = self._partial + data, b""
         view = memoryview(data)
@@ -337,7 +315,7 @@ class Yamux:
         while start < size:
             if self._body_left:
                 end = min(start + self._body_left, size)
-                self._on_body(view[start:end], events)
+                self._on_body(view[start:end], changed)
                 start = end
             elif size - start < HEADER_BYTES or frames == FRAMES_A_TURN:
                 self._partial = data[start:]
@@ -349,22 +327,22 @@ class Yamux:
                 except DecodeError as error:
                     raise self._violation(str(error)) from None
                 start += HEADER_BYTES
-                self._on_header(header, events, now)
-        return events
+                self._on_header(header, changed, now)
+        return changed
 
-    def _on_header(self, header: Header, events: list[MuxerEvent], now: float) -> None:
+    def _on_header(self, header: Header, changed: list[StreamState], now: float) -> None:
         if header.kind == FrameKind.PING:
             self._on_ping(header, now)
             return
         if header.kind == FrameKind.GO_AWAY:
             self.is_leaving = True
-            events.append(GoneAway(header.length))
+            self.goodbye = header.length
             return
         stream = self._streams.get(header.stream)
         if header.flags & _SYN:
             if stream is not None:
                 raise self._violation(f"stream {header.stream} was opened twice")
-            stream = self._on_open(header, events, now)
+            stream = self._on_open(header, changed, now)
         is_data = header.kind == _DATA
         if is_data:
             self._body_left = header.length
@@ -375,17 +353,17 @@ class Yamux:
         if header.flags & _RST:
             self._end(stream)
             self._on_data_for_nobody(header)
-            events.append(StreamChanged(stream))
+            changed.append(stream)
             return
         is_last = bool(header.flags & _FIN)
         if is_data and header.length:
             self._on_data(stream, header.length)
             self._is_body_last = is_last
         elif is_last:
-            self._on_end_of_data(stream, events)
+            self._on_end_of_data(stream, changed)
         if not is_data and header.length and not stream.is_reset:
             stream.send_window += header.length
-            events.append(StreamChanged(stream))
+            changed.append(stream)
 
     def _on_ping(self, header: Header, now: float) -> None:
         if header.flags & _SYN:
@@ -395,16 +373,16 @@ class Yamux:
             self.ping_sent_at = None
             self._pings = (self._pings + 1) & _ID_MAX
 
-    def _on_open(self, header: Header, events: list[MuxerEvent], now: float) -> StreamState | None:
+    def _on_open(self, header: Header, changed: list[StreamState], now: float) -> StreamState | None:
         if (header.stream % 2 == 0) != self._is_client:
             raise self._violation(f"stream {header.stream} was opened with an id of ours")
         if self._inbound >= self.streams_max or self.is_leaving:
             self._send(FrameKind.WINDOW, Flags.RST, header.stream, 0)
             self._discard_left += WINDOW_BYTES
             return None
-        stream = self._streams[header.stream] = StreamState(header.stream, True, now)
+        stream = self._streams[header.stream] = StreamState(header.stream, True, now, is_new=True)
         self._inbound += 1
-        events.append(Opened(stream))
+        changed.append(stream)
         return stream
 
     def _on_data(self, stream: StreamState, length: int) -> None:
@@ -421,7 +399,7 @@ class Yamux:
             if self._discard_left < 0:
                 raise self._violation(f"{header.length} bytes on stream {header.stream}, which is not open")
 
-    def _on_body(self, piece: memoryview, events: list[MuxerEvent]) -> None:
+    def _on_body(self, piece: memoryview, changed: list[StreamState]) -> None:
         self._body_left -= len(piece)
         stream = self._body_stream
         if stream is None or stream.is_reset:
@@ -429,23 +407,23 @@ class Yamux:
         stream.credit -= len(piece)
         if not stream.is_released:
             stream.buffer += piece
-            events.append(StreamChanged(stream))
+            changed.append(stream)
             if stream.is_inbound:
                 self._unread += len(piece)
         if self._unread > UNREAD_BYTES_MAX or (stream.is_released and stream.credit == 0):
             self.reset(stream)
-            events.append(StreamChanged(stream))
+            changed.append(stream)
             return
         if self._body_left == 0:
             self._body_stream = None
             if self._is_body_last:
-                self._on_end_of_data(stream, events)
+                self._on_end_of_data(stream, changed)
 
-    def _on_end_of_data(self, stream: StreamState, events: list[MuxerEvent]) -> None:
+    def _on_end_of_data(self, stream: StreamState, changed: list[StreamState]) -> None:
         if not stream.is_finished_receiving:
             stream.is_finished_receiving = True
             self._settle(stream)
-            events.append(StreamChanged(stream))
+            changed.append(stream)
 
     def _announcement(self, stream: StreamState) -> int:
         """Return the flag that our first frame on a stream carries. A frame of its own for it would cost 12 bytes."""
