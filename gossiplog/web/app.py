@@ -183,7 +183,7 @@ def _cors(origins: frozenset[str] | None) -> Sequence[Middleware]:
         Middleware(
             CORSMiddleware,
             allow_origins=sorted(origins),
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "HEAD", "POST"],
             allow_headers=["*"],
             expose_headers=["Location", "Retry-After"],
         )

@@ -90,6 +90,11 @@ async def test_origins_hold_for_http_as_well() -> None:
         assert (await fetch(hub, "/api/clock", headers={"origin": "https://evil.example.com"})).status == 403
         answer = await fetch(hub, "/api/clock", headers={"origin": "https://app.example.com"})
         assert answer.headers["access-control-allow-origin"] == "https://app.example.com"
+        # A browser asks first whether it may bring a token.
+        asking = {"origin": "https://app.example.com", "access-control-request-headers": "authorization"}
+        for method, status in (("GET", 200), ("HEAD", 200), ("POST", 200), ("DELETE", 400)):
+            asked = {**asking, "access-control-request-method": method}
+            assert (await fetch(hub, "/api/clock", method="OPTIONS", headers=asked)).status == status, method
 
 
 async def follow(hub: Hub, count: int, last_id: str | None = None) -> list[bytes]:
