@@ -13,13 +13,12 @@ from ..log.page import is_last_page
 from ..log.requests import ReadLeaves, ReadPage
 from ..log.whole import key_fault
 from ..plan import Plan, ask
-from .columns import BATCH_BYTES, BATCH_ROWS, Page, arrow_schema, to_batches
+from .columns import BATCH_ROWS, Page, arrow_schema, to_batches
 
 EXPORT_COLUMNS = ("id", "key", "clock", "topic", "author", "parents", "payload", "value", "seq", "branch")
 """The default columns: `value` is the entry, byte for byte, and the others are for queries."""
 _GROUP_ROWS = 65_536
 _GROUP_BYTES = 32 * 1024 * 1024
-_FIRST_PAGE = 64
 
 
 class KeyBounds(NamedTuple):
@@ -47,7 +46,6 @@ class BatchReader:
         self.schema: pa.Schema = arrow_schema(names)
         self._names = list(names)
         self.bounds = bounds
-        self._limit = _FIRST_PAGE
         self._is_over = False
 
     def read_page(self) -> Plan[Page | None]:
@@ -55,15 +53,13 @@ class BatchReader:
         if self._is_over:
             return None
         after, before, seq_max = self.bounds
-        rows = yield from ask(ReadPage(after, before, False, self._limit, seq_max))
-        self._is_over = is_last_page(rows, self._limit)
+        rows = yield from ask(ReadPage(after, before, False, BATCH_ROWS, seq_max))
+        self._is_over = is_last_page(rows, BATCH_ROWS)
         if not rows:
             return None
         keys, values = [key for key, _ in rows], [value for _, value in rows]
         leaves = (yield from ask(ReadLeaves(keys))) if {"seq", "branch", "place"} & set(self._names) else {}
         self.bounds = self.bounds._replace(after=keys[-1])
-        # Large values come in small pages.
-        self._limit = min(BATCH_ROWS, 2 * self._limit, 1 + BATCH_BYTES * len(rows) // (1 + sum(map(len, values))))
         seqs = [leaves[key].seq for key in keys] if leaves else None
         return Page(keys, values, seqs, [leaves[key].branch for key in keys] if leaves else None)
 

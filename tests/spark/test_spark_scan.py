@@ -4,11 +4,12 @@ import contextlib
 import gzip
 import json
 import pickle
+import sqlite3
 from pathlib import Path
 
 import pytest
-from log_support import SIGNERS
-from spark_support import Foreign, Log, write_car
+from log_support import SIGNERS, make
+from spark_support import Foreign, Log, write_car, write_log
 
 from gossiplog.archive import entry_to_line
 from gossiplog.arrow.columns import COLUMNS, Page, SourceRow, paged, to_batches
@@ -40,6 +41,23 @@ def test_log_is_read_in_the_order_of_keys_whatever_the_parts(whole: Log, count: 
     assert [row.key for row in rows] == sorted(whole.by_key)
     assert all(row.value == whole.by_key[row.key or b""].value and row.fault is None for row in rows)
     assert sorted(row.seq or 0 for row in rows) == list(range(1, 401))
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_large_values_come_in_small_pages_and_none_is_lost(tmp_path: Path, is_damaged: bool) -> None:
+    log = write_log(tmp_path / "large.db", [make({"number": number, "data": bytes(1_000_000)}) for number in range(40)])
+    lost = []
+    if is_damaged:
+        with contextlib.closing(sqlite3.connect(log.path)) as database, database:
+            lost = [30]
+            database.execute("UPDATE gossiplog_entries SET value = 'a text' WHERE seq = 30")
+    scan = StoreScan(log.path, Selection())
+    for part in [*scan.parts(1), SeqRange(0, 40)]:
+        pages = list(scan.read(part))
+        rows = [row for page in pages for row in page.rows()]
+        assert sorted(row.seq or 0 for row in rows) == list(range(1, 41))
+        assert [row.seq for row in rows if row.value is None] == lost
+        assert max(sum(len(value or b"") for value in page.values) for page in pages) < 10_000_000
 
 
 def test_log_is_cut_into_even_parts(whole: Log) -> None:

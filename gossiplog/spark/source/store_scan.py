@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from itertools import compress, pairwise
 from typing import Any
 
-from ...arrow.columns import BATCH_BYTES, BATCH_ROWS, Page, SourceRow, paged
+from ...arrow.columns import BATCH_ROWS, Page, SourceRow, paged
 from ...entry.message import Entry
 from ...errors import DamagedLog, DecodeError
 from ...log.fsck_requests import LeafRow, ReadEntryRows, ReadLeafPage, ReadNodePage
-from ...log.page import is_last_page
+from ...log.page import cut_page, is_last_page
 from ...log.place import LogPlace, check_place, find_place
 from ...log.requests import Leaf, ReadCount, ReadLeaves, ReadPage
 from ...plan import Plan, ask
@@ -24,8 +24,7 @@ from ...tree.node import ReadRoot, key_before
 from .run_plan import PlanRunner, opened_store
 from .scan import PARTS_MAX, ScanPart, Selection
 
-_FIRST_PAGE = 64
-"""The size of the values is not known yet, so pages begin small."""
+_KEYS_A_PAGE = 64
 _ENTRIES_A_PART = 50_000
 _ROWS_A_PART = 20_000
 _SEQ_MAX = (1 << 63) - 1
@@ -102,18 +101,13 @@ class StoreScan:
                 yield from _read_keys(run, selection)
                 return
             after: Any = selection.after
-            limit = _FIRST_PAGE
-            while True:
-                leaves, values = _read_page(run, after, limit)
-                page = _page(leaves, values, selection)
+            while (read := _read_page(run, after))[0]:
+                page = _page(*read, selection)
                 if page.keys:
                     yield page
-                last = leaves[-1].key if leaves else None
-                if len(leaves) < limit or (selection.before is not None and type(last) is bytes and last >= selection.before):
+                after = read[0][-1].key
+                if selection.before is not None and type(after) is bytes and after >= selection.before:
                     return
-                after = last
-                # Large values come in small pages.
-                limit = min(BATCH_ROWS, 2 * limit, 1 + BATCH_BYTES * len(leaves) // (1 + sum(map(_size, values))))
 
     def begin(self, seq: int) -> LogPlace:
         """Return the place before this insertion number, or the end of a shorter log."""
@@ -159,15 +153,14 @@ class StoreScan:
 
 def _read_seqs(run: PlanRunner, part: SeqRange) -> Iterator[tuple[list[LeafRow], list[Any]]]:
     """Yield pages of a range of insertion numbers, as values with leaves that have only `seq`."""
-    after, limit = part.after, _FIRST_PAGE
+    after = part.after
     while after < part.until:
-        rows = run(ask(ReadEntryRows(after, min(limit, part.until - after))))
+        rows = run(ask(ReadEntryRows(after, min(BATCH_ROWS, part.until - after))))
         rows = [row for row in rows if row[0] <= part.until]
         if not rows:
             return
         after = rows[-1][0]
         values = [value for _, value in rows]
-        limit = min(BATCH_ROWS, 2 * limit, 1 + BATCH_BYTES * len(rows) // (1 + sum(map(_size, values))))
         yield [LeafRow(b"", b"", seq, 0) for seq, _ in rows], values
 
 
@@ -213,28 +206,27 @@ def _keys_of_level(level: int) -> Plan[list[bytes]]:
         after = page[-1]
 
 
-def _read_page(run: PlanRunner, after: Any, limit: int) -> tuple[list[LeafRow], list[Any]]:
+def _read_page(run: PlanRunner, after: Any) -> tuple[list[LeafRow], list[Any]]:
     """Read the next leaves and, of the same snapshot, what each of them has for a VALUE: bytes, or an error, or anything else."""
     try:
-        return run(_leaves_and_values(after, limit))
+        return run(_leaves_and_values(after))
     except DamagedLog:
-        leaves = run(ask(ReadLeafPage(after, limit)))
-        return leaves, [_value_of(run, leaf) for leaf in leaves]
+        rows = cut_page((leaf, _value_of(run, leaf)) for leaf in run(ask(ReadLeafPage(after, BATCH_ROWS))))
+        return [leaf for leaf, _ in rows], [value for _, value in rows]
 
 
-def _leaves_and_values(after: Any, limit: int) -> Plan[tuple[list[LeafRow], list[Any]]]:
-    leaves = yield from ask(ReadLeafPage(after, limit))
+def _leaves_and_values(after: Any) -> Plan[tuple[list[LeafRow], list[Any]]]:
+    leaves = yield from ask(ReadLeafPage(after, BATCH_ROWS))
     if not leaves:
         return [], []
     last = leaves[-1].key
     if type(last) is not bytes or not (after is None or type(after) is bytes):
         raise DamagedLog("a leaf's key is no blob")
-    found: dict[bytes, Any] = {}
-    while rows := (yield from ask(ReadPage(after, last + b"\0", False, limit))):
-        found.update(rows)
-        after = rows[-1][0]
-        if is_last_page(rows, len(leaves)) or len(found) >= len(leaves):
-            break
+    rows = yield from ask(ReadPage(after, last + b"\0", False, len(leaves)))
+    if not is_last_page(rows, len(leaves)):
+        # Large values come in small pages, so the last leaves may come with the next one.
+        leaves = [leaf for leaf in leaves if type(leaf.key) is not bytes or leaf.key <= rows[-1][0]]
+    found = dict(rows)
     return leaves, [found.get(leaf.key, _MISSING) for leaf in leaves]
 
 
@@ -252,8 +244,8 @@ def _value_of(run: PlanRunner, leaf: LeafRow) -> Any:
 def _read_keys(run: PlanRunner, selection: Selection) -> Iterator[Page]:
     """Yield the rows of single keys that are in the log."""
     keys = sorted(selection.keys or ())
-    for low in range(0, len(keys), _FIRST_PAGE):
-        found = run(ask(ReadLeaves(keys[low : low + _FIRST_PAGE])))
+    for low in range(0, len(keys), _KEYS_A_PAGE):
+        found = run(ask(ReadLeaves(keys[low : low + _KEYS_A_PAGE])))
         leaves = [LeafRow(key, b"", leaf.seq, leaf.branch) for key, leaf in sorted(found.items())]
         yield _page(leaves, [_value_of(run, leaf) for leaf in leaves], selection)
 
@@ -300,7 +292,3 @@ def _source_row(key: Any, value: Any, seq: Any, branch: Any) -> SourceRow:
 def _raw(value: Any) -> bytes:
     # A text stands for the bytes that it is in Latin 1; see `ReadEntryRows`.
     return value if type(value) is bytes else str(value).encode("latin-1", "backslashreplace")
-
-
-def _size(value: Any) -> int:
-    return len(value) if type(value) is bytes else 0
