@@ -10,7 +10,7 @@ from typing import Any
 from ...pubsub.rpc import Rpc
 from ..scenario import Scenario
 from .sizes import parts_of, rpc_bytes
-from .trace import Recorder
+from .trace import Sink
 
 HOPS_MAX = 254
 _COUNTED = {"dial": "connect", "lost": "lost", "drop": "dropped"}
@@ -59,7 +59,7 @@ class Metrics:
     Memory: one byte for each pair of message and node, and 13 bytes for each delivery.
 
     Args:
-        recorder: Gets a record of each event; None for no trace.
+        sinks: Where the trace goes; empty for no trace.
 
     Attributes:
         published_s: When each message was published; index is the message's number.
@@ -69,10 +69,9 @@ class Metrics:
         latency_messages: The message of each delivery.
     """
 
-    def __init__(self, nodes: int, honest: int, recorder: Recorder | None = None) -> None:
+    def __init__(self, nodes: int, honest: int, sinks: Sequence[Sink] = ()) -> None:
         self.nodes = nodes
         self.honest = honest
-        self.recorder = recorder
         self.counters: dict[str, int] = {}
         self.published_s: list[float] = []
         self.publishers: list[int] = []
@@ -82,6 +81,8 @@ class Metrics:
         self.latency_messages = array("I")
         self.payload_bytes = 0
         self.control_bytes = 0
+        self._sinks = sinks
+        self._recorded = 0
         self._absent_since: dict[int, float] = {}
         self._up_since: dict[int, float] = {}
         # The size of an RPC with nothing but one message: all of the script's messages have one size.
@@ -116,8 +117,7 @@ class Metrics:
         if node < self.honest:
             self.latencies_s.append(now - self.published_s[number])
             self.latency_messages.append(number)
-        if self.recorder is not None:
-            self.recorder.add(now, "deliver", node, source, message=number, hops=crossed)
+        self.note(now, "deliver", node, source, message=number, hops=crossed)
 
     def on_up(self, now: float, node: int) -> None:
         """A node has started, or started again."""
@@ -131,11 +131,23 @@ class Metrics:
         self.note(now, "stop", node)
 
     def note(self, now: float, kind: str, node: int, peer: int | None = None, **columns: Any) -> None:
-        """Record an event; dials, and RPCs that were lost or dropped, are counted as well."""
+        """Record an event; dials, and RPCs that were lost or dropped, are counted as well. Columns come in the order of `TRACE_SCHEMA`."""
         if kind in _COUNTED:
             self.add(_COUNTED[kind])
-        if self.recorder is not None:
-            self.recorder.add(now, kind, node, peer, **columns)
+        if self._sinks:
+            record: dict[str, Any] = {"seq": self._recorded, "time_s": now, "kind": kind, "node": node}
+            if peer is not None:
+                record["peer"] = peer
+            record |= columns
+            self._recorded += 1
+            for sink in self._sinks:
+                sink.write(record)
+
+    def close(self) -> None:
+        """Close the trace."""
+        for sink in self._sinks:
+            sink.close()
+        self._sinks = ()
 
     def on_send(self, now: float, node: int, peers: Sequence[Any], rpc: Rpc) -> int:
         """Count an RPC to some peers, and return its size in bytes."""
@@ -159,20 +171,19 @@ class Metrics:
         if not is_plain:
             for kind, parts, _ in parts_of(rpc):
                 self.add(kind, parts * count)
-        if self.recorder is not None:
+        if self._sinks:
             self._record_send(now, node, peers, rpc, size)
         return size
 
     def _record_send(self, now: float, node: int, peers: Sequence[Any], rpc: Rpc, size: int) -> None:
-        assert self.recorder is not None
         for peer in peers:
             rest = size  # the RPC's bytes go to its first record, so that the sum over records is what was sent
             for message in rpc.messages:
                 number = int.from_bytes(message.id, "big")
-                self.recorder.add(now, "send", node, peer, type="message", message=number, count=1, size=rest)
+                self.note(now, "send", node, peer, type="message", message=number, count=1, bytes=rest)
                 rest = 0
             for kind, _, ids in parts_of(rpc):
-                self.recorder.add(now, "send", node, peer, type=kind, count=ids, size=rest)
+                self.note(now, "send", node, peer, type=kind, count=ids, bytes=rest)
                 rest = 0
 
     def missing(self, number: int) -> list[int]:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeAlias
 
 from ...errors import LocalProtocolError
 from ...glass.fact import TRACE_SCHEMA
 
-Record: TypeAlias = tuple[int, float, str, int, int | None, str | None, int | None, int | None, int | None, int | None]
-"""(seq, time_s, kind, node, peer, type, message, count, bytes, hops)"""
+Record: TypeAlias = dict[str, Any]
+"""The columns of one record that have a value, from `seq` on, in the schema's order."""
 
 PARQUET_ROWS = 65_536
 """Rows per row group."""
@@ -33,42 +32,6 @@ class Sink(Protocol):
         """Flush and close. Nothing may be written afterwards."""
 
 
-class Recorder:
-    """Number records and hand them to the sinks.
-
-    Args:
-        sinks: At least one.
-    """
-
-    def __init__(self, sinks: Sequence[Sink]) -> None:
-        self._sinks = sinks
-        self._seq = 0
-
-    def add(
-        self,
-        time_s: float,
-        kind: str,
-        node: int,
-        peer: int | None = None,
-        *,
-        type: str | None = None,
-        message: int | None = None,
-        count: int | None = None,
-        size: int | None = None,
-        hops: int | None = None,
-    ) -> None:
-        """Record one event. The columns are those of `TRACE_SCHEMA`; `size` is its `bytes`."""
-        record = (self._seq, time_s, kind, node, peer, type, message, count, size, hops)
-        self._seq += 1
-        for sink in self._sinks:
-            sink.write(record)
-
-    def close(self) -> None:
-        """Close all sinks."""
-        for sink in self._sinks:
-            sink.close()
-
-
 class JsonLines:
     """Write one JSON object per line, with the columns in the schema's order and no nulls. The same run gives the same bytes."""
 
@@ -77,17 +40,9 @@ class JsonLines:
         self._head = f'{{"scenario":{json.dumps(scenario)},"router":"{router}","seed":{seed}'
 
     def write(self, record: Record) -> None:
-        """Write one line. `repr` of a float is the shortest text that reads back as the same float."""
-        seq, time_s, kind, node, peer, type_, message, count, size, hops = record
-        line = f'{self._head},"seq":{seq},"time_s":{time_s!r},"kind":"{kind}","node":{node}'
-        if peer is not None:
-            line += f',"peer":{peer}'
-        if type_ is not None:
-            line += f',"type":"{type_}"'
-        for name, value in (("message", message), ("count", count), ("bytes", size), ("hops", hops)):
-            if value is not None:
-                line += f',"{name}":{value}'
-        self._file.write(line + "}\n")
+        """Write one line. Texts are words of ours, which need no escapes; `repr` of a float reads back as the same float."""
+        columns = [f'"{name}":"{value}"' if isinstance(value, str) else f'"{name}":{value!r}' for name, value in record.items()]
+        self._file.write(f"{self._head},{','.join(columns)}}}\n")
 
     def close(self) -> None:
         """Close the file."""
@@ -103,20 +58,20 @@ class Transcript:
 
     def write(self, record: Record) -> None:
         """Write one line."""
-        _, time_s, kind, node, peer, type_, message, count, size, hops = record
+        kind, node, peer, message = record["kind"], record["node"], record.get("peer"), record.get("message")
         match kind:
             case "send":
-                what = f"message {message}" if type_ == "message" else f"{type_} ({count})"
-                text = f"{node:>6} → {peer:<6} {what}" + (f", {size} B" if size else "")
+                what = f"message {message}" if record["type"] == "message" else f"{record['type']} ({record['count']})"
+                text = f"{node:>6} → {peer:<6} {what}" + (f", {record['bytes']} B" if record["bytes"] else "")
             case "deliver":
-                text = f"{node:>6} ← {peer:<6} delivers message {message} after {hops} hops"
+                text = f"{node:>6} ← {peer:<6} delivers message {message} after {record['hops']} hops"
             case "publish":
                 text = f"{node:>6}          publishes message {message}"
             case "fault":
-                text = f"{'':>6}          {type_} ({count} nodes)"
+                text = f"{'':>6}          {record['type']} ({record['count']} nodes)"
             case _:
                 text = f"{node:>6}" + (f" … {peer:<6} {kind}" if peer is not None else f"          {kind}")
-        self._file.write(f"{time_s:12.6f} {text}\n")
+        self._file.write(f"{record['time_s']:12.6f} {text}\n")
 
     def close(self) -> None:
         """Close the file."""
@@ -135,15 +90,15 @@ class Parquet:
                 "a Parquet trace needs pyarrow", hint="pip install 'gossiplog[sim]', or write a .jsonl trace"
             ) from error
         types = {"string": pa.string(), "int64": pa.int64(), "int32": pa.int32(), "double": pa.float64()}
-        self._pa = pa
+        self._table = pa.Table
         self._schema = pa.schema([(name, types[kind]) for name, kind in TRACE_SCHEMA])
         self._writer: Any = pq.ParquetWriter(str(path), self._schema, compression="zstd")
-        self._run = (scenario, router, seed)
+        self._run = {"scenario": scenario, "router": router, "seed": seed}
         self._rows: list[Record] = []
 
     def write(self, record: Record) -> None:
         """Keep the record until a row group is full."""
-        self._rows.append(record)
+        self._rows.append(self._run | record)
         if len(self._rows) >= PARQUET_ROWS:
             self._flush()
 
@@ -154,12 +109,7 @@ class Parquet:
         self._writer.close()
 
     def _flush(self) -> None:
-        size = len(self._rows)
-        columns: list[Any] = [[value] * size for value in self._run]
-        columns.extend(list(column) for column in zip(*self._rows, strict=True))
-        columns.extend([None] * size for _ in TRACE_SCHEMA[len(columns) :])
-        arrays = [self._pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
-        self._writer.write_table(self._pa.Table.from_arrays(arrays, schema=self._schema))
+        self._writer.write_table(self._table.from_pylist(self._rows, schema=self._schema))
         self._rows.clear()
 
 

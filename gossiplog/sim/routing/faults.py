@@ -36,36 +36,36 @@ class Script:
         """Start each node at its time. A link is dialled once both of its ends are up."""
         network = self._network
         for node, at in zip(network.nodes, start_s, strict=True):
-            network.at(at, lambda _, node=node: network.start(node))  # type: ignore[misc]
+            network.at(at, network.start, node)
         for a, b in self._links:
-            network.at(max(start_s[a], start_s[b]), lambda _, a=a, b=b: network.dial(network.nodes[a], network.nodes[b]))  # type: ignore[misc]
+            network.at(max(start_s[a], start_s[b]), network.dial, network.nodes[a], network.nodes[b])
 
     def publish_all(self, spec: PublishSpec) -> None:
         """Publish the scenario's messages at nodes that are up."""
         self._sources = self._rng.sample(self._nodes, spec.sources)
         data = bytes(spec.bytes)
         for index in range(spec.messages):
-            self._network.at(spec.start_s + index * spec.interval_s, lambda _: self._publish(data))
+            self._network.at(spec.start_s + index * spec.interval_s, self._publish, data)
 
     def add(self, fault: Fault) -> None:
         """Schedule one fault."""
         at = self._network.at
         match fault:
             case Kill():
-                at(fault.at_s, lambda _: self._kill(fault))
+                at(fault.at_s, self._kill, fault)
             case Partition():
-                at(fault.at_s, lambda _: self._divide(fault))
-                at(fault.heal_s, lambda _: self._heal())
+                at(fault.at_s, self._divide, fault)
+                at(fault.heal_s, self._heal)
             case Churn():
-                at(fault.at_s, lambda now: self._churn(fault, now))
+                at(fault.at_s, self._churn, fault)
             case Slow():
                 chosen = [self._nodes[number] for number in fault.numbers]
                 chosen = chosen or self._rng.sample(self._nodes, min(fault.nodes, len(self._nodes)))
-                at(fault.at_s, lambda _: self._slow(chosen, fault.bandwidth, "slow"))
-                at(fault.until_s, lambda _: self._slow(chosen, 0.0, "slow ends"))
+                at(fault.at_s, self._slow, chosen, fault.bandwidth, "slow")
+                at(fault.until_s, self._slow, chosen, 0.0, "slow ends")
             case Offline():
-                at(fault.at_s, lambda _: self._leave())
-                at(fault.return_s, lambda _: self._return())
+                at(fault.at_s, self._leave)
+                at(fault.return_s, self._return)
             case Liar():
                 raise ScenarioError("fault.kind: 'liar' is for real processes: run it with `gossiplog testnet --script`")
             case _:
@@ -89,7 +89,7 @@ class Script:
         for node in chosen:
             self._network.crash(node)
         if fault.restart_after_s:
-            self._network.at(self._network.now + fault.restart_after_s, lambda _: self._restart(chosen))
+            self._network.at(self._network.now + fault.restart_after_s, self._restart, chosen)
 
     def _restart(self, nodes: list[SimNode]) -> None:
         self._tell("restart", len(nodes))
@@ -105,16 +105,16 @@ class Script:
             if self._network.nodes[peer].router is not None:
                 self._network.dial(node, self._network.nodes[peer])
 
-    def _churn(self, fault: Churn, now: float) -> None:
+    def _churn(self, fault: Churn) -> None:
         up = [node for node in self._nodes if node.router is not None and node not in self._sources]
         if len(up) > 1:
             node = up[int(self._rng.random() * len(up))]
             self._tell("churn", 1)
             self._network.crash(node)
-            self._network.at(now + fault.downtime_s, lambda _: self._restart([node]))
-        later = now + self._rng.expovariate(fault.rate_per_s)
+            self._network.at(self._network.now + fault.downtime_s, self._restart, [node])
+        later = self._network.now + self._rng.expovariate(fault.rate_per_s)
         if later < fault.until_s:
-            self._network.at(later, lambda at: self._churn(fault, at))
+            self._network.at(later, self._churn, fault)
 
     def _divide(self, fault: Partition) -> None:
         nodes = self._network.nodes
@@ -136,7 +136,7 @@ class Script:
             network.heal(link)
         for a, b in self._links:
             wait_s = REDIAL_S * self._rng.random()
-            network.at(network.now + wait_s, lambda _, a=a, b=b: network.dial(network.nodes[a], network.nodes[b]))  # type: ignore[misc]
+            network.at(network.now + wait_s, network.dial, network.nodes[a], network.nodes[b])
 
     def _slow(self, nodes: list[SimNode], bandwidth: float, name: str) -> None:
         self._tell(name, len(nodes))

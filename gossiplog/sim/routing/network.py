@@ -127,10 +127,8 @@ class SimNode:
 
 
 TOPIC = Topic("sim")
-RPC, TIMER, TELL, DIALLED, CONNECTED, CLOSED, CALL = range(7)
-"""Kinds of events. An event is (seconds, number, kind, whom, what); for an RPC `whom` is a lane, else a node."""
-
-Call = Callable[[float], None]
+RPC, TIMER, CALL = range(3)
+"""Kinds of events: (seconds, number, `RPC`, lane, event), (…, `TIMER`, node, (token, at)) and (…, `CALL`, function, arguments)."""
 
 
 class Network:
@@ -201,12 +199,12 @@ class Network:
                     del whom.timers[token]
                     self.tell(whom, events.TimerFired(token))
             else:
-                self._on_other(kind, whom, what)
+                whom(*what)
         self.events = count
 
-    def at(self, time_s: float, call: Call) -> None:
+    def at(self, time_s: float, call: Callable[..., None], *arguments: Any) -> None:
         """Call a function at a given time, in order with all other events."""
-        self._push(time_s, CALL, None, call)
+        self._push(time_s, CALL, call, arguments)
 
     def tell(self, node: SimNode, event: events.Event) -> None:
         """Hand an event to a node's router and carry out its actions. Nothing happens if the node is down."""
@@ -228,21 +226,11 @@ class Network:
 
     def _tell_later(self, wait_s: float, node: SimNode, event: events.Event) -> None:
         """Hand an event to a router after a while, unless the node has crashed meanwhile."""
-        self._push(self.now + wait_s, TELL, node, (event, node.epoch))
+        self.at(self.now + wait_s, self._tell_if, node, node.epoch, event)
 
-    def _on_other(self, kind: int, node: SimNode, what: Any) -> None:
-        if kind == CALL:
-            what(self.now)
-        elif kind == TELL:
-            event, epoch = what
-            if node.epoch == epoch:
-                self.tell(node, event)
-        elif kind == DIALLED:
-            self._on_dialled(node, what)
-        elif kind == CONNECTED:
-            self._on_connected(node, what)
-        else:
-            self._on_closed(node, what)
+    def _tell_if(self, node: SimNode, epoch: int, event: events.Event) -> None:
+        if node.epoch == epoch:
+            self.tell(node, event)
 
     def _apply(self, node: SimNode, action: Action) -> None:
         match action:
@@ -289,7 +277,7 @@ class Network:
         for lane in list(node.lanes.values()):
             self._forget(lane.link)
             lane.link.to(node).handle = None
-            self._push(self.now + lane.latency_s, CLOSED, lane.node, lane.link)
+            self.at(self.now + lane.latency_s, self._on_closed, lane.node, lane.link)
         node.lanes.clear()
         self.metrics.on_down(self.now, node.id)
 
@@ -313,13 +301,17 @@ class Network:
         self.metrics.note(self.now, "dial", node.id, other.id)
         if self.sides is not None and self.sides[node.id] != self.sides[other.id]:
             self.cut(link)
-        self._push(self.now + link.latency_s, DIALLED, other, link)
+        self.at(self.now + link.latency_s, self._on_dialled, other, link)
 
     def cut(self, link: SimLink) -> None:
         """Lose everything on a link from now on; after the time-out both sides give it up."""
         link.is_cut = True
         link.set_plain(False)
-        self.at(self.now + self.spec.detect_s, lambda _: self.close(link) if link.is_cut else None)
+        self.at(self.now + self.spec.detect_s, self._give_up, link)
+
+    def _give_up(self, link: SimLink) -> None:
+        if link.is_cut:
+            self.close(link)
 
     def heal(self, link: SimLink) -> None:
         """Let a cut link work again."""
@@ -351,7 +343,7 @@ class Network:
                 self._tell_later(wait_s, link.dialler, events.ConnectFailed(node.peer_id))
             return
         # The dialler's end opens before anything sent to it can arrive: at the same moment, but with a smaller number.
-        self._push(self.now + link.latency_s, CONNECTED, link.dialler, link)
+        self.at(self.now + link.latency_s, self._on_connected, link.dialler, link)
         self._attach(node, link)
 
     def _on_connected(self, node: SimNode, link: SimLink) -> None:
@@ -395,7 +387,7 @@ class Network:
         link.released.append(node.id)
         if len(link.released) == 2:
             self._forget(link)
-            self._push(self.now + link.latency_s, CLOSED, lane.node, link)
+            self.at(self.now + link.latency_s, self._on_closed, lane.node, link)
             self._on_closed(node, link)
 
     def _probe(self, node: SimNode, other: SimNode) -> None:
@@ -434,12 +426,12 @@ class Network:
         if spec.bandwidth or link.bandwidth:
             left = self._enqueue(node, lane, size)
             if left is None:
-                self.metrics.note(self.now, "drop", node.id, lane.node.id, size=size)
+                self.metrics.note(self.now, "drop", node.id, lane.node.id, bytes=size)
                 self._tell_later(0.0, node, events.SendFailed(lane.node.peer_id, event.rpc))
                 return
             leaves_s = left
         if link.is_cut or (spec.loss and rng.random() < spec.loss):
-            self.metrics.note(self.now, "lost", node.id, lane.node.id, size=size)
+            self.metrics.note(self.now, "lost", node.id, lane.node.id, bytes=size)
             return
         at = leaves_s + lane.latency_s * (1.0 + spec.jitter * rng.random())
         if spec.reordering and rng.random() < spec.reordering:

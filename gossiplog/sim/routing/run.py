@@ -16,7 +16,7 @@ from ...pubsub.tables import overlaid
 from ..link import Latency
 from ..measure.metrics import Metrics, RunResult
 from ..measure.report import as_row
-from ..measure.trace import Recorder, Sink
+from ..measure.trace import Sink
 from ..scenario import Scenario, ScenarioError
 from . import topology
 from .attack import Malicious, attack_links
@@ -67,7 +67,7 @@ class ScenarioRun:
         honest, attack = scenario.nodes, scenario.attack
         total = honest + attack.nodes
         self._degrees: list[int] = []
-        self.metrics = Metrics(total, honest, Recorder(sinks) if sinks else None)
+        self.metrics = Metrics(total, honest, sinks)
         make = router_factory(
             scenario.router,
             scenario.params.get(scenario.router, {}),
@@ -97,7 +97,7 @@ class ScenarioRun:
             script.add(fault)
 
         last_s = scenario.publish.start_s + (scenario.publish.messages - 1) * scenario.publish.interval_s
-        self.network.at(last_s, lambda _: self._count_degrees())
+        self.network.at(last_s, self._count_degrees)
 
     def _count_degrees(self) -> None:
         up = (node.router for node in self.network.nodes[: self.scenario.nodes])
@@ -113,9 +113,7 @@ class ScenarioRun:
 
     def result(self) -> RunResult:
         """Sum up the run so far, and close the trace."""
-        if self.metrics.recorder is not None:
-            self.metrics.recorder.close()
-            self.metrics.recorder = None
+        self.metrics.close()
         if not self._degrees:
             self._count_degrees()
         return RunResult(

@@ -143,7 +143,7 @@ def test_summary_has_the_shape_of_simsub() -> None:
 def test_interrupted_run_shows_what_it_has() -> None:
     run = ScenarioRun(SMALL, 1)
 
-    def interrupt(now: float) -> None:
+    def interrupt() -> None:
         raise KeyboardInterrupt
 
     run.network.at(3.15, interrupt)

@@ -12,7 +12,8 @@ import pytest
 
 from gossiplog.errors import LocalProtocolError
 from gossiplog.glass.fact import TRACE_SCHEMA
-from gossiplog.sim.measure.trace import PARQUET_ROWS, JsonLines, Recorder, Transcript, open_sink
+from gossiplog.sim.measure.metrics import Metrics
+from gossiplog.sim.measure.trace import PARQUET_ROWS, JsonLines, Transcript, open_sink
 from gossiplog.sim.routing.run import run_scenario
 from gossiplog.sim.scenario import Churn, LinkSpec, PublishSpec, Scenario
 
@@ -136,10 +137,10 @@ def test_parquet_holds_what_the_lines_hold(tmp_path: Path) -> None:
 
 def test_parquet_is_written_a_row_group_at_a_time(tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is 170 MB and only in the extra sim")
-    recorder = Recorder([open_sink(tmp_path / "t.parquet", "many", "floodsub", 2)])
+    metrics = Metrics(PARQUET_ROWS + 1, 1, [open_sink(tmp_path / "t.parquet", "many", "floodsub", 2)])
     for number in range(PARQUET_ROWS + 1):
-        recorder.add(0.5, "start", number)
-    recorder.close()
+        metrics.on_up(0.5, number)
+    metrics.close()
     assert pq.ParquetFile(tmp_path / "t.parquet").metadata.num_row_groups == 2
 
 
