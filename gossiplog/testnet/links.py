@@ -54,7 +54,7 @@ class Link:
     """The state of the link between two members.
 
     Attributes:
-        is_silent: While the link is cut, neither end notices: bytes that are sent wait. Otherwise a cut resets connections and dials.
+        silent_until: While the link is cut, neither end notices until then: bytes that are sent wait. Then connections and dials are reset.
         bandwidth: The most bytes per second in each direction; 0: no limit.
         bytes: Bytes carried so far, in both directions.
         connections: Connections that are open now.
@@ -62,15 +62,15 @@ class Link:
     """
 
     is_cut: bool = False
-    is_silent: bool = False
+    silent_until: float = 0.0
     bandwidth: float = 0.0
     bytes: int = 0
     connections: int = 0
     changed: trio.Event = field(default_factory=trio.Event)
 
-    def change(self, *, is_cut: bool, is_silent: bool = False) -> None:
+    def change(self, *, is_cut: bool, silent_s: float = 0.0) -> None:
         """Cut or heal the link."""
-        self.is_cut, self.is_silent = is_cut, is_silent
+        self.is_cut, self.silent_until = is_cut, trio.current_time() + silent_s
         self._tell()
 
     def limit(self, bandwidth: float) -> None:
@@ -92,8 +92,9 @@ class Link:
 
     async def wait_open(self) -> bool:
         """Wait while the link is silently cut. Return whether it is open then."""
-        while self.is_cut and self.is_silent:
-            await self.changed.wait()
+        while self.is_cut and trio.current_time() < self.silent_until:
+            with trio.move_on_at(self.silent_until):
+                await self.changed.wait()
         return not self.is_cut
 
 
@@ -105,7 +106,6 @@ class Links:
         self._rng = rng
         self._nursery = nursery
         self._links: dict[tuple[int, int], Link] = {}
-        self._cuts: dict[tuple[int, int], trio.CancelScope] = {}
         self._free_at: dict[int, float] = {}
 
     def between(self, a: int, b: int) -> Link:
@@ -127,27 +127,11 @@ class Links:
         Args:
             silent_s: For this long, bytes that are sent only wait, as on a dead line; then connections are reset.
         """
-        self._forget(a, b)
-        link = self.between(a, b)
-        link.change(is_cut=True, is_silent=silent_s > 0)
-        if silent_s > 0:
-            scope = self._cuts[min(a, b), max(a, b)] = trio.CancelScope()
-            self._nursery.start_soon(self._tell_later, scope, link, silent_s)
+        self.between(a, b).change(is_cut=True, silent_s=silent_s)
 
     def heal(self, a: int, b: int) -> None:
         """Heal the link between two numbers; bytes that wait are carried on."""
-        self._forget(a, b)
         self.between(a, b).change(is_cut=False)
-
-    def _forget(self, a: int, b: int) -> None:
-        scope = self._cuts.pop((min(a, b), max(a, b)), None)
-        if scope is not None:
-            scope.cancel()
-
-    async def _tell_later(self, scope: trio.CancelScope, link: Link, silent_s: float) -> None:
-        with scope:
-            await trio.sleep(silent_s)
-            link.change(is_cut=True)
 
     async def stand_for(
         self, number: int, place: tuple[str, int], ours: tuple[str, int], who: Callable[[str], tuple[int, str] | None]
