@@ -55,7 +55,7 @@ from ...tree.node import Node, ReadNodes, ReadRoot, ReadRuns
 from .cheating import cheat
 from .observer import Stream
 from .replica import SimReplica
-from .sessions import END, Server, SimulatedSession
+from .sessions import END, Receive, SimulatedSession
 from .world import SimWire
 
 PERIOD_S = 0.7
@@ -257,42 +257,38 @@ class Byzantine(SimReplica):
 
     # Serving
 
-    def make_server(self, wire: SimWire, stream: Stream, bucket: TokenBucket) -> Server:
+    def make_server(self, wire: SimWire, stream: Stream, bucket: TokenBucket) -> Receive:
         """Serve a peer badly."""
         choices = [vice for vice in self.vices if vice in (Vice.LIE, Vice.GAPS, Vice.MUTE)]
         if not choices:
             return super().make_server(wire, stream, bucket)
-        reply, peer = partial(self.syncs.reply, wire, stream), wire.other(self).id
-        match self._evil.choice(choices):
-            case Vice.MUTE:
-                return _Mute(lambda data: self.world.send(wire, self, stream, data), self._evil)
-            case Vice.GAPS:
-                host = _Doctored(self, self._evil)
-                session = SimulatedSession(host, peer, SyncServer(self.local_now(), bucket=bucket), reply, lambda: self.syncs.end(stream))
-            case _:
-                liar = _Liar(reply, self._evil, lambda: self.on_lie(stream))
-                session = SimulatedSession(
-                    self, peer, SyncServer(self.local_now(), bucket=bucket), liar.send, lambda: self.syncs.end(stream)
-                )
+        chosen, snapshot = self._evil.choice(choices), None
+        send: Receive = partial(self.syncs.reply, wire, stream)
+        if chosen is Vice.MUTE:
+            return _mute(partial(self.world.send, wire, self, stream), aborts=self._evil.random() < 0.5)
+        if chosen is Vice.GAPS:
+            snapshot = _doctored(self.state, self._evil)
+        else:
+            send = _Liar(send, self._evil, partial(self.on_lie, stream)).send
+        server, done = SyncServer(self.local_now(), bucket=bucket), partial(self.syncs.end, stream)
+        session = SimulatedSession(self, wire.other(self).id, server, send, done, snapshot)
         session.start()
-        return session
+        return session.receive
 
 
 def _insert(entry: Entry) -> bytes:
     return encode_event(Insert(entry.key, entry.value))
 
 
-class _Mute:
-    """A server that never answers, or ends the session at the first request."""
+def _mute(send: Callable[[bytes], None], *, aborts: bool) -> Receive:
+    """Make a server that never answers, or ends the session at the first request."""
 
-    def __init__(self, send: Callable[[bytes], None], evil: random.Random) -> None:
-        self._send = send
-        self._aborts = evil.random() < 0.5
+    def receive(data: bytes | None) -> None:
+        if data and aborts:
+            send(encode_frame(encode_response(AbortResponse(0))))
+            send(END)
 
-    def receive(self, data: bytes | None) -> None:
-        if data and self._aborts:
-            self._send(encode_frame(encode_response(AbortResponse(0))))
-            self._send(END)
+    return receive
 
 
 class _Liar:
@@ -343,32 +339,11 @@ class _Liar:
                 return None
 
 
-class _Doctored:
-    """A host whose log lacks some of its entries."""
-
-    def __init__(self, replica: SimReplica, evil: random.Random) -> None:
-        self._answers = replica.state.snapshot()
-        leaves = [leaf for leaf in self._answers.tree.leaves() if evil.random() < 0.8]
-        self._tree = MemoryTree.build(leaves)
-        self.read = replica.read
-        self.insert_many = replica.insert_many
-        self.local_now = replica.local_now
-        self.wake_at = replica.wake_at
-
-    @property
-    def state(self) -> MemoryState:
-        """Return the doctored log."""
-        return self  # type: ignore[return-value]
-
-    def snapshot(self) -> _Doctored:
-        """Return itself: it never changes."""
-        return self
-
-    def answer(self, request: Request[Any]) -> Any:
-        """Answer a request from the doctored tree and the real values."""
-        if isinstance(request, ReadRoot | ReadNodes | ReadRuns):
-            return self._tree.answer(request)
-        return self._answers.answer(request)
+def _doctored(log: MemoryState, evil: random.Random) -> Callable[[Request[Any]], Any]:
+    """Make a snapshot of a log that lacks some entries in its tree, but has their values."""
+    values = log.snapshot()
+    tree = MemoryTree.build([leaf for leaf in values.tree.leaves() if evil.random() < 0.8])
+    return lambda request: (tree if isinstance(request, ReadRoot | ReadNodes | ReadRuns) else values).answer(request)
 
 
 WRITE_PERIOD_S = 0.8

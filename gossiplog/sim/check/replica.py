@@ -49,7 +49,7 @@ from .law import make_application
 from .log_on_disk import LogOnDisk, Validator
 from .observer import ReplicaObserver, Stream, Watch, listeners_of
 from .plan import ReplicaSpec
-from .sessions import Server
+from .sessions import Receive
 from .syncs import Syncs
 from .world import SimWire, SimWorld
 
@@ -658,7 +658,7 @@ class SimReplica:
         self.disk.sync()
         self.wake_at(self.local_now() + 1.0, self._sync_disk)
 
-    def make_server(self, wire: SimWire, stream: Stream, bucket: TokenBucket) -> Server:
+    def make_server(self, wire: SimWire, stream: Stream, bucket: TokenBucket) -> Receive:
         """Serve a peer that pulls from us."""
         return self.syncs.make_server(wire, stream, bucket)
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar, assert_never
+from typing import Any, Protocol, TypeAlias, TypeVar, assert_never
 
 from ...entry.validation import Verdict
-from ...plan import Plan, run_plan
+from ...plan import Plan, Request, run_plan
 from ...pubsub.types import PeerId
 from ...store.memory.state import MemoryState
 from ...sync import events
 
 T = TypeVar("T")
 
+Receive: TypeAlias = Callable[[bytes | None], None]
+"""Takes a message on a sync stream. Empty: the peer closed its side; None: the stream broke."""
 END = b""
 """Sent on a stream to close the sender's side."""
 _LATE_S = 0.1
@@ -40,32 +42,31 @@ class SessionHost(Protocol):
         """Validate and insert entries from a peer; `then` gets the verdicts."""
 
 
-class Server(Protocol):
-    """Answers on a sync stream."""
-
-    def receive(self, data: bytes | None) -> None:
-        """Take a message. Empty: the client closed its side; None: the stream broke."""
-
-
 class SimulatedSession:
     """Drives one session.
 
     Messages wait until the machine asks for them. The end of the stream comes last, once.
 
     Args:
-        host: The replica; the session's snapshot is taken from its log now.
+        snapshot: Answers requests about the log as it is now; the replica's own log unless given.
         send: Writes to the stream; `END` closes our side, None breaks it.
     """
 
     def __init__(
-        self, host: SessionHost, peer: PeerId, session: events.Session, send: Callable[[bytes | None], None], done: Callable[[], None]
+        self,
+        host: SessionHost,
+        peer: PeerId,
+        session: events.Session,
+        send: Callable[[bytes | None], None],
+        done: Callable[[], None],
+        snapshot: Callable[[Request[Any]], Any] | None = None,
     ) -> None:
         self._host = host
         self._peer = peer
         self._session = session
         self._send = send
         self._done = done
-        self._snapshot = host.state.snapshot()
+        self._snapshot = snapshot or host.state.snapshot().answer
         self._messages: deque[bytes] = deque()
         self._end: events.Closed | None = None
         self._is_over = False
@@ -126,7 +127,7 @@ class SimulatedSession:
                 self._send(data)
                 return None if token is None else events.Sent(token)
             case events.Ask(plan, of_snapshot, token):
-                answer: Any = run_plan(plan, self._snapshot.answer) if of_snapshot else self._host.read(plan)
+                answer: Any = run_plan(plan, self._snapshot) if of_snapshot else self._host.read(plan)
                 return events.Answered(answer, token)
             case events.StoreEntries(entries):
                 # The verdicts may come at once.

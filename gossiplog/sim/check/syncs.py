@@ -26,7 +26,7 @@ from ...sync.result import Ending, SyncResult
 from ...sync.server import SyncServer
 from .observer import NO_TOKEN, ReplicaObserver, Reporter, Stream
 from .plan import ReplicaSpec
-from .sessions import END, Server, SessionHost, SimulatedSession
+from .sessions import END, Receive, SessionHost, SimulatedSession
 from .world import Named, SimWire, SimWorld
 
 CUT_SHORT_S = 0.6
@@ -53,7 +53,7 @@ class Owner(Reporter, SessionHost, Named, Protocol):
     def new_stream(self, purpose: str) -> Stream:
         """Return a new name for a stream of its own."""
 
-    def make_server(self, wire: SimWire, stream: Stream, bucket: TokenBucket) -> Server:
+    def make_server(self, wire: SimWire, stream: Stream, bucket: TokenBucket) -> Receive:
         """Serve a peer that pulls from us by its tree."""
 
 
@@ -77,7 +77,7 @@ class Syncs:
         self._sketch = Sketch()
         self.is_spoilt = self.was_spoilt = False
         self._clients: dict[Stream, tuple[SimWire, SimulatedSession]] = {}
-        self._servers: dict[Stream, tuple[PeerId, Server]] = {}
+        self._servers: dict[Stream, tuple[PeerId, Receive]] = {}
         # Streams that are over; late messages on them are dropped.
         self._over: set[Stream] = set()
         # Messages that arrived on streams that wait to be served.
@@ -98,9 +98,9 @@ class Syncs:
 
     def on_closed(self, wire: SimWire, peer: PeerId) -> None:
         """A connection has closed, and its streams with it."""
-        for stream, (client, server) in list(self._servers.items()):
+        for stream, (client, receive) in list(self._servers.items()):
             if client == peer:
-                server.receive(None)
+                receive(None)
                 self.end(stream)
         for session in [session for at, session in self._clients.values() if at is wire]:
             session.lose_connection()
@@ -227,7 +227,7 @@ class Syncs:
 
     def _serve(self, wire: SimWire, peer: PeerId, stream: Stream, message: bytes | None) -> None:
         if stream in self._servers:
-            self._servers[stream][1].receive(message)
+            self._servers[stream][1](message)
         elif stream in self._early:
             self._early[stream].append(message)
         elif stream in self._unheard:
@@ -271,12 +271,12 @@ class Syncs:
             return
         if stream[0] == RECONCILE:
             self._owner.report(ReplicaObserver.on_serving, peer)
-            server = self._reconciliation(wire, peer, stream)
+            receive = self._reconciliation(wire, peer, stream)
         else:
-            server = self._owner.make_server(wire, stream, self._bucket(peer))
-        self._servers[stream] = (peer, server)
+            receive = self._owner.make_server(wire, stream, self._bucket(peer))
+        self._servers[stream] = (peer, receive)
         for message in early:
-            server.receive(message)
+            receive(message)
 
     def _is_crossing(self, wire: SimWire, peer: PeerId, stream: Stream) -> bool:
         """Refuse a reconciliation if it crosses one of ours that continues."""
@@ -295,7 +295,7 @@ class Syncs:
             bucket = self._buckets[peer] = TokenBucket(limits.requests_per_s, limits.requests_burst, self._owner.local_now())
         return bucket
 
-    def make_server(self, wire: SimWire, stream: Stream, bucket: TokenBucket) -> Server:
+    def make_server(self, wire: SimWire, stream: Stream, bucket: TokenBucket) -> Receive:
         """Serve a peer that pulls from us by its tree."""
         owner, peer = self._owner, wire.other(self._owner).id
         server, root = SyncServer(owner.local_now(), bucket=bucket), owner.state.tree.root
@@ -310,9 +310,9 @@ class Syncs:
         session.start()
         if owner.spec.cuts and self._late.random() < owner.spec.cuts:
             owner.wake_at(owner.local_now() + SHARE_S * self._late.random(), lambda: session.cut_short(server.abort))
-        return session
+        return session.receive
 
-    def _reconciliation(self, wire: SimWire, peer: PeerId, stream: Stream) -> Server:
+    def _reconciliation(self, wire: SimWire, peer: PeerId, stream: Stream) -> Receive:
         served = Served()
         reconciliation = Reconciliation(serve(self._view(), served=served))
 
@@ -324,7 +324,7 @@ class Syncs:
 
         session = SimulatedSession(self._owner, peer, reconciliation, self._dawdling(wire, stream), done)
         session.start()
-        return session
+        return session.receive
 
     def _follow_up(self, peer: PeerId, stream: Stream, aftermath: Aftermath) -> None:
         if aftermath.result is not None:
