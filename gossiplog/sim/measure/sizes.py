@@ -143,23 +143,18 @@ def parts_of(rpc: Rpc) -> list[tuple[str, int, int]]:
 
 
 def _control_parts(control: Control) -> list[tuple[str, int, int]]:
-    parts = []
-    if control.ihave:
-        parts.append(("ihave", len(control.ihave), sum(len(ihave.ids) for ihave in control.ihave)))
-    if control.iwant:
-        parts.append(("iwant", 1, len(control.iwant)))
-    if control.graft:
-        parts.append(("graft", len(control.graft), len(control.graft)))
-    if control.prune:
-        parts.append(("prune", len(control.prune), sum(len(prune.peers) for prune in control.prune)))
-    if control.idontwant:
-        parts.append(("idontwant", 1, len(control.idontwant)))
-    parts += [(kind, len(topics), len(topics)) for kind, topics in (("choke", control.choke), ("unchoke", control.unchoke)) if topics]
-    if control.extensions is not None:
-        parts.append(("extensions", 1, int(control.extensions.test)))
-    if isinstance(control, UnwiredControl):
-        parts.extend((kind, count, count) for kind, count in control.further_parts())
-    return parts
+    parts = [
+        ("ihave", len(control.ihave), sum(len(ihave.ids) for ihave in control.ihave)),
+        ("iwant", int(bool(control.iwant)), len(control.iwant)),
+        ("graft", len(control.graft), len(control.graft)),
+        ("prune", len(control.prune), sum(len(prune.peers) for prune in control.prune)),
+        ("idontwant", int(bool(control.idontwant)), len(control.idontwant)),
+        ("choke", len(control.choke), len(control.choke)),
+        ("unchoke", len(control.unchoke), len(control.unchoke)),
+        ("extensions", int(control.extensions is not None), int(control.extensions is not None and control.extensions.test)),
+        *(((kind, count, count) for kind, count in control.further_parts()) if isinstance(control, UnwiredControl) else ()),
+    ]
+    return [part for part in parts if part[1]]
 
 
 _OVERLAY_NAMES = {

@@ -10,10 +10,10 @@ import random
 
 from ...pubsub.actions import Action, SendRpc, SetTimer
 from ...pubsub.events import Event, PeerConnected, PeerDisconnected, Start, TimerFired
-from ...pubsub.router import Router, RouterState
 from ...pubsub.rpc import Control, Rpc
 from ...pubsub.types import PeerId, TimerToken, Topic
 from ..scenario import Attack
+from .network import Handle
 from .topology import Links
 
 SQUAT = TimerToken("squat")
@@ -21,19 +21,14 @@ SQUAT_S = 1.0
 
 
 class Malicious:
-    """A router that drops some messages and keeps grafting every peer."""
+    """Tampers with a router: drops some messages and keeps grafting every peer."""
 
-    def __init__(self, inner: Router, topic: Topic, attack: Attack, rng: random.Random) -> None:
-        self._inner = inner
+    def __init__(self, honest: Handle, topic: Topic, attack: Attack, rng: random.Random) -> None:
+        self._honest = honest
         self._topic = topic
         self._attack = attack
         self._rng = rng
         self._peers: dict[PeerId, None] = {}
-
-    @property
-    def protocols(self) -> tuple[str, ...]:
-        """Return the honest router's protocols."""
-        return self._inner.protocols
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Act as the honest router does; once the attack is on, tamper with its actions."""
@@ -43,24 +38,12 @@ class Malicious:
             self._peers[event.peer] = None
         elif isinstance(event, PeerDisconnected):
             self._peers.pop(event.peer, None)
-        actions = self._inner.handle(event, now)
+        actions = self._honest(event, now)
         if isinstance(event, Start) and self._attack.graft:
             actions.append(SetTimer(SQUAT, max(now, self._attack.attack_s) + SQUAT_S * self._rng.random()))
         if now < self._attack.attack_s:
             return actions
         return [kept for action in actions if (kept := self._tamper(action)) is not None]
-
-    def state(self) -> RouterState:
-        """Return the honest router's state."""
-        return self._inner.state()
-
-    def is_heeded(self, peer: PeerId) -> bool:
-        """Ask the honest router."""
-        return self._inner.is_heeded(peer)
-
-    def is_ready(self, topic: Topic) -> bool:
-        """Ask the honest router."""
-        return self._inner.is_ready(topic)
 
     def _tamper(self, action: Action) -> Action | None:
         """Leave out messages of an RPC and all announcements; return None if nothing is left."""

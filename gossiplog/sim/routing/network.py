@@ -135,18 +135,20 @@ class Network:
     """Nodes, links and the calendar.
 
     Args:
-        make_router: Makes a node's router from the node's number and a random generator.
+        make_router: Makes a node's router from a random generator.
+        handle_of: Returns the function that gets the events of a router, by its node's number.
     """
 
     def __init__(
         self,
         nodes: list[SimNode],
-        make_router: Callable[[int, random.Random], Router],
+        make_router: Callable[[random.Random], Router],
         latency: Latency,
         spec: LinkSpec,
         metrics: Metrics,
         seed: int,
         validation_s: float = 0.0,
+        handle_of: Callable[[int, Router], Handle] = lambda _, router: router.handle,
     ) -> None:
         self.nodes = nodes
         self.latency = latency
@@ -157,6 +159,7 @@ class Network:
         self.registry: dict[tuple[int, int], SimLink] = {}
         self.sides: bytearray | None = None
         self._make_router = make_router
+        self._handle_of = handle_of
         self._seed = seed
         self._rng = random.Random(f"network {seed}")
         self._validation_s = validation_s
@@ -264,8 +267,8 @@ class Network:
     def start(self, node: SimNode) -> None:
         """Start a node, or restart it with nothing in memory."""
         node.epoch += 1
-        node.router = router = self._make_router(node.id, random.Random(f"router {self._seed} {node.id} {node.epoch}"))
-        node.handle = router.handle
+        node.router = router = self._make_router(random.Random(f"router {self._seed} {node.id} {node.epoch}"))
+        node.handle = self._handle_of(node.id, router)
         self.metrics.on_up(self.now, node.id)
         self.tell(node, events.Start(node.peer_id))
         self.tell(node, events.Subscribe(TOPIC))

@@ -21,7 +21,7 @@ from ..scenario import Scenario, ScenarioError
 from . import topology
 from .attack import Malicious, attack_links
 from .faults import Script
-from .network import TOPIC, Network, SimNode
+from .network import TOPIC, Handle, Network, SimNode
 
 Factory = Callable[[random.Random], Router]
 
@@ -74,9 +74,10 @@ class ScenarioRun:
             is_validating=scenario.publish.validation_s > 0,
         )
 
-        def make_router(number: int, rng: random.Random) -> Router:
-            router = make(rng)
-            return router if number < honest else Malicious(router, TOPIC, attack, random.Random(f"malice {seed} {number}"))
+        def handle_of(number: int, router: Router) -> Handle:
+            if number < honest:
+                return router.handle
+            return Malicious(router.handle, TOPIC, attack, random.Random(f"malice {seed} {number}")).handle
 
         rng = random.Random(f"topology {seed}")
         links = topology.links_of(scenario, scenario.nodes, rng)
@@ -87,7 +88,7 @@ class ScenarioRun:
                 node.rate = 1.0 + scenario.clock_drift * (2 * rng.random() - 1)
                 node.offset_s = 1000.0 * rng.random()
         latency = Latency(seed, scenario.latency)
-        self.network = Network(nodes, make_router, latency, scenario.link, self.metrics, seed, scenario.publish.validation_s)
+        self.network = Network(nodes, make, latency, scenario.link, self.metrics, seed, scenario.publish.validation_s, handle_of)
         starts = [scenario.start_spread_s * rng.random() for _ in range(honest)]
         starts.extend(attack.join_s + scenario.start_spread_s * rng.random() for _ in range(attack.nodes))
         script = Script(self.network, honest, links + bad_links, random.Random(f"script {seed}"))

@@ -62,7 +62,7 @@ class World:
         self.nodes[0].rate, self.nodes[0].offset_s = rate, offset_s
         self.metrics = Metrics(nodes, nodes)
         self.network = Network(
-            self.nodes, lambda _, __: Probe0(), Latency(1, LatencySpec(low_s=0.01, high_s=0.01)), spec or LinkSpec(), self.metrics, 1
+            self.nodes, lambda _: Probe0(), Latency(1, LatencySpec(low_s=0.01, high_s=0.01)), spec or LinkSpec(), self.metrics, 1
         )
         for node in self.nodes:
             self.network.start(node)
