@@ -38,7 +38,6 @@ class Member:
         host: The address that it listens on and dials from.
         door: The address at which the others find it: the test network listens there, and relays.
         node: Its name in facts; for a server, its peer id.
-        group: The part of the network that it is in, if cuts divide it.
         seed: The seed of the key that signs entries appended at it.
     """
 
@@ -54,7 +53,6 @@ class Member:
     is_up: bool = False
     root: str = ""
     entries: int = 0
-    group: int = 0
     seed: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     signer: Ed25519Signer = field(init=False, repr=False)
 

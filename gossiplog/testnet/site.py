@@ -70,9 +70,9 @@ class Site:
                 "alive": member.is_up,
                 "root": member.root,
                 "entries": member.entries,
-                "group": member.group,
+                "group": group,
             }
-            for member in self._testnet.members
+            for member, group in zip(self._testnet.members, self._testnet.groups(), strict=True)
         ]
         return JSONResponse(records, headers={"Cache-Control": "no-store", "Glass-Controls": "true"})
 

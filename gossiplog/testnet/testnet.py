@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -52,7 +52,6 @@ class Testnet:
         neighbourhood: The source of addresses for members that are added later.
         browsers: Starts the members that are browsers; None if there are none.
         origin_s: Unix time at which all members were up.
-        diallers: Number and address of each member that dials, by address.
     """
 
     scenario: Scenario
@@ -68,17 +67,13 @@ class Testnet:
     origin_s: float = field(default_factory=time.time)
     appended: int = 0
 
-    def __post_init__(self) -> None:
-        self.diallers = {member.host: (member.number, member.host) for member in self.members}
-        self._names = {name: member for member in self.members for name in (str(member.number), member.name, member.node)}
-
     def member(self, name: str | int) -> Member:
         """Find a member by its number, its name, or its id in facts.
 
         Raises:
             LocalProtocolError: No member has it.
         """
-        found = self._names.get(str(name))
+        found = next((member for member in self.members if str(name) in (str(member.number), member.name, member.node)), None)
         if found is None:
             raise LocalProtocolError(f"no peer {str(name)[:80]!r}", hint=f"numbers from 0 to {len(self.members) - 1}")
         return found
@@ -113,7 +108,6 @@ class Testnet:
         for member in browsers:
             await start_one(member)
         self.origin_s = time.time()
-        self._regroup()
 
     async def invite_liar(self, interval_s: float = _LIE_S) -> Member:
         """Add a peer that gossips a forged entry to each server at this interval."""
@@ -123,11 +117,8 @@ class Testnet:
         host, servers = self.neighbourhood.host(number), [member for member in self.members if member.kind == "server"]
         liar = Member(number, "liar", tuple(member.number for member in servers), host, self.neighbourhood.door(number), 0, 0)
         make_key(liar, self.folder)
-        self.diallers[host] = (number, host)
         self.members.append(liar)
-        self._names |= dict.fromkeys((str(number), liar.name, liar.node), liar)
         await self._launch_liar(liar, interval_s)
-        self._regroup()
         self.watching.name(liar)
         self._say("liar", nodes=[liar])
         return liar
@@ -180,7 +171,6 @@ class Testnet:
             for member in self.members:
                 if member.is_up and member.name not in self.processes.pids:
                     member.is_up = False
-                    self._regroup()
                     self.note("ended", member, self.processes.last_words(member.name)[:300])
             await trio.sleep(_WATCH_S)
 
@@ -226,20 +216,17 @@ class Testnet:
     def cut(self, a: Member, b: Member) -> None:
         """Cut the link between two members."""
         self.links.cut(a.number, b.number)
-        self._regroup()
         self._say("cut", nodes=[a, b])
 
     def heal(self, a: Member, b: Member) -> None:
         """Heal the link between two members."""
         self.links.heal(a.number, b.number)
-        self._regroup()
         self._say("heal", nodes=[a, b])
 
     def heal_all(self) -> None:
         """Heal all links that are cut."""
         for a, b in self.links.cut_pairs:
             self.links.heal(a, b)
-        self._regroup()
         self._say("heal", nodes=[])
 
     def partition(self, side: Iterable[Member], silent_s: float = 0.0) -> None:
@@ -253,7 +240,6 @@ class Testnet:
             for other in self.members:
                 if other.number not in inside:
                     self.links.cut(number, other.number, silent_s)
-        self._regroup()
         self._say("partition", nodes=[self.members[number] for number in sorted(inside)])
 
     def slow(self, member: Member, bandwidth: float) -> None:
@@ -274,7 +260,6 @@ class Testnet:
         """Kill a member's process."""
         member.is_up = False
         await self.processes.kill(member.name)
-        self._regroup()
         self._say("kill", nodes=[member])
 
     async def restart(self, member: Member) -> None:
@@ -286,11 +271,10 @@ class Testnet:
         if member.name in self.processes.pids:
             return
         await self.launch(member)
-        self._regroup()
         self._say("restart", nodes=[member])
 
-    def _regroup(self) -> None:
-        """Number the parts into which cuts divide the network."""
+    def groups(self) -> list[int]:
+        """Return for each member the number of the part that it is in, of those into which cuts divide the network."""
         cut = set(self.links.cut_pairs)
         parts = {member.number: member.number for member in self.members}
 
@@ -306,8 +290,7 @@ class Testnet:
                 if a is not b and is_linked:
                     parts[part_of(a.number)] = part_of(b.number)
         numbers: dict[int, int] = {}
-        for member in self.members:
-            member.group = numbers.setdefault(part_of(member.number), len(numbers))
+        return [numbers.setdefault(part_of(member.number), len(numbers)) for member in self.members]
 
     def _say(self, action: str, *, nodes: Sequence[Member], **more: Any) -> None:
         now, names = time.time(), [member.name for member in nodes]
@@ -368,7 +351,7 @@ async def open_testnet(
         nursery = await stack.enter_async_context(open_service_nursery())
         links = Links(conditions, Random(f"links {seed}"), nursery)
         testnet = Testnet(scenario, seed, folder, members, links, processes, neighbourhood, watching, browsers, tell)
-        await _stand_between(links, members, testnet.diallers)
+        await _stand_between(links, members)
         await testnet.start(progress)
         nursery.start_soon(testnet.watch)
         for member in members:
@@ -379,12 +362,16 @@ async def open_testnet(
         yield testnet
 
 
-async def _stand_between(links: Links, members: Sequence[Member], diallers: Mapping[str, tuple[int, str]]) -> None:
-    """Listen in the place of each server, and for each browser in the place of its hub."""
+async def _stand_between(links: Links, members: Sequence[Member]) -> None:
+    """Listen in the place of each server, and for each browser in the place of its hub. Members may be added later."""
+
+    def find_dialler(host: str) -> tuple[int, str] | None:
+        return next(((member.number, host) for member in members if member.host == host), None)
+
     for member in members:
         if member.kind == "server":
             for port in (member.mesh_port, member.http_port):
-                await links.stand_for(member.number, (member.host, port), (member.door, port), diallers.get)
+                await links.stand_for(member.number, (member.host, port), (member.door, port), find_dialler)
         elif member.kind == "browser":
             # A browser cannot choose the address that it dials from, so it has a listener of its own.
             hub = members[member.dials[0]]

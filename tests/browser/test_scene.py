@@ -40,7 +40,7 @@ async def until(holds: Callable[[], bool], network: Network) -> None:
     with trio.move_on_after(PATIENCE_S):
         while not holds():
             await trio.sleep(0.05)
-    assert holds(), [(member.name, member.root[:4], member.entries, member.group) for member in network.members]
+    assert holds(), ([(member.name, member.root[:4], member.entries) for member in network.members], network.groups())
 
 
 async def test_colours_part_and_meet_again_and_an_entry_of_one_click_is_everywhere(installed_browser: None, tmp_path: Path) -> None:
