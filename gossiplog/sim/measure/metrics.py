@@ -85,8 +85,6 @@ class Metrics:
         self._recorded = 0
         self._absent_since: dict[int, float] = {}
         self._up_since: dict[int, float] = {}
-        # The size of an RPC with nothing but one message: all of the script's messages have one size.
-        self._plain_bytes = -1
 
     def add(self, kind: str, count: int = 1) -> None:
         """Count `count` sends of a type."""
@@ -151,26 +149,16 @@ class Metrics:
 
     def on_send(self, now: float, node: int, peers: Sequence[Any], rpc: Rpc) -> int:
         """Count an RPC to some peers, and return its size in bytes."""
-        count = len(peers)
-        is_plain = rpc.control is None and not rpc.subscriptions and not rpc.overlay and len(rpc.messages) == 1 and not rpc.hops
-        is_plain = is_plain and not rpc.is_test
-        if is_plain and self._plain_bytes >= 0:
-            size = self._plain_bytes
-        else:
-            size = rpc_bytes(rpc)
-            if is_plain:
-                self._plain_bytes = size
+        count, size = len(peers), rpc_bytes(rpc)
         if rpc.messages:
             self.payload_bytes += size * count
-            counters = self.counters
-            counters["message"] = counters.get("message", 0) + count * len(rpc.messages)
+            self.add("message", count * len(rpc.messages))
             for message in rpc.messages:
                 self.copies[int.from_bytes(message.id, "big")] += count
         else:
             self.control_bytes += size * count
-        if not is_plain:
-            for kind, parts, _ in parts_of(rpc):
-                self.add(kind, parts * count)
+        for kind, parts, _ in parts_of(rpc):
+            self.add(kind, parts * count)
         if self._sinks:
             self._record_send(now, node, peers, rpc, size)
         return size
