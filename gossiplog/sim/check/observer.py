@@ -128,12 +128,3 @@ class Reporter(Protocol):
 
     def report(self, event: Callable[Concatenate[ReplicaObserver, P], None], /, *args: P.args, **options: P.kwargs) -> None:
         """Report an event to all observers."""
-
-
-def listeners_of(observers: Sequence[ReplicaObserver]) -> dict[str, list[Callable[..., None]]]:
-    """Return, by the name of each event, the handlers of the observers that override it."""
-    events = [name for name in vars(ReplicaObserver) if name.startswith("on_")]
-    return {
-        name: [getattr(observer, name) for observer in observers if getattr(type(observer), name) is not getattr(ReplicaObserver, name)]
-        for name in events
-    }

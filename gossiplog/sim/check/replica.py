@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,7 +47,7 @@ from ...store.memory.state import MemoryState
 from .disk import Crash, Disk
 from .law import make_application
 from .log_on_disk import LogOnDisk, Validator
-from .observer import ReplicaObserver, Stream, Watch, listeners_of
+from .observer import ReplicaObserver, Stream, Watch
 from .plan import ReplicaSpec
 from .sessions import Receive
 from .syncs import Syncs
@@ -373,7 +373,6 @@ class SimReplica:
         self.wires: dict[PeerId, SimWire] = {}
         self.watch = watch
         self.observers: Sequence[ReplicaObserver] = ()
-        self._listeners: Mapping[str, Sequence[Callable[..., None]]] = defaultdict(tuple)
         self.local_now = process.local_now
         self._validator = validator
         slow = random.Random(f"verify {process.seed} {spec.number}")
@@ -403,7 +402,6 @@ class SimReplica:
         self._push_streams: dict[PeerId, Stream] = {}
         self.syncs = Syncs(self, self._late)
         self.observers = self.watch.on_started(self)
-        self._listeners = listeners_of(self.observers)
         self.tell(events.StartBroadcast(may_foresee=not (self.spec.has_rule or self.spec.is_shared or self.spec.founding)))
         if not self.spec.is_durable:
             self._sync_disk()
@@ -460,8 +458,8 @@ class SimReplica:
 
     def report(self, event: Callable[Concatenate[ReplicaObserver, P], None], /, *args: P.args, **options: P.kwargs) -> None:
         """Report an event to all observers."""
-        for listener in self._listeners[event.__name__]:
-            listener(*args, **options)
+        for observer in self.observers:
+            getattr(observer, event.__name__)(*args, **options)
 
     def on_connected(self, wire: SimWire) -> None:
         """A peer that holds the log is connected."""
