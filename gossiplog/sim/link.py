@@ -10,23 +10,16 @@ _MASK = (1 << 64) - 1
 _UNIT = 2.0**-53
 
 
-def hash_pair(seed: int, low: int, high: int) -> int:
-    """Mix a seed and an ordered pair of node numbers to 64 bits.
-
-    This is the finaliser of splitmix64. numpy computes the same with wrapping uint64 arithmetic, so that both engines run on the
-    same network.
+def hash_unit(seed: int, a: int, b: int) -> float:
+    """Give an unordered pair a number in [0, 1) that depends on nothing but the pair and the seed: by the finaliser of splitmix64.
 
     Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, figure 17 (the mix64variant13).
     """
+    low, high = (a, b) if a <= b else (b, a)
     x = (seed * 0x9E3779B97F4A7C15 + low * 0xD1342543DE82EF95 + high * 0xDABA0B6EB09322E3 + 0x632BE59BD9B4E019) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
-    return x ^ (x >> 31)
-
-
-def hash_unit(seed: int, a: int, b: int) -> float:
-    """Give an unordered pair a number in [0, 1) that depends on nothing but the pair and the seed."""
-    return (hash_pair(seed, a, b) if a <= b else hash_pair(seed, b, a)) % (1 << 53) * _UNIT
+    return (x ^ (x >> 31)) % (1 << 53) * _UNIT
 
 
 class Latency:
