@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ...entry.message import Entry
 from ...entry.signing import Signer
@@ -19,10 +19,10 @@ from ...log.membership import Membership
 from ...log.requests import Applied
 from ...plan import Plan, Request, run_plan
 from ...replica.applications import Applications
-from .disk import Disk
 from .law import RULE
-from .observer import ReplicaObserver, Reporter, Watch
-from .plan import TOPIC, ReplicaSpec
+from .observer import ReplicaObserver
+from .plan import TOPIC
+from .sessions import Owner
 from .tables import TablesTransaction, begin_anew
 
 FULL_AGAIN_S = 0.05
@@ -47,20 +47,6 @@ class Validator:
         return verdict
 
 
-class LogOwner(Reporter, Protocol):
-    """The part of a replica that its log uses."""
-
-    spec: ReplicaSpec
-    disk: Disk
-    watch: Watch[Any]
-
-    def later(self, wait_s: float, call: Callable[[], None]) -> None:
-        """Call a function after some seconds, unless the log has been closed by then."""
-
-    def on_commit(self, entries: Sequence[Entry]) -> None:
-        """Take note of the new entries of a transaction."""
-
-
 class LogOnDisk:
     """The state that readers see, and the driver of the machine that changes it.
 
@@ -75,7 +61,7 @@ class LogOnDisk:
         is_behind: Since the last transaction here, another process has stored entries that the application has not seen.
     """
 
-    def __init__(self, owner: LogOwner, late: random.Random, application: Application | None) -> None:
+    def __init__(self, owner: Owner, late: random.Random, application: Application | None) -> None:
         founding = owner.spec.founding
         self.state = owner.disk.recover()
         self.application = application

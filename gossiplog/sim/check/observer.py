@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias, TypeVar
 
 from ...broadcast.actions import Action
 from ...entry.message import Entry
@@ -27,7 +27,6 @@ class Violation(Exception):
         super().__init__(f"{invariant}: {detail} (replica {replica} at {at_s:.3f} s)")
 
 
-P = ParamSpec("P")
 R_contra = TypeVar("R_contra", contravariant=True)
 
 
@@ -121,10 +120,3 @@ class ReplicaObserver:
 
     def on_synced(self, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
         """A sync begun by the replica is over, and the machine is about to be told. This may be a while after its end."""
-
-
-class Reporter(Protocol):
-    """A replica that is observed."""
-
-    def report(self, event: Callable[Concatenate[ReplicaObserver, P], None], /, *args: P.args, **options: P.kwargs) -> None:
-        """Report an event to all observers."""

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar, assert_never
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, assert_never
 
+from ...broadcast.events import Event
+from ...entry.message import Entry
 from ...entry.validation import Verdict
+from ...limits import TokenBucket
 from ...plan import Plan, Request, run_plan
 from ...pubsub.types import PeerId
 from ...store.memory.state import MemoryState
 from ...sync import events
+from .disk import Disk
+from .observer import ReplicaObserver, Stream, Watch
+from .plan import ReplicaSpec
+from .world import Named, SimWire, SimWorld
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 Receive: TypeAlias = Callable[[bytes | None], None]
@@ -22,8 +30,14 @@ _LATE_S = 0.1
 """A session that has nothing to do at its deadline is asked again after this time."""
 
 
-class SessionHost(Protocol):
-    """The part of a replica that its sessions use."""
+class Owner(Named, Protocol):
+    """The part of a replica that its log, its pulls and its sessions use."""
+
+    world: SimWorld
+    spec: ReplicaSpec
+    disk: Disk
+    watch: Watch[Any]
+    wires: dict[PeerId, SimWire]
 
     @property
     def state(self) -> MemoryState:
@@ -33,13 +47,31 @@ class SessionHost(Protocol):
         """Return the time on the replica's clock."""
 
     def wake_at(self, local_s: float, call: Callable[[], None]) -> None:
-        """Call at a time on the replica's clock, unless it has crashed by then."""
+        """Call at a time on the replica's clock, unless the log has been closed by then."""
+
+    def later(self, wait_s: float, call: Callable[[], None]) -> None:
+        """Call a function after some seconds, unless the log has been closed by then."""
+
+    def report(self, event: Callable[Concatenate[ReplicaObserver, P], None], /, *args: P.args, **options: P.kwargs) -> None:
+        """Report an event to all observers."""
+
+    def tell(self, event: Event) -> None:
+        """Hand an event to the replica's machine."""
 
     def read(self, plan: Plan[T]) -> T:
         """Run a plan that reads the current log."""
 
     def insert_many(self, peer: PeerId, entries: Sequence[tuple[bytes, bytes]], then: Callable[[list[Verdict]], None]) -> None:
         """Validate and insert entries from a peer; `then` gets the verdicts."""
+
+    def on_commit(self, entries: Sequence[Entry]) -> None:
+        """Take note of the new entries of a transaction."""
+
+    def new_stream(self, purpose: str) -> Stream:
+        """Return a new name for a stream of its own."""
+
+    def make_server(self, wire: SimWire, stream: Stream, bucket: TokenBucket) -> Receive:
+        """Serve a peer that pulls from us by its tree."""
 
 
 class SimulatedSession:
@@ -54,7 +86,7 @@ class SimulatedSession:
 
     def __init__(
         self,
-        host: SessionHost,
+        host: Owner,
         peer: PeerId,
         session: events.Session,
         send: Callable[[bytes | None], None],

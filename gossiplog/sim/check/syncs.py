@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from ...broadcast.actions import StartSync
-from ...broadcast.events import Event, SyncFinished, SyncServed
+from ...broadcast.events import SyncFinished, SyncServed
 from ...limits import TokenBucket
 from ...log.requests import ReadCount
 from ...plan import ask
@@ -24,10 +24,9 @@ from ...sync.events import Session
 from ...sync.limits import ServerLimits
 from ...sync.result import Ending, SyncResult
 from ...sync.server import SyncServer
-from .observer import NO_TOKEN, ReplicaObserver, Reporter, Stream
-from .plan import ReplicaSpec
-from .sessions import END, Receive, SessionHost, SimulatedSession
-from .world import Named, SimWire, SimWorld
+from .observer import NO_TOKEN, ReplicaObserver, Stream
+from .sessions import END, Owner, Receive, SimulatedSession
+from .world import SimWire
 
 CUT_SHORT_S = 0.6
 """A sync that is cut short breaks within this time."""
@@ -38,23 +37,6 @@ STALL_S = 3.0
 MERKLE, RECONCILE = "sync", "reconcile"
 PHANTOM = b"phantom" + bytes(13)
 """The key of an entry that no replica has."""
-
-
-class Owner(Reporter, SessionHost, Named, Protocol):
-    """The part of a replica that its syncs use."""
-
-    world: SimWorld
-    spec: ReplicaSpec
-    wires: dict[PeerId, SimWire]
-
-    def tell(self, event: Event) -> None:
-        """Hand an event to the replica's machine."""
-
-    def new_stream(self, purpose: str) -> Stream:
-        """Return a new name for a stream of its own."""
-
-    def make_server(self, wire: SimWire, stream: Stream, bucket: TokenBucket) -> Receive:
-        """Serve a peer that pulls from us by its tree."""
 
 
 @dataclass(frozen=True, slots=True)
