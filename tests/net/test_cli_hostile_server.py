@@ -17,7 +17,9 @@ from network_support import answering, make_certificate, server_tls, signer
 
 from gossiplog.cli import asking
 from gossiplog.cli.app import root
+from gossiplog.cli.net.sync_all import topics_of_hub
 from gossiplog.keyring import Keyring
+from gossiplog.net.hub.client import parse_url
 
 ID = "0" * 32
 TOKEN = "s3cret-token"
@@ -122,6 +124,13 @@ def test_redirect_is_told_and_takes_the_token_nowhere(status: int, is_tls: bool,
                 assert f"points to http://127.0.0.1:{other}/" in result.stderr
         assert elsewhere == []
         assert any(TOKEN.encode() in request for request in asked)
+
+
+async def test_logs_are_asked_for_below_the_path_of_the_server() -> None:
+    """An application mounts a shelf there, or a proxy takes the path off."""
+    with serving(lambda connection: connection.sendall(_http('{"topics": ["a"]}'))) as (port, asked):
+        assert await topics_of_hub(parse_url(f"ws://127.0.0.1:{port}/rooms/?room=1")) == {"a"}
+        assert [request.split(b" ")[1] for request in asked] == [b"/rooms/?after="]
 
 
 @pytest.mark.parametrize("beginning", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n{"])

@@ -64,8 +64,9 @@ async def topics_of_hub(hub: HubUrl) -> set[str]:
         RemoteProtocolError: It does not speak HTTP.
     """
     found, page = set[str](), [""]
+    place = hub.target.partition("?")[0].rstrip("/")
     while page:
-        answer = await ask_in_trio(hub, f"/?after={quote(page[-1], safe='')}", answer_s=_ANSWER_S)
+        answer = await ask_in_trio(hub, f"{place}/?after={quote(page[-1], safe='')}", answer_s=_ANSWER_S)
         try:
             told: Any = read_json(answer) if answer.status == 200 else {}
             page = [each for each in told["topics"] if is_topic(each) and each not in found]
