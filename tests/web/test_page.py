@@ -19,6 +19,7 @@ from gossiplog import Entry, GossipLog, Policy, Reject
 from gossiplog.net.ground.access import Access, hash_token
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.server import Hub, listen
+from gossiplog.net.service.service import observed
 from gossiplog.web import make_http
 from gossiplog.web.glass import GlassSettings
 from gossiplog.web.glass.log_graph import LogGraph
@@ -44,6 +45,18 @@ async def test_browser_gets_the_page_and_a_program_gets_json() -> None:
     async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
         assert (await fetch(hub, "/", headers={"accept": "text/html"})).json["topics"] == [log.topic]
         assert (await fetch(hub, "/glass/main.js")).status == 404
+
+
+async def test_every_question_about_a_log_refuses_a_parameter_that_it_does_not_take_by_name() -> None:
+    paths = "clock messages messages/count messages/x ancestors/x connections heads root events facts peers glass/facts glass/nodes"
+    paths += " glass/links overview graph aside members standing search why doctor"
+    async with memory_log(1) as log:
+        with observed(log):
+            async with served(log) as hub:
+                for path in paths.split():
+                    answer = await fetch(hub, f"/api/{path}?unheard=1")
+                    assert (answer.status, b'there is no parameter "unheard" here' in answer.body) == (400, True), path
+                assert (await fetch(hub, "/metrics?unheard=1")).status == 200
 
 
 async def test_files_of_the_page_are_served_under_a_strict_policy_and_kept_until_they_change() -> None:
