@@ -53,14 +53,12 @@ class GraphRow:
 
     Attributes:
         column: The node's column; 0 is the leftmost.
-        has_child: Whether a lane comes down to the node.
         passing: Columns of the lanes that pass the node, ascending.
         links: The lines from this row to the next: the passing lanes, ascending, then the node's edges in the order of its parents.
     """
 
     node: GraphNode
     column: int
-    has_child: bool
     passing: tuple[int, ...]
     links: tuple[Stroke, ...]
 
@@ -89,7 +87,7 @@ def lay_out(nodes: Iterable[GraphNode]) -> Iterator[GraphRow]:
                 moved[target] = target = column
             edges.append(Stroke(column, target, is_edge=True))
         links = [Stroke(lane, moved.get(lane, lane), is_edge=False) for lane in passing]
-        yield GraphRow(node, column, lane is not None, tuple(passing), tuple(links + edges))
+        yield GraphRow(node, column, tuple(passing), tuple(links + edges))
 
 
 @dataclass(slots=True)

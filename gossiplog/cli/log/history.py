@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -159,10 +158,9 @@ async def _explain(log: GossipLog, id: str, out: Output) -> int:
 async def _quarantined(log: GossipLog, prefix: str) -> Quarantined | None:
     from ...entry.message_id import encode_id
 
-    async with contextlib.aclosing(log.quarantine()) as records:
-        async for held in records:
-            if encode_id(held.key).startswith(prefix):
-                return held
+    async for held in log.quarantine():
+        if encode_id(held.key).startswith(prefix):
+            return held
     return None
 
 

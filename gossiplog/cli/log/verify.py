@@ -127,9 +127,8 @@ async def verify(
         with await waited_for(lambda: ArchiveSource.open(path, format=kind, expanded_bytes_max=expanded_bytes_max)) as source:
             is_large = source.size == 0 or source.size > 250 * _INLINE_MAX
             with VerifyPool(jobs if is_large else 1, topic) as pool:
-                findings = pool.verify(_chunks_of_file(source))
                 is_whole = source.format is not ArchiveFormat.HEX and not partial
-                count, failed = await _print(_check_file_parents(findings) if is_whole else findings, None, out)
+                count, failed = await _print(_check_file_parents(pool.verify(_chunks_of_file(source)), is_whole=is_whole), None, out)
     if failed:
         out.note(f"{failed.total():,} of {count:,} failed")
         # Entries whose parents are in a missing object of a bucket fail, too.
@@ -155,9 +154,12 @@ def _is_log(path: str) -> bool:
     return is_database(Path(path), or_empty=has_no_format)
 
 
-def verify_log(log: GossipLog, pool: VerifyPool, moment: Moment | None = None) -> AsyncGenerator[BrokenRule, None]:
+async def verify_log(log: GossipLog, pool: VerifyPool, moment: Moment | None = None) -> AsyncGenerator[BrokenRule, None]:
     """Verify every entry of a log, or of a moment of it, in causal order, and that its parents are there."""
-    return _check_parents(log, pool.verify(_chunks_of_log(log, moment)))
+    async with aclosing(pool.verify(_chunks_of_log(log, moment))) as chunks:
+        async for findings in chunks:
+            for finding in await _with_parents(log, findings):
+                yield finding
 
 
 async def _print(findings: AsyncGenerator[BrokenRule, None], total: int | None, out: Output) -> tuple[int, Counter[str]]:
@@ -239,39 +241,27 @@ def _key_of(id: str | None) -> bytes | None:
         return None
 
 
-async def _check_file_parents(findings: AsyncGenerator[BrokenRule, None]) -> AsyncGenerator[BrokenRule, None]:
-    """Reject entries whose parents are not among the good entries of the file. Entries that come before their parents are judged last."""
+async def _check_file_parents(chunks: AsyncGenerator[list[BrokenRule], None], *, is_whole: bool = True) -> AsyncGenerator[BrokenRule, None]:
+    """Of a whole file, reject entries whose parents are not among its good ones. Entries that come before their parents are judged last."""
     from ...entry import decode_id
 
     with FileParents() as parents:
-        async with aclosing(findings):
-            async for finding in findings:
-                if finding.accepted and finding.id is not None:
-                    parents.add([decode_id(finding.id)])
-                    if parents.missing(finding.parents):
-                        parents.keep(finding.id, finding.place, finding.parents)
-                        continue
-                yield finding
+        async with aclosing(chunks):
+            async for findings in chunks:
+                for finding in findings:
+                    if is_whole and finding.accepted and finding.id is not None:
+                        parents.add([decode_id(finding.id)])
+                        if parents.missing(finding.parents):
+                            parents.keep(finding.id, finding.place, finding.parents)
+                            continue
+                    yield finding
         for id, place, missing, count in parents.kept():
             reason = f"{missing} of {count} parents are not in the file"
             yield BrokenRule(id, False, "parents", reason, place=place) if missing else BrokenRule(id, True)
 
 
-async def _check_parents(log: GossipLog, findings: AsyncGenerator[BrokenRule, None]) -> AsyncGenerator[BrokenRule, None]:
-    """Reject entries whose parents are not in the log, with one look-up for many entries."""
-    batch: list[BrokenRule] = []
-    async with aclosing(findings):
-        async for finding in findings:
-            batch.append(finding)
-            if len(batch) == _CHUNK:
-                for each in await _with_parents(log, batch):
-                    yield each
-                batch = []
-    for each in await _with_parents(log, batch):
-        yield each
-
-
 async def _with_parents(log: GossipLog, findings: Sequence[BrokenRule]) -> list[BrokenRule]:
+    """Reject entries whose parents are not in the log, with one look-up for all."""
     from ...log.requests import ReadLeaves
     from ...plan import ask
 
@@ -308,18 +298,16 @@ class VerifyPool:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
-    async def verify(self, chunks: AsyncGenerator[list[Item], None]) -> AsyncGenerator[BrokenRule, None]:
-        """Yield a finding for every item, in order."""
+    async def verify(self, chunks: AsyncGenerator[list[Item], None]) -> AsyncGenerator[list[BrokenRule], None]:
+        """Yield the findings of each chunk, in order."""
         waiting: deque[Callable[[], list[BrokenRule]]] = deque()
         async with aclosing(chunks):
             async for chunk in chunks:
                 waiting.append(self._submit(chunk))
                 if self._pool is None or len(waiting) >= 2 * self._jobs:
-                    for finding in await waited_for(waiting.popleft()):
-                        yield finding
+                    yield await waited_for(waiting.popleft())
         while waiting:
-            for finding in await waited_for(waiting.popleft()):
-                yield finding
+            yield await waited_for(waiting.popleft())
 
     def _submit(self, chunk: list[Item]) -> Callable[[], list[BrokenRule]]:
         """Begin to verify a chunk, for which the pool may start a process; return a function that waits for the findings.

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from ...spark.jobs.results import JobReport
 
-R = TypeVar("R")
 
 PLAIN = {
     "verify": (300_000, "gossiplog verify {}"),
@@ -150,28 +149,27 @@ def _note_plain(job: str | None, location: str | None, out: Output) -> None:
         out.note(f"{counted(count, 'entry needs', 'entries need')} no Spark: on one machine this is faster: {command}")
 
 
-def source_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options of the data source; the command gets them as `options`."""
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The options of the data source."""
 
-    @functools.wraps(command)
-    def run(*args: Any, partitions: int | None, chosen: tuple[str, ...], **rest: Any) -> R:
+    partitions: int | None = option(
+        "--partitions", type=click.IntRange(1, 10_000), metavar="N", help="Parts to read in; by default one per 50,000 entries."
+    )
+    chosen: tuple[str, ...] = option(
+        "--option", metavar="KEY=VALUE", multiple=True, help="An option of the data source, such as minClock=7; repeatable. Not for tables."
+    )
+
+    def read(self) -> dict[str, str]:
+        """Check the options, and return them by their names in the data source."""
         from ...spark.source.scan import LOAD_OPTIONS, check_options
 
-        options = _pairs(chosen, "--option")
+        options = _pairs(self.chosen, "--option")
         check_options(options, LOAD_OPTIONS, "a load")
-        if partitions is not None:
-            options["partitions"] = str(partitions)
-        return command(*args, options=options, **rest)
+        return options if self.partitions is None else {**options, "partitions": str(self.partitions)}
 
-    decorated = click.option(
-        "--option",
-        "chosen",
-        metavar="KEY=VALUE",
-        multiple=True,
-        help="An option of the data source, such as minClock=7; repeatable. Not for tables.",
-    )(run)
-    about = "Parts to read in; by default one per 50,000 entries."
-    return click.option("--partitions", type=click.IntRange(1, 10_000), metavar="N", help=about)(decorated)
+
+source_options = takes(source=SourceOptions)
 
 
 def job_options(prepare: Callable[..., dict[str, Any]]) -> Callable[..., int]:
@@ -185,7 +183,8 @@ def runs_job(prepare: Callable[..., dict[str, Any]]) -> Callable[..., int]:
     @takes(spark=SparkOptions)
     @output_options()
     @functools.wraps(prepare)
-    def run(where: str | None, spark: SparkOptions, out: Output, options: dict[str, str] | None = None, **given: Any) -> int:
+    def run(where: str | None, spark: SparkOptions, out: Output, source: SourceOptions | None = None, **given: Any) -> int:
+        options = None if source is None else source.read()
         name = str(click.get_current_context().command.name)
         check_places({**given, "options": options}, is_remote=spark.remote is not None)
         wanted = prepare(**given)
