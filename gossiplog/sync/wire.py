@@ -8,6 +8,7 @@ Most messages go through the tables of `codec.protobuf`. Most decoded bytes are 
 the one layout that the reference and we write.
 """
 
+import re
 from typing import Any
 
 from ..codec.protobuf import Field, Kind, Schema, read_varint
@@ -51,15 +52,8 @@ _RESPONSE = Schema(
     is_strict=True,
 )
 
-# A leaf with a 20-byte key inside a getChildren answer: field 1 of 40 bytes { field 2 of 20 bytes, field 3 of 16 bytes }.
-_LEAF_HEAD = bytes((0x0A, 4 + KEY_BYTES + HASH_BYTES, 0x12, KEY_BYTES))
-_LEAF_MIDDLE = bytes((0x1A, HASH_BYTES))
-_LEAF_KEY = len(_LEAF_HEAD)
-_LEAF_HASH = _LEAF_KEY + KEY_BYTES + 2
-_LEAF_BYTES = _LEAF_HASH + HASH_BYTES
-# The same at levels 1 to 127, with two more bytes before the key, { field 1 = level }.
-_NODE_HEAD = bytes((0x0A, 6 + KEY_BYTES + HASH_BYTES, 0x08))
-_NODE_BYTES = _LEAF_BYTES + 2
+# Nearly every child: field 1 of 40 bytes { key = 2 of 20 bytes, hash = 3 of 16 bytes }, and two bytes more with a level from 1 to 127.
+_CHILD = re.compile(rb"\x0a(?:\x28|\x2a\x08([\0-\x7f]))\x12\x14(.{20})\x1a\x10(.{16})", re.DOTALL)
 
 
 class UnknownMessage(DecodeError):
@@ -178,9 +172,10 @@ def _checked_keys(keys: list[bytes], what: str) -> list[bytes]:
 def _encode_child(node: Node) -> bytes:
     level, key, digest = node
     if key is not None and level < 0x80 and len(key) == KEY_BYTES and len(digest) == HASH_BYTES:
+        # The layouts of `_CHILD`.
         if level == 0:
-            return b"%b%b%b%b" % (_LEAF_HEAD, key, _LEAF_MIDDLE, digest)
-        return b"%b%c%b%b%b%b" % (_NODE_HEAD, level, _LEAF_HEAD[2:], key, _LEAF_MIDDLE, digest)
+            return b"\x0a\x28\x12\x14%b\x1a\x10%b" % (key, digest)
+        return b"\x0a\x2a\x08%c\x12\x14%b\x1a\x10%b" % (level, key, digest)
     body = _NODE.encode(node._asdict())
     return b"\x0a%b%b" % (encode_varint(len(body)), body)
 
@@ -194,19 +189,10 @@ def _decode_children(data: bytes) -> rpc.ChildrenResponse:
     nodes: list[Node] = []
     has_more, pos, end = False, 0, len(data)
     while pos < end:
-        if data.startswith(_LEAF_HEAD, pos) and data.startswith(_LEAF_MIDDLE, pos + _LEAF_HASH - 2) and end - pos >= _LEAF_BYTES:
-            nodes.append(Node(0, data[pos + _LEAF_KEY : pos + _LEAF_HASH - 2], data[pos + _LEAF_HASH : pos + _LEAF_BYTES]))
-            pos += _LEAF_BYTES
-        elif (
-            end - pos >= _NODE_BYTES
-            and data.startswith(_NODE_HEAD, pos)
-            and data[pos + 3] < 0x80
-            and data.startswith(_LEAF_HEAD[2:], pos + 4)
-            and data.startswith(_LEAF_MIDDLE, pos + _LEAF_HASH)
-        ):
-            key = data[pos + 6 : pos + 6 + KEY_BYTES]
-            nodes.append(Node(data[pos + 3], key, data[pos + _LEAF_HASH + 2 : pos + _NODE_BYTES]))
-            pos += _NODE_BYTES
+        if found := _CHILD.match(data, pos):
+            level, key, digest = found.groups()
+            nodes.append(Node(level[0] if level else 0, key, digest))
+            pos = found.end()
         elif data[pos] == 0x0A and not nodes:
             # An anchor comes first.
             size, start = read_varint(data, pos + 1)
