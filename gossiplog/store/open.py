@@ -65,7 +65,7 @@ def check_writable(location: str) -> None:
         check_file(Path(location), create=False, read_only=False)
 
 
-def pending_migrations(location: str | os.PathLike[str]) -> tuple[int, list[str]]:
+async def pending_migrations(location: str | os.PathLike[str]) -> tuple[int, list[str]]:
     """Return the version of a log's schema, and the names of the migrations that opening it for writing would apply.
 
     Raises:
@@ -75,10 +75,12 @@ def pending_migrations(location: str | os.PathLike[str]) -> tuple[int, list[str]
     if is_postgres_url(text):
         from .postgres.store import find_postgres_pending
 
-        return find_postgres_pending(PostgresUrl.parse(text))
+        return await find_postgres_pending(PostgresUrl.parse(text))
+    import trio
+
     from .sqlite.file import find_pending
 
-    return find_pending(Path(text))
+    return await trio.to_thread.run_sync(find_pending, Path(text), abandon_on_cancel=True)
 
 
 def path_text(location: str | os.PathLike[str]) -> str:

@@ -34,7 +34,7 @@ def use(monkeypatch: pytest.MonkeyPatch, migrations: list[tuple[str, str]]) -> N
 
 
 async def pending(url: str) -> tuple[int, list[str]]:
-    return await trio.to_thread.run_sync(pending_migrations, url)
+    return await pending_migrations(url)
 
 
 def test_the_migrations_are_numbered_from_one_without_a_gap() -> None:

@@ -203,7 +203,7 @@ async def test_tls_is_checked_as_the_url_says(secure) -> None:
     with pytest.raises(StoreUnavailable, match=r"not let us in|encryption"):
         await check(tcp(secure, f"app:{QUOTED}@", "&sslmode=disable"))
     with pytest.raises(StoreUnavailable, match="not let us in"):
-        await trio.to_thread.run_sync(pending_migrations, tcp(secure, "app:wrong@", f"&sslmode=verify-full&sslrootcert={root}"))
+        await pending_migrations(tcp(secure, "app:wrong@", f"&sslmode=verify-full&sslrootcert={root}"))
     folder = secure.folder / "other"
     folder.mkdir()
     other, _ = make_certificate(folder)

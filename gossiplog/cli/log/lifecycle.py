@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..exits import ExitCode, misused, of_faults, worst
 from ..options import LOG_OR_SHELF, Location, bucket_topic_option, log_argument, output_options
 from ..output import Column, Listing, Output, clean, counted
 from ..rows import RowOutput
-from ..session import in_trio, is_in_bucket, opened, waited_for
+from ..session import in_trio, is_in_bucket, opened
 
 
 @click.command()
@@ -203,7 +202,7 @@ async def migrate(log: Location, dry_run: bool, out: Output) -> None:
     """
     from ...store import pending_migrations
 
-    version, pending = await waited_for(partial(pending_migrations, log.full))
+    version, pending = await pending_migrations(log.full)
 
     if not (pending and dry_run):
         # This migrates the log, or reports everything that is wrong with the file except an old schema.

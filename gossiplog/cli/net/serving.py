@@ -234,7 +234,7 @@ async def _look_at(location: Location) -> dict[str, Any]:
     except ReadOnlyLog as error:
         # A log of an older version in a database cannot be read before it is migrated.
         refusal = error
-    _, pending = await trio.to_thread.run_sync(pending_migrations, location.full)
+    _, pending = await pending_migrations(location.full)
     if refusal is not None and not pending:
         raise refusal
     return {**found, "pending": pending} if pending else found

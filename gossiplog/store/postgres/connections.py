@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import asyncpg
 import trio
@@ -16,11 +17,14 @@ import trio
 from ...tasks.nursery import open_service_nursery
 from ..base import Durability
 from .connection import Connection, connect, is_so, settings_for
-from .errors import DATABASE_ERRORS
+from .errors import DATABASE_ERRORS, translate
 from .notify import Listener
 from .pool import Pool
+from .schema import reading
 from .thread import AsyncioThread, TrioCall
 from .url import PostgresUrl
+
+T = TypeVar("T")
 
 _ATTEMPTS = 8
 """At the first connection, while the server is starting."""
@@ -76,6 +80,26 @@ class Connections:
             if self._on_connect is None:
                 pool.add(await self._connect_first(call))
         return await pool.acquire(call)
+
+    async def ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
+        """Read something from the database within a transaction. Called from trio.
+
+        Raises:
+            StoreError, LocalProtocolError: As `translate` returns them.
+        """
+
+        async def read(call: TrioCall) -> T:
+            connection = await self.take(call, self.readers)
+            try:
+                async with reading(connection):
+                    return await question(connection)
+            finally:
+                self.readers.release(connection)
+
+        try:
+            return await self.thread.call(read)
+        except DATABASE_ERRORS as error:
+            raise translate(self._url.location, error) from error
 
     def give_up(self) -> None:
         """End all work as if the server were gone, and begin no more. `close` must still be called."""

@@ -17,9 +17,6 @@ from ...codec.base32hex import encode_base32hex
 from ...entry.rules import check_topic, is_topic
 from ..base import Durability
 from .connections import OF_A_SHELF, Connections, open_connections
-from .errors import DATABASE_ERRORS, translate
-from .schema import reading
-from .thread import TrioCall
 from .url import NAME_BYTES_MAX, SCHEMA_PREFIX, PostgresUrl
 
 _LOGS = """
@@ -96,17 +93,4 @@ class LogDatabase:
         if self._connections is None:
             async with self.opened(Durability.FULL) as place:
                 return await place._ask(statement, *parameters)
-        connections = self._connections
-
-        async def ask(call: TrioCall) -> list[Any]:
-            connection = await connections.take(call, connections.readers)
-            try:
-                async with reading(connection):
-                    return list(await connection.fetch(statement, *parameters))
-            finally:
-                connections.readers.release(connection)
-
-        try:
-            return await connections.thread.call(ask)
-        except DATABASE_ERRORS as error:
-            raise translate(self.location, error) from error
+        return list(await self._connections.ask(lambda connection: connection.fetch(statement, *parameters)))

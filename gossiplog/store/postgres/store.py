@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -15,11 +14,10 @@ from ...plan import Plan
 from ..base import Durability, Reader, Transaction
 from ..migrate import load_migrations
 from ..sync_transaction import AwaitedTransaction
-from .connection import Connection, connect
+from .connection import Connection
 from .connections import Connections, open_connections
 from .database import Database
-from .errors import DATABASE_ERRORS, translate
-from .schema import find_version, reading
+from .schema import find_version
 from .thread import AsyncioThread
 from .url import PostgresUrl
 
@@ -196,25 +194,8 @@ class _Snapshot:
             return await self._store._call(self._store._database.query, self._connection, statement, parameters)
 
 
-def find_postgres_pending(url: PostgresUrl) -> tuple[int, list[str]]:
+async def find_postgres_pending(url: PostgresUrl) -> tuple[int, list[str]]:
     """Return a log's schema version and the names of the migrations that it lacks; see `pending_migrations`."""
-
-    async def look() -> int:
-        # It is not worth finding out whether there is a pooler in between.
-        connection = await connect(url, is_pooled=True)
-        try:
-            async with reading(connection):
-                return await find_version(connection, url)
-        finally:
-            connection.terminate()
-
-    # Its loop ends only when the connections that it opened are closed, including those that were refused over TLS.
-    thread = AsyncioThread("gossiplog-pending")
-    thread.start()
-    try:
-        version = asyncio.run_coroutine_threadsafe(look(), thread.loop).result()
-    except DATABASE_ERRORS as error:
-        raise translate(url.location, error) from error
-    finally:
-        thread.stop()
+    async with open_connections(url, Durability.FULL) as connections:
+        version = await connections.ask(lambda connection: find_version(connection, url))
     return version, [name for name, _ in load_migrations("postgres")[version:]]

@@ -65,7 +65,7 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date_with_what_is_in
         later = ("generation", "sketch", "applications", "set_aside", "members", "touched", "void")
         db.executescript("; ".join(f"DROP TABLE gossiplog_{name}" for name in later))
         db.execute("PRAGMA user_version = 1")
-    assert pending_migrations(path) == (1, [name for name, _ in load_migrations("sqlite")[1:]])
+    assert await pending_migrations(path) == (1, [name for name, _ in load_migrations("sqlite")[1:]])
     before = path.read_bytes()
     async with opened(path, read_only=True) as log:
         assert [entry async for entry in log.iterate()] == entries
