@@ -53,3 +53,11 @@ async def test_trees_are_compared_where_the_sketch_is_wrong() -> None:
         assert (await one.sync(other)).entries == 90
         assert (await other.sync(one)).entries == 60
         assert await one.root() == await other.root()
+
+
+async def test_sketch_that_proved_wrong_is_forgotten() -> None:
+    async with opened(":memory:") as one, opened(":memory:") as other:
+        await differ(one, other)
+        (await one.sketch()).sketch.add([b"gone" * 5])
+        await one.sync(other)
+        assert (await one.sketch()).sketch.counts[0] == await one.count() == 550
