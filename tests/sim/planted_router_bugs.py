@@ -104,6 +104,17 @@ def fire_once(self: Any) -> bool:
     return self._at is not None and self._core.now >= self._at
 
 
+def refuse_in_silence(on_graft: Any) -> Any:
+    def broken(self: Any, peer: Any, topics: Any) -> None:
+        self._say_prune = nothing
+        try:
+            on_graft(self, peer, topics)
+        finally:
+            del self._say_prune
+
+    return broken
+
+
 def keep_choked(on_pruned: Any) -> Any:
     return lambda self, topic, peer: None
 
@@ -122,7 +133,7 @@ ROUTER_BUGS: Sequence[PlantedBug] = (
     ),
     PlantedBug(0, "prunes are not heeded", "a link that the other end ended stays", around(TopicMeshes, "on_prune", link_on_prune)),
     PlantedBug(0, "back-offs are ignored", "grafts come too early", instead(GraftBackoff, "is_active", never)),
-    PlantedBug(0, "refusals are silent", "whoever grafts in vain is not told", instead(TopicMeshes, "_refuse", nothing)),
+    PlantedBug(0, "refusals are silent", "whoever grafts in vain is not told", around(TopicMeshes, "on_graft", refuse_in_silence)),
     PlantedBug(0, "meshes are not refilled", "a mesh that shrank stays small", instead(TopicMeshes, "_fill", nothing)),
     PlantedBug(9, "announcements are ignored", "IHAVE brings no IWANT", instead(Gossip, "on_ihave", nothing)),
     PlantedBug(76, "nothing is announced", "peers outside the mesh hear of nothing", instead(Gossip, "emit", nothing)),
