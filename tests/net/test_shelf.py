@@ -173,6 +173,21 @@ async def test_a_hub_opens_what_clients_ask_for_and_creates_by_right_alone(tmp_p
         assert len(hub.services) <= 2
 
 
+async def test_a_client_is_not_told_that_logs_are_in_use_when_there_are_too_many(tmp_path: Path) -> None:
+    limits = HubLimits(access=Access.parse({"default": {"anonymous": ["connect", "pull", "push", "create"]}}), creatable=("*",))
+    async with (
+        gossiplog.shelf(tmp_path / "hub", signer=SIGNER, most_logs=1) as shelf,
+        shelf.open("a", create=True),
+        shelf.listen("127.0.0.1:0", limits=limits) as hub,
+        gossiplog.open(tmp_path / "b.db", topic="b", durability="off") as log,
+        log.connect(f"ws://127.0.0.1:{hub.port}/b") as link,
+        waiting(),
+    ):
+        while not link.error:
+            await trio.sleep(0.01)
+        assert "or there are too many in all" in str(link.error)
+
+
 async def test_who_creates_too_many_and_what_no_space_is_left_for_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_SPACE_EVERY_S", 0.05)
     table = {**ACCESS, "default": {"tokens": {name: ["connect", "pull", "push", "create"] for name in TOKENS}}, "logs": {}}

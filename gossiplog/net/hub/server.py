@@ -192,7 +192,7 @@ class Hub:
                 raise Refused(self._none(topic), status=404) from None
             except ShelfFull as error:
                 note("log not opened", level=logging.WARNING, topic=topic, reason=str(error))
-                raise Refused("too many logs are in use here; try again later") from None
+                raise Refused("too many logs are in use here, or there are too many in all; try again later") from None
             except (GossipLogError, OSError) as error:
                 # The error's text may name files and databases.
                 note("log not opened", level=logging.ERROR, topic=topic, reason=str(error))

@@ -165,17 +165,21 @@ class TcpStream:
 
 
 async def accept_all(listener: trio.SocketListener, serve: Callable[[trio.SocketStream], Awaitable[None]], nursery: trio.Nursery) -> None:
-    """Accept connections until the listener is closed, each for a task of the nursery. The journal says if there are too many."""
+    """Accept connections until the listener is closed, each for a task of the nursery. The journal says once if there are too many."""
+    is_full = False
     async with listener:
         while True:
             try:
                 nursery.start_soon(serve, await listener.accept())
+                is_full = False
             except trio.ClosedResourceError:
                 return
             except OSError as error:
                 if error.errno not in _BUSY:
                     raise
-                note("out of sockets", level=logging.ERROR, reason=str(error))
+                if not is_full:
+                    note("out of sockets", level=logging.ERROR, reason=str(error))
+                is_full = True
                 await trio.sleep(_BUSY_S)
 
 
