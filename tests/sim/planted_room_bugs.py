@@ -73,7 +73,7 @@ ROOM_BUGS: Sequence[PlantedBug] = (
     PlantedBug(22, "who leaves a log is gone", "for the others that know it too", instead(SharedRouter, "detach", part_at_once)),
     PlantedBug(22, "who comes into a log has left the others", "the router too, later", around(SharedRouter, "attach", know_the_last)),
     PlantedBug(22, "a prune is of all topics", "not of one", around(TopicMeshes, "on_prune", prune_all)),
-    PlantedBug(14, "a log that is left ends all links", "those of other logs too", around(PubSub, "_on_unsubscribe", leave_all)),
+    PlantedBug(102, "a log that is left ends all links", "those of other logs too", around(PubSub, "_on_unsubscribe", leave_all)),
 )
 
 if __name__ == "__main__":
