@@ -4,11 +4,11 @@ from contextlib import suppress
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tree_support import build_levels
+from tree_support import build_levels, differences
 
 from gossiplog.errors import RemoteProtocolError
 from gossiplog.plan import run_plan
-from gossiplog.tree import LeafDifference, MemoryTree, Node, check_children, check_root, diff, update
+from gossiplog.tree import LeafDifference, MemoryTree, Node, check_children, check_root, update
 
 FANOUTS = st.sampled_from([2, 3, 4, 8, 32])
 KEYS = st.integers(0, 300).map(lambda number: number.to_bytes(20, "big"))
@@ -31,7 +31,7 @@ def tree_of(leaves: dict[bytes, bytes], fanout: int) -> MemoryTree:
 def test_difference_of_trees_is_the_difference_of_sets_in_key_order(fanout, shared, only_a, only_b) -> None:
     a, b = shared | only_a, shared | only_b
     want = [LeafDifference(key, a.get(key), b.get(key)) for key in sorted(a | b) if a.get(key) != b.get(key)]
-    assert list(diff(tree_of(a, fanout).answer, tree_of(b, fanout).answer)) == want
+    assert list(differences(tree_of(a, fanout).answer, tree_of(b, fanout).answer)) == want
 
 
 NODES = st.builds(

@@ -1,8 +1,11 @@
-"""The plain oracle for all code that shapes trees."""
+"""The plain oracle for all code that shapes trees, and a driver that compares two of them."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from gossiplog.tree import ANCHOR_HASH, FANOUT, Node, node_hash
+from gossiplog.plan import Request
+from gossiplog.tree import ANCHOR_HASH, FANOUT, LeafDifference, Node, Question, diff, node_hash
 from gossiplog.tree.node import boundary_limit
 
 
@@ -30,3 +33,16 @@ def build_levels(leaves: Iterable[tuple[bytes, bytes]], fanout: int = FANOUT) ->
         level = [Node(len(levels), run[0].key, node_hash(run)) for run in runs]
         levels.append(level)
     return levels
+
+
+def differences(a: Callable[[Request[Any]], Any], b: Callable[[Request[Any]], Any]) -> Iterator[LeafDifference]:
+    """The differences of two trees, whose questions these functions answer."""
+    steps, answer = diff(), None
+    with contextlib.suppress(StopIteration):
+        while True:
+            step = steps.send(answer)
+            answer = None
+            if isinstance(step, Question):
+                answer = a(step.request) if step.side == "a" else b(step.request)
+            else:
+                yield step

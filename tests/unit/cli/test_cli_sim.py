@@ -72,8 +72,9 @@ def test_play_serves_the_page_and_the_traces_until_it_is_ended(tmp_path: Path) -
             assert answer.read() == traces[1].read_bytes()
         with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": "text/html"})) as answer:
             assert b'src="glass/main.js"' in answer.read()
-        with pytest.raises(urllib.error.HTTPError, match="404"):
+        with pytest.raises(urllib.error.HTTPError, match="404") as refused:
             urllib.request.urlopen(url + "traces/2")
+        refused.value.close()
         process.send_signal(signal.SIGINT)
         assert process.wait() == 0
 

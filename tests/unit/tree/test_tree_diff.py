@@ -1,12 +1,11 @@
-import contextlib
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tree_support import differences
 
 from gossiplog.errors import DamagedLog
 from gossiplog.plan import Request, run_plan
-from gossiplog.tree import LeafDifference, MemoryTree, Node, NodeRun, Question, ReadRuns, diff, leaf_hash, update
+from gossiplog.tree import LeafDifference, MemoryTree, Node, NodeRun, ReadRuns, leaf_hash, update
 
 
 def key(number: int) -> bytes:
@@ -29,19 +28,6 @@ class Counter:
     def __call__(self, request: Request[Any]) -> Any:
         self.reads += 1
         return self.tree.answer(request)
-
-
-def differences(a: Callable[[Request[Any]], Any], b: Callable[[Request[Any]], Any]) -> Iterator[LeafDifference]:
-    """The differences of two trees, whose questions these functions answer."""
-    steps, answer = diff(), None
-    with contextlib.suppress(StopIteration):
-        while True:
-            step = steps.send(answer)
-            answer = None
-            if isinstance(step, Question):
-                answer = a(step.request) if step.side == "a" else b(step.request)
-            else:
-                yield step
 
 
 def test_differences_come_in_key_order_with_the_side_that_has_them() -> None:
