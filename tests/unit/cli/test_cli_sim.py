@@ -114,7 +114,7 @@ def test_interrupted_run_prints_what_it_has(monkeypatch: pytest.MonkeyPatch) -> 
     work = ScenarioRun.work
 
     def interrupted(self: ScenarioRun, progress: object = None) -> None:
-        def stop(now: float) -> None:
+        def stop() -> None:
             raise KeyboardInterrupt
 
         self.network.at(5.15, stop)
@@ -218,7 +218,7 @@ def test_a_comparison_has_all_seeds_and_a_band_of_their_spread(tmp_path: Path) -
 def test_figure_of_an_attack_that_lets_nothing_through_can_be_drawn(tmp_path: Path) -> None:
     scenario = Scenario("void", nodes=2, publish=PublishSpec(messages=1, start_s=1.0, linger_s=0.0), attack=Attack(nodes=2))
     run = ScenarioRun(scenario, 1)
-    run.network.at(0.9, lambda _: run.network.crash(run.network.nodes[0]))
+    run.network.at(0.9, run.network.crash, run.network.nodes[0])
     run.work()
     assert len(plot_run(run.result(), tmp_path)) == 4
     with pytest.raises(LocalProtocolError, match="plot format 'gif'"):
