@@ -304,8 +304,17 @@ async def test_what_nobody_looks_at_is_said_in_the_console() -> None:
         const { open, signerFromSeed } = await import(process.argv[1])
         const apply = () => { throw new Error("a fault in apply") }
         const log = await open("t.example", { storage: "memory", signer: await signerFromSeed(new Uint8Array(32)), apply })
-        log.connect(process.argv[2])
-        await new Promise((over) => setTimeout(over, 300))
+        await new Promise((over) => {
+            setTimeout(over, 30_000)
+            for (const level of ["warn", "error"]) {
+                const say = console[level]
+                console[level] = (...words) => {
+                    say(...words)
+                    if (words.join(" ").includes(process.argv[2])) over()
+                }
+            }
+            log.connect(process.argv[2])
+        })
         await log.append(1)
         await log.append(2)
         process.exit()
