@@ -141,7 +141,8 @@ class ClientConnection(Mapping[str, Handler]):
     async def _use_another(self, connection: Connection, stream: Stream) -> None:
         """Open one more log, then serve the stream as its stream of refusals."""
         topic = topic_of_refusals(stream.protocol) or ""
-        if topic in self._asked or len(self._links) + len(self._asked) >= LOGS_MAX:
+        # For a moment a log is among both.
+        if topic in self._asked or len(self._links.keys() | self._asked) >= LOGS_MAX:
             raise StreamReset("too many logs at once")
         self._asked.add(topic)
         try:
