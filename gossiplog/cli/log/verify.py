@@ -204,15 +204,16 @@ async def _chunks_of_bucket(place: str, topic: str | None) -> AsyncGenerator[lis
         kind, _, reason = fault.partition(": ")
         yield [Item(None, None, f"did:key:{name}", reason, kind=kind)]
     needed = extents(BucketPlace(), end)
+    read = {extent.tree for extent in needed}
     # Of a tree with the same entries as another one, only the proofs are checked.
-    same = [Extent(name, *tree[1:3], 0, tree.read) for name, tree in end.trees.items() if name not in {extent.tree for extent in needed}]
+    same = [Extent(name, tree.size, tree.root, 0, tree.read) for name, tree in end.trees.items() if name not in read]
     for extent in (*needed, *same):
         async with aclosing(extent_leaves(storage, extent, proves=True)) as found:
             async for leaves in found:
                 places = [f"{extent.tree} seq {number + 1}" for number in leaves.numbers]
                 if leaves.fault is not None:
                     yield [Item(None, None, where, str(leaves.fault), kind=kind_of(leaves.fault)) for where in places]
-                elif extent in needed:
+                elif extent.tree in read:
                     yield list(map(Item, leaves.values, leaves.keys, places))
     for name, tree in end.trees.items():
         async with aclosing(audit(PublishedTree(storage, name, tree.size, tree.root))) as faults:
